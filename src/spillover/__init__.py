@@ -1,0 +1,14 @@
+"""Spillover: one queue over the machines you own and the ones you can rent."""
+
+__version__ = "0.1.0"
+
+__all__ = ["Client", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the client when it is first asked for, so that the command line starts fast."""
+    if name == "Client":
+        from spillover.client import Client  # noqa: PLC0415 - heavy, and not every import needs it
+
+        return Client
+    raise AttributeError(f"module 'spillover' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""The worker: a pure state machine and the I/O around it."""

@@ -1,0 +1,1 @@
+"""HTTP and gRPC: decode, call control, encode."""

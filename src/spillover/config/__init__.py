@@ -1,0 +1,1 @@
+"""spill.yaml: read, check, all problems at once."""

@@ -1,0 +1,1 @@
+"""The live loop: engine, journal and gate."""

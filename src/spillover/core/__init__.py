@@ -1,0 +1,1 @@
+"""Events, transitions, decide, apply, state: pure."""

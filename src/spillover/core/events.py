@@ -1,0 +1,331 @@
+"""What happened. The journal holds these and nothing else; `apply` is the only code that reads them into state.
+
+An event carries outcomes (cost, attempt, latest start), so applying it only assigns. A new meaning is a new event type; a field
+is only ever added at the end, with a default.
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import After, Range, Shape, Terms
+from spillover.model.policy import PolicySet
+from spillover.model.reasons import Reason
+from spillover.model.resources import Resources
+
+
+class JobState(StrEnum):
+    """The life of a job."""
+
+    HELD = "HELD"
+    QUEUED = "QUEUED"
+    PLACED = "PLACED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+
+
+class Stop(StrEnum):
+    """Why a placed job is being stopped."""
+
+    CANCEL = "cancel"
+    WALLTIME = "walltime"
+    DEADLINE = "deadline"
+    REQUEUE = "requeue"
+
+
+class Back(StrEnum):
+    """Why a placed job went back to the queue."""
+
+    RELEASED = "released"
+    """Handed back unharmed; the attempt is kept."""
+    LOST = "lost"
+    EXIT = "exit"
+    """Its exit code is retried."""
+    REQUESTED = "requested"
+    """Somebody asked for it."""
+
+
+class Lease(Struct, frozen=True, array_like=True, gc=False):
+    """The right of one agent to run one task."""
+
+    job: JobId
+    attempt: int
+    seq: int
+    """Rises at every change of owner."""
+    task: int = 0
+
+
+class Usage(Struct, frozen=True, array_like=True, gc=False):
+    """What a task used, as its agent measured it."""
+
+    ran: int = 0
+    """Nanoseconds on the agent's monotonic clock."""
+    cpu: int = 0
+    """Nanoseconds of CPU, user and system, with its children."""
+    peak_memory: int = 0
+    """Bytes, of the largest process."""
+
+
+class Event(Struct, frozen=True, array_like=True, gc=False):
+    """Base of all events."""
+
+
+# --- jobs
+
+
+class JobSubmitted(Event, frozen=True, tag="job_submitted"):
+    """A job or an array was accepted."""
+
+    job: JobId
+    at: int
+    user: str
+    name: str
+    project: str
+    queue: str
+    priority: int
+    spec: bytes
+    """Digest of the whole spec in the blob store."""
+    shape: Shape
+    terms: Terms
+    deadline: int | None = None
+    not_before: int | None = None
+    array: tuple[Range, ...] = ()
+    after: tuple[After, ...] = ()
+    """Only jobs that have not ended yet."""
+    key: str | None = None
+    body: bytes = b""
+    """Digest of what was submitted under `key`, so that another body is refused."""
+
+
+class JobsAdmitted(Event, frozen=True, tag="jobs_admitted"):
+    """A cycle gave queued jobs the time until which they wait for owned capacity."""
+
+    jobs: tuple[JobId, ...]
+    latest: tuple[int, ...]
+    """Latest start on owned capacity, in steady time (see `State.steady`); FOREVER never rents."""
+
+
+class WaitsExpired(Event, frozen=True, tag="waits_expired"):
+    """Jobs may be rented from now on, each for a reason of its own."""
+
+    jobs: tuple[JobId, ...]
+    why: Reason
+
+
+class JobPlaced(Event, frozen=True, tag="job_placed"):
+    """A lease was granted."""
+
+    job: JobId
+    at: int
+    cluster: ClusterName
+    node: NodeName
+    attempt: int
+    seq: int
+    why: Reason
+
+
+class MemberPlaced(Event, frozen=True, tag="member_placed"):
+    """A pending member of an array became a job of its own, and a lease for it was granted."""
+
+    array: JobId
+    index: int
+    at: int
+    cluster: ClusterName
+    node: NodeName
+    seq: int
+    why: Reason
+
+
+class JobStarted(Event, frozen=True, tag="job_started"):
+    """Its process runs."""
+
+    job: JobId
+    at: int
+    attempt: int
+    seq: int
+
+
+class JobStopping(Event, frozen=True, tag="job_stopping"):
+    """A placed or running job is to be stopped; it holds its capacity until that is confirmed."""
+
+    job: JobId
+    at: int
+    why: Stop
+    who: str
+
+
+class JobRequeued(Event, frozen=True, tag="job_requeued"):
+    """A placed or running job went back to its place in the queue."""
+
+    job: JobId
+    at: int
+    why: Back
+    attempt: int
+    seq: int
+    cost: int
+    """Millionths that the attempt cost all the same."""
+
+
+class JobEnded(Event, frozen=True, tag="job_ended"):
+    """A job reached a terminal state; its one accepted result."""
+
+    job: JobId
+    at: int
+    state: JobState
+    attempt: int
+    seq: int
+    started: int | None
+    """None if no process ever ran in this attempt."""
+    exit_code: int | None
+    signal: int | None
+    cost: int
+    """Millionths, of all attempts."""
+    usage: Usage
+    why: Reason | None = None
+    """None for a success."""
+
+
+class JobHeld(Event, frozen=True, tag="job_held"):
+    """Somebody holds a queued job."""
+
+    job: JobId
+    at: int
+    who: str
+
+
+class JobReleased(Event, frozen=True, tag="job_released"):
+    """A held job went (back) to the queue: nobody holds it, nothing is left that it waits for."""
+
+    job: JobId
+    at: int
+    who: str
+
+
+class DependencyEnded(Event, frozen=True, tag="dependency_ended"):
+    """A job that another waits for ended as it should."""
+
+    job: JobId
+    on: JobId
+
+
+class JobReprioritised(Event, frozen=True, tag="job_reprioritised"):
+    """Somebody changed a priority."""
+
+    job: JobId
+    at: int
+    who: str
+    priority: int
+
+
+class JobsArchived(Event, frozen=True, tag="jobs_archived"):
+    """Ended jobs are in the archive up to their last word, and leave the state."""
+
+    jobs: tuple[JobId, ...]
+
+
+# --- clusters and agents
+
+
+class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
+    """The clusters of this server, in the order they are tried."""
+
+    clusters: tuple[ClusterSpec, ...]
+
+
+class AgentRegistered(Event, frozen=True, tag="agent_registered"):
+    """An agent is connected and may be given work."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+    incarnation: int
+    capacity: Resources
+    offers: tuple[str, ...]
+    """Words, sorted."""
+    labels: dict[str, str]
+    queue: int
+    """How many leases it takes beyond those that its capacity runs."""
+
+
+class AgentDraining(Event, frozen=True, tag="agent_draining"):
+    """An agent finishes what it has and is given nothing more."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+
+
+class AgentLost(Event, frozen=True, tag="agent_lost"):
+    """An agent has not been heard from for too long, or said good-bye."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+
+
+# --- the engine itself
+
+
+class EpochStarted(Event, frozen=True, tag="epoch_started"):
+    """A server took the lead. Nothing is placed on an agent before it has registered anew."""
+
+    epoch: int
+    at: int
+
+
+class ClockJumped(Event, frozen=True, tag="clock_jumped"):
+    """Time went by in which nothing could be decided: waits are shifted by it."""
+
+    by: int
+    """Nanoseconds."""
+
+
+class PolicyChanged(Event, frozen=True, tag="policy_changed"):
+    """Another set of policies decides from now on."""
+
+    at: int
+    who: str
+    policies: PolicySet
+
+
+class Decided(Event, frozen=True, tag="decided"):
+    """A cycle decided something; what follows up to the next such event is its plan."""
+
+    now: int
+    seed: int
+    policy: bytes
+    """Digest of the policies that decided."""
+    plan: bytes
+    """Digest of the plan."""
+
+
+AnyEvent: TypeAlias = (
+    JobSubmitted
+    | JobsAdmitted
+    | WaitsExpired
+    | JobPlaced
+    | MemberPlaced
+    | JobStarted
+    | JobStopping
+    | JobRequeued
+    | JobEnded
+    | JobHeld
+    | JobReleased
+    | DependencyEnded
+    | JobReprioritised
+    | JobsArchived
+    | ClustersConfigured
+    | AgentRegistered
+    | AgentDraining
+    | AgentLost
+    | EpochStarted
+    | ClockJumped
+    | PolicyChanged
+    | Decided
+)

@@ -1,0 +1,245 @@
+"""What somebody asks for or has seen. `decide` turns each into events, or refuses it."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from spillover.core.events import Lease, Usage
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import JobSpec, On
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+
+
+class Refused(StrEnum):
+    """What a refusal means to the one who asked."""
+
+    INVALID = "invalid"
+    """Never valid: mend it."""
+    UNKNOWN = "unknown"
+    """There is no such thing."""
+    CONFLICT = "conflict"
+    """Not possible in the state that things are in."""
+    STALE = "stale"
+    """It rests on something that has changed: look again and retry."""
+
+
+class Refusal(Struct, frozen=True):
+    """A proposal that changed nothing."""
+
+    kind: Refused
+    message: str
+
+
+class Dependency(Struct, frozen=True):
+    """A job to wait for, as its id was resolved."""
+
+    job: JobId
+    on: On = On.SUCCESS
+    succeeded: bool | None = None
+    """How it ended, when the archive says so; None if it is not in the archive."""
+
+
+class NewJob(Struct, frozen=True):
+    """One job of a submission; its id was drawn by whoever proposes it."""
+
+    job: JobId
+    spec: JobSpec
+    digest: bytes
+    """Of the encoded spec."""
+    after: tuple[Dependency, ...] = ()
+    """Jobs of the same submission may be named."""
+    key: str | None = None
+    body: bytes = b""
+    held: bool = False
+
+
+class Submit(Struct, frozen=True):
+    """Take all of these jobs, or none."""
+
+    jobs: tuple[NewJob, ...]
+    user: str
+    archived: int | None = None
+    """How many jobs were archived when the archive was asked for keys and dependencies; None if it was not asked."""
+
+
+class Act(StrEnum):
+    """What a person can do to a job."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    REQUEUE = "requeue"
+
+
+class Change(Struct, frozen=True):
+    """Do something to jobs, all or none."""
+
+    act: Act
+    jobs: tuple[JobId, ...]
+    who: str
+
+
+class SetPriority(Struct, frozen=True):
+    """Change the priority of a job that has not been placed."""
+
+    job: JobId
+    priority: int
+    who: str
+
+
+class Register(Struct, frozen=True):
+    """An agent connected, with what it still holds."""
+
+    cluster: ClusterName
+    node: NodeName
+    incarnation: int
+    """Drawn by the server, higher than any before."""
+    capacity: Resources
+    offers: tuple[str, ...]
+    labels: dict[str, str]
+    queue: int
+    held: tuple[Lease, ...]
+    """Leases that it has: waiting, running, or with a result that was not answered yet."""
+
+
+class Started(Struct, frozen=True):
+    """An agent says that a task runs."""
+
+    node: NodeName
+    lease: Lease
+    age: int
+    """Nanoseconds since it started, when the agent said so."""
+
+
+class Outcome(StrEnum):
+    """How a task ended, in its agent's eyes."""
+
+    EXITED = "exited"
+    WALLTIME = "walltime"
+    """The agent stopped it at its walltime."""
+    STOPPED = "stopped"
+    """The agent stopped it because it was told to."""
+    LOST = "lost"
+    """It was running when its agent died, or could not be kept."""
+    NOT_STARTED = "not_started"
+    """No process could be made of it: the message says why."""
+
+
+class Result(Struct, frozen=True):
+    """An agent says how a task ended."""
+
+    node: NodeName
+    lease: Lease
+    outcome: Outcome
+    exit_code: int | None
+    signal: int | None
+    usage: Usage
+    age: int
+    """Nanoseconds since it ended, when the agent said so."""
+    message: str = ""
+
+
+class HandBack(Struct, frozen=True):
+    """An agent, or the server for it, gives up leases that never started."""
+
+    node: NodeName
+    leases: tuple[Lease, ...]
+
+
+class Reclaim(Struct, frozen=True):
+    """Leases ran out: their agent did not renew them in time."""
+
+    node: NodeName
+    leases: tuple[Lease, ...]
+
+
+class Drain(Struct, frozen=True):
+    """Give an agent nothing more."""
+
+    cluster: ClusterName
+    node: NodeName
+
+
+class AgentGone(Struct, frozen=True):
+    """An agent was not heard from for too long; its leases are proposed apart, as they run out."""
+
+    cluster: ClusterName
+    node: NodeName
+    incarnation: int
+
+
+class Archived(Struct, frozen=True):
+    """The archive holds these ended jobs durably."""
+
+    jobs: tuple[JobId, ...]
+
+
+class StartEpoch(Struct, frozen=True):
+    """This server leads from now on."""
+
+    epoch: int
+    clusters: tuple[ClusterSpec, ...]
+    policies: PolicySet
+    gap: int = 0
+    """Nanoseconds in which no server decided, to be taken out of waits."""
+
+
+class Jump(Struct, frozen=True):
+    """The wall clock jumped forward."""
+
+    by: int
+
+
+class SetPolicies(Struct, frozen=True):
+    """Decide by other policies."""
+
+    policies: PolicySet
+    who: str
+
+
+Proposal: TypeAlias = (
+    Submit
+    | Change
+    | SetPriority
+    | Register
+    | Started
+    | Result
+    | HandBack
+    | Reclaim
+    | Drain
+    | AgentGone
+    | Archived
+    | StartEpoch
+    | Jump
+    | SetPolicies
+)
+
+
+class Verdict(StrEnum):
+    """What became of a result."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    FENCED = "fenced"
+
+
+class Submitted(Struct, frozen=True):
+    """The ids of a submission, in its order; a job that was there under its key keeps its id."""
+
+    jobs: tuple[JobId, ...]
+
+
+class Registered(Struct, frozen=True):
+    """Which of the leases that an agent named it may keep; all others it must stop."""
+
+    keep: tuple[Lease, ...]
+
+
+class Done(Struct, frozen=True):
+    """It was done; nothing more to say."""
+
+
+Reply: TypeAlias = Submitted | Registered | Verdict | Done | Refusal

@@ -1,0 +1,1 @@
+"""Step, cycle, lanes, plan and explanation: pure."""

@@ -1,0 +1,37 @@
+"""Names of things: what may be one, and how a job's is made from dice."""
+
+import re
+from typing import Final, NewType
+
+JobId = NewType("JobId", str)
+"""12 base32 characters; a member of an array has its index behind a dot."""
+
+ClusterName = NewType("ClusterName", str)
+NodeName = NewType("NodeName", str)
+
+ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
+ID_LENGTH: Final = 12
+ID_BITS: Final = 5 * ID_LENGTH
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends"
+
+
+def job_id(draw: int) -> JobId:
+    """The id that 60 random bits stand for."""
+    return JobId("".join(ALPHABET[draw >> shift & 31] for shift in range(ID_BITS - 5, -1, -5)))
+
+
+def member_id(array: JobId, index: int) -> JobId:
+    """The id of one member of an array."""
+    return JobId(f"{array}.{index}")
+
+
+def split_member(job: JobId) -> tuple[JobId, int] | None:
+    """The array and the index of a member, or None for a job of its own."""
+    array, dot, index = job.partition(".")
+    return (JobId(array), int(index)) if dot else None
+
+
+def is_name(text: str) -> bool:
+    """Whether a job, project, queue, cluster or agent may be called this."""
+    return _NAME.fullmatch(text) is not None

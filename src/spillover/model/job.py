@@ -1,0 +1,137 @@
+"""What a person submits, after it was read and checked.
+
+`JobSpec` is the whole; it is stored once for each distinct content. `Shape` and `Terms` are the parts that deciding looks at,
+kept apart so that a million queued jobs can share them.
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from spillover.model.ids import JobId
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+class Burst(StrEnum):
+    """Whether a job may run on rented capacity."""
+
+    AUTO = "auto"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+class On(StrEnum):
+    """Which end of another job lets a job begin."""
+
+    SUCCESS = "success"
+    ANY = "any"
+
+
+class Shell(Struct, frozen=True, tag="shell"):
+    """A line for /bin/sh."""
+
+    run: str
+
+
+class Argv(Struct, frozen=True, tag="argv"):
+    """A program and its arguments, run as they are."""
+
+    command: tuple[str, ...]
+
+
+class PythonCall(Struct, frozen=True, tag="python"):
+    """A function of a module, called with plain data."""
+
+    call: str
+    """`module:function`."""
+    args: tuple[object, ...] = ()
+
+
+class Container(Struct, frozen=True, tag="container"):
+    """A command in an image."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    """Empty means the image's own entry point."""
+    manifest: str | None = None
+    """The Kubernetes Job manifest it was written as, as JSON; None for our own form."""
+
+
+Work: TypeAlias = Shell | Argv | PythonCall | Container
+
+
+class Retry(Struct, frozen=True, array_like=True, gc=False):
+    """How often a job is tried again, for each cause on its own."""
+
+    exit: int = 0
+    """After an exit code that is not 0, or a signal."""
+    lost: int = 3
+    """After its agent or cluster was lost."""
+
+
+class After(Struct, frozen=True, array_like=True, gc=False):
+    """A job that must have ended before another one begins."""
+
+    job: JobId
+    on: On = On.SUCCESS
+
+
+class Range(Struct, frozen=True, array_like=True, gc=False):
+    """Indexes of an array, both ends included."""
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+class Shape(Struct, frozen=True, array_like=True, gc=False):
+    """What a job needs from a machine. Jobs of one shape fit wherever one of them does."""
+
+    resources: Resources
+    needs: tuple[str, ...] = ()
+    """Words that the cluster must offer, sorted."""
+    tasks: int = 1
+    burst: Burst = Burst.AUTO
+
+
+class Terms(Struct, frozen=True, array_like=True, gc=False):
+    """How long a job may take and how it is retried."""
+
+    walltime: int | None = None
+    """Nanoseconds; None is no limit."""
+    estimate: int | None = None
+    """Nanoseconds, as the person expects; None means the walltime, else a default."""
+    grace: int = 10 * SECOND
+    """Nanoseconds between TERM and KILL."""
+    lost_after: int = 5 * MINUTE
+    """Nanoseconds that a started task outlives an unreachable server."""
+    retry: Retry = Retry()
+    max_cost: int | None = None
+    """Millionths; None is no limit."""
+
+
+class JobSpec(Struct, frozen=True):
+    """Everything that was submitted for one job, or for one array."""
+
+    work: Work
+    name: str
+    project: str
+    queue: str
+    shape: Shape
+    terms: Terms = Terms()
+    labels: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    workdir: str = "."
+    priority: int = 0
+    deadline: int | None = None
+    """Latest finish, nanoseconds UTC; None is no deadline."""
+    not_before: int | None = None
+    """Earliest start, nanoseconds UTC; None is at once."""
+    array: tuple[Range, ...] = ()
+    """Sorted and apart; empty for a single job."""
+    after: tuple[str, ...] = ()
+    """What was written for each job to wait for, with its condition behind a space; kept to be shown."""

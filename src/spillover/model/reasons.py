@@ -1,0 +1,281 @@
+"""Why a job is where it is, as data. "Not now" and "never" are different types.
+
+A reason is shown as `{code, message, never}`; its code is the tag of its type, so programs can rely on it.
+"""
+
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
+
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.resources import Resources
+from spillover.model.units import format_duration, format_time
+
+
+class NotNow(Struct, frozen=True, tag_field="code"):
+    """The job will run once something changes that can change by itself."""
+
+    never: ClassVar[bool] = False
+
+
+class Never(Struct, frozen=True, tag_field="code"):
+    """No cluster that is known could ever run the job."""
+
+    never: ClassVar[bool] = True
+
+
+class Held(NotNow, frozen=True, tag="held"):
+    """Somebody holds it."""
+
+    by: str
+
+    def __str__(self) -> str:
+        return f"held by {self.by}; `spill release` lets it go"
+
+
+class AfterJobs(NotNow, frozen=True, tag="after"):
+    """It waits for other jobs to end."""
+
+    jobs: tuple[JobId, ...]
+
+    def __str__(self) -> str:
+        more = f" and {len(self.jobs) - 3} more" if len(self.jobs) > 3 else ""
+        return f"waits for {', '.join(self.jobs[:3])}{more} to end"
+
+
+class NotBefore(NotNow, frozen=True, tag="not_before"):
+    """It asked to start later."""
+
+    at: int
+
+    def __str__(self) -> str:
+        return f"may not start before {format_time(self.at)}"
+
+
+class Fresh(NotNow, frozen=True, tag="fresh"):
+    """No cycle has looked at it yet."""
+
+    def __str__(self) -> str:
+        return "was just submitted; the next cycle looks at it"
+
+
+class NoRoom(NotNow, frozen=True, tag="no_room"):
+    """Machines that could run it are busy."""
+
+    resources: Resources
+    """What has to become free on one machine."""
+    clusters: tuple[ClusterName, ...]
+    """Where that would help, in the order they are tried."""
+
+    def __str__(self) -> str:
+        return f"waits for {self.resources} on one machine of {' or '.join(self.clusters)}"
+
+
+class BehindOthers(NotNow, frozen=True, tag="behind"):
+    """The order is strict and a job ahead of it does not fit."""
+
+    head: JobId
+
+    def __str__(self) -> str:
+        return f"the order is strict and {self.head}, ahead of it, does not fit yet"
+
+
+class BeyondDepth(NotNow, frozen=True, tag="beyond_depth"):
+    """More kinds of jobs are ahead of it than a cycle tries."""
+
+    depth: int
+
+    def __str__(self) -> str:
+        return f"a cycle tries {self.depth} kinds of jobs, and more are ahead of it"
+
+
+class NotObserved(NotNow, frozen=True, tag="not_observed"):
+    """The clusters that could run it have not been heard from since the server started."""
+
+    clusters: tuple[ClusterName, ...]
+
+    def __str__(self) -> str:
+        return f"waits for an agent of {' or '.join(self.clusters)} to connect"
+
+
+class TooBig(Never, frozen=True, tag="too_big"):
+    """Larger than any machine."""
+
+    asked: Resources
+    largest: Resources
+    """The most that one machine has of each."""
+
+    def __str__(self) -> str:
+        return f"asks for {self.asked} a task; the largest machine has {self.largest}"
+
+
+class NotOffered(Never, frozen=True, tag="not_offered"):
+    """Nothing offers what it needs."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"no cluster offers {', '.join(self.words)}"
+
+
+class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):
+    """No cluster runs several tasks together."""
+
+    tasks: int
+
+    def __str__(self) -> str:
+        return f"no cluster runs a gang of {self.tasks} tasks yet"
+
+
+class BurstRefused(Never, frozen=True, tag="burst_refused"):
+    """Only clusters that the job's own `burst` rules out could run it."""
+
+    burst: str
+
+    def __str__(self) -> str:
+        kind = "rented" if self.burst == "never" else "owned"
+        return f"only {kind} clusters could run it, and it says `burst: {self.burst}`"
+
+
+class RoomOwned(NotNow, frozen=True, tag="room_owned"):
+    """It runs, or ran, on owned capacity because there was room."""
+
+    def __str__(self) -> str:
+        return "owned capacity had room"
+
+
+class WaitOver(NotNow, frozen=True, tag="wait_over"):
+    """It was rented because it had waited as long as its policy lets it."""
+
+    waited: int
+    """Nanoseconds."""
+
+    def __str__(self) -> str:
+        return f"its wait was over after {format_duration(self.waited)}"
+
+
+class QueueFull(NotNow, frozen=True, tag="queue_full"):
+    """It was rented because its place in the queue was past `max_queue`."""
+
+    def __str__(self) -> str:
+        return "the queue was longer than max_queue"
+
+
+class AlwaysRented(NotNow, frozen=True, tag="always_rented"):
+    """It was rented because its spec says so."""
+
+    def __str__(self) -> str:
+        return "it says `burst: always`"
+
+
+class Stopping(NotNow, frozen=True, tag="stopping"):
+    """It is being stopped; its capacity is held until the end is confirmed."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"is being stopped: {self.why}"
+
+
+class DependencyFailed(Never, frozen=True, tag="dependency_failed"):
+    """A job that it waited for did not succeed."""
+
+    job: JobId
+
+    def __str__(self) -> str:
+        return f"{self.job}, which it was to run after, did not succeed"
+
+
+class CancelledBy(Never, frozen=True, tag="cancelled"):
+    """Somebody cancelled it."""
+
+    who: str
+
+    def __str__(self) -> str:
+        return f"cancelled by {self.who}"
+
+
+class PastDeadline(Never, frozen=True, tag="past_deadline"):
+    """Its deadline passed."""
+
+    def __str__(self) -> str:
+        return "its deadline passed"
+
+
+class PastWalltime(Never, frozen=True, tag="past_walltime"):
+    """It ran as long as it was allowed to."""
+
+    def __str__(self) -> str:
+        return "it ran longer than its walltime"
+
+
+class LostTooOften(Never, frozen=True, tag="lost"):
+    """The machine it ran on was lost more often than its budget allows."""
+
+    times: int
+
+    def __str__(self) -> str:
+        return f"its machine was lost {self.times} time{'s' if self.times != 1 else ''}, more than `retry.lost` allows"
+
+
+class Exited(Never, frozen=True, tag="exited"):
+    """Its own process ended with an exit code that is not 0, or a signal."""
+
+    exit_code: int | None
+    signal: int | None
+
+    def __str__(self) -> str:
+        return f"killed by signal {self.signal}" if self.signal else f"exited with code {self.exit_code}"
+
+
+class CouldNotStart(Never, frozen=True, tag="could_not_start"):
+    """The agent could not start its process."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"could not be started: {self.message}"
+
+
+class MembersFailed(Never, frozen=True, tag="members_failed"):
+    """Some members of the array did not succeed."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} of its members did not succeed"
+
+
+Reason: TypeAlias = (
+    Held
+    | AfterJobs
+    | NotBefore
+    | Fresh
+    | NoRoom
+    | BehindOthers
+    | BeyondDepth
+    | NotObserved
+    | TooBig
+    | NotOffered
+    | GangUnsupported
+    | BurstRefused
+    | RoomOwned
+    | WaitOver
+    | QueueFull
+    | AlwaysRented
+    | Stopping
+    | DependencyFailed
+    | CancelledBy
+    | PastDeadline
+    | PastWalltime
+    | LostTooOften
+    | Exited
+    | CouldNotStart
+    | MembersFailed
+)
+
+
+def code_of(reason: Reason) -> str:
+    """The word that programs know a reason by."""
+    tag = reason.__struct_config__.tag
+    return str(tag)

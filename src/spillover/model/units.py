@@ -1,0 +1,154 @@
+"""Units people write and the integers we count in.
+
+Time is nanoseconds UTC, CPU is thousandths, memory is bytes, money is millionths of the currency.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final
+
+SECOND: Final = 1_000_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+MONEY: Final = 1_000_000
+"""Millionths in one unit of the currency."""
+
+FOREVER: Final = 2**63 - 1
+"""A time that never comes; the largest integer that every store can hold."""
+
+_BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([kKMGTP]i?|)B?", re.ASCII)
+_CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)", re.ASCII)
+_DURATION_UNIT = {
+    "ns": 1,
+    "us": 1000,
+    "ms": 10**6,
+    "s": SECOND,
+    "m": MINUTE,
+    "h": HOUR,
+    "d": DAY,
+    "w": 7 * DAY,
+}
+_MOST_DIGITS: Final = 40
+"""A quantity longer than this is refused before it is read: no number of use is so long."""
+
+
+class UnitError(ValueError):
+    """What was written is not a quantity of the asked kind; the message says what is."""
+
+
+@lru_cache(maxsize=4096)
+def parse_cpu(text: str) -> int:
+    """`2`, `1.5` or `500m` as thousandths of a CPU."""
+    match = _CPU.fullmatch(text) if len(text) <= _MOST_DIGITS else None
+    if match is None:
+        raise UnitError(f"{_shown(text)} is not a number of CPUs; write 2, 1.5 or 500m")
+    value = Decimal(match[1]) * (1 if match[2] else 1000)
+    if value != int(value):
+        raise UnitError(f"{_shown(text)} is finer than a thousandth of a CPU")
+    return int(value)
+
+
+@lru_cache(maxsize=4096)
+def parse_memory(text: str) -> int:
+    """`2Gi`, `2G` or `1048576` as bytes."""
+    match = _MEMORY.fullmatch(text) if len(text) <= _MOST_DIGITS else None
+    if match is None:
+        raise UnitError(
+            f"{_shown(text)} is not an amount of memory; write 512Mi, 2Gi, 2G or a number of bytes"
+        )
+    unit = _BINARY[match[2]] if match[2] in _BINARY else _DECIMAL[match[2].removesuffix("i")]
+    return int(Decimal(match[1]) * unit)
+
+
+@lru_cache(maxsize=4096)
+def parse_duration(text: str) -> int:
+    """`90s`, `10m`, `1h30m` or `2d` as nanoseconds."""
+    total, at = Decimal(0), 0
+    while at < len(text) <= _MOST_DIGITS and (part := _DURATION_PART.match(text, at)):
+        total += Decimal(part[1]) * _DURATION_UNIT[part[2]]
+        at = part.end()
+    if not text or at != len(text):
+        raise UnitError(f"{_shown(text)} is not a duration; write 90s, 10m, 1h30m or 2d")
+    return int(total)
+
+
+def parse_money(text: str) -> int:
+    """`5.00` as millionths of the currency."""
+    try:
+        value = Decimal(text) if len(text) <= _MOST_DIGITS else None
+    except InvalidOperation:
+        value = None
+    if value is None or not value.is_finite():
+        raise UnitError(f"{_shown(text)} is not an amount of money; write a number such as 5.00")
+    return int(value * MONEY)
+
+
+def parse_time(text: str) -> int:
+    """An RFC 3339 time with its zone as nanoseconds UTC."""
+    try:
+        when = datetime.fromisoformat(text) if len(text) <= _MOST_DIGITS else None
+    except ValueError:
+        when = None
+    if when is None or when.tzinfo is None:
+        raise UnitError(f"{_shown(text)} is not a time with a zone; write 2027-01-31T18:00:00Z")
+    return time_of(when)
+
+
+def time_of(when: datetime) -> int:
+    """A time with a zone as nanoseconds UTC."""
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+
+
+def format_time(nanoseconds: int) -> str:
+    """Nanoseconds UTC as RFC 3339 with microseconds."""
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def format_duration(nanoseconds: int) -> str:
+    """A duration in its two largest units, as a person would say it."""
+    if nanoseconds >= FOREVER:
+        return "forever"
+    if nanoseconds < 10 * SECOND:
+        return f"{nanoseconds / SECOND:.1f}s" if nanoseconds % SECOND else f"{nanoseconds // SECOND}s"
+    seconds = (nanoseconds + SECOND // 2) // SECOND
+    parts: list[str] = []
+    for letter, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count}{letter}" if count else "")
+        if len(parts) == 2:
+            break
+    return "".join(parts)
+
+
+def format_memory(size: int) -> str:
+    """Bytes in the largest binary unit that keeps the number exact to a tenth."""
+    for unit in ("Pi", "Ti", "Gi", "Mi", "Ki"):
+        if size >= _BINARY[unit]:
+            return f"{size / _BINARY[unit]:.1f}".removesuffix(".0") + unit
+    return str(size)
+
+
+def format_cpu(milli: int) -> str:
+    """Thousandths of a CPU as CPUs."""
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def format_money(millionths: int, currency: str = "") -> str:
+    """Millionths as an amount with two digits, or more when it is small."""
+    amount = millionths / MONEY
+    digits = 2 if amount == 0 or abs(amount) >= 1 else 4
+    return f"{amount:.{digits}f}" + (f" {currency}" if currency else "")
+
+
+def _shown(text: str) -> str:
+    """What was written, shortened so that an error stays one line."""
+    return repr(text if len(text) <= _MOST_DIGITS else text[: _MOST_DIGITS - 1] + "…")

@@ -1,0 +1,1 @@
+"""The Protocols that control needs."""

@@ -1,0 +1,109 @@
+"""Where history is kept.
+
+`append` is one atomic, durable commit: the epoch is checked, events and blobs are written, or nothing is. `after` makes a retry
+safe: if the journal already ends past it with the very same batch, the answer is the one that was lost.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Batch(Struct, frozen=True):
+    """Events that become durable together, each already encoded, and the blobs that they refer to."""
+
+    at: int
+    """Nanoseconds UTC when it was decided."""
+    events: tuple[bytes, ...]
+    blobs: Mapping[bytes, bytes] = {}
+    """By digest."""
+
+
+class Stored(Struct, frozen=True):
+    """One event as it is read back."""
+
+    revision: int
+    """Counts events from 1."""
+    at: int
+    event: bytes
+
+
+class Changed(Struct, frozen=True):
+    """Records of the state that differ from the last checkpoint; None means it is gone."""
+
+    revision: int
+    """The state is what it was after this event."""
+    records: Mapping[tuple[str, str], bytes | None]
+    """By kind and key."""
+
+
+class Loaded(Struct, frozen=True):
+    """What a server starts from: the last checkpoint; what came after it is read with `tail`."""
+
+    checkpoint: int
+    """0 if there is none."""
+    records: Sequence[tuple[str, str, bytes]]
+    """Kind, key, body."""
+    last: int
+    """Revision of the newest event; 0 for an empty journal."""
+
+
+class StoreError(Exception):
+    """Base of what a store can answer instead of doing it."""
+
+
+class Fenced(StoreError):
+    """A newer epoch has begun: step down. Nothing was written."""
+
+
+class Moved(StoreError):
+    """The journal does not end at `after`: the state that decided this is not the state of the store. Nothing was written."""
+
+
+class Unwritable(StoreError):
+    """The store cannot be written now (disk full, read-only, connection lost). Whether the batch was written is unknown."""
+
+
+class TooNew(StoreError):
+    """The data were written by a newer version of the software, which must be used."""
+
+
+class Journal(Protocol):
+    """The durable history."""
+
+    async def append(self, after: int, batch: Batch, epoch: int) -> int:
+        """Make a batch durable right after revision `after`; returns the revision of its last event."""
+        ...
+
+    async def load(self) -> Loaded:
+        """The last checkpoint and where the journal ends."""
+        ...
+
+    def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
+        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one."""
+        ...
+
+    async def oldest(self) -> int:
+        """Revision of the oldest event that is still kept, or one past the end when none is."""
+        ...
+
+    async def checkpoint(self, changed: Changed, epoch: int) -> None:
+        """Replace the records that changed, in one commit; raises Fenced under a newer epoch."""
+        ...
+
+    async def compact(self, upto: int, epoch: int) -> int:
+        """Forget events up to a revision, never past the checkpoint or the archive; returns how many."""
+        ...
+
+    async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """The blobs that are there."""
+        ...
+
+    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+        """Drop blobs that neither `keep` nor the archive refers to; returns how many."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and connections."""
+        ...

@@ -1,0 +1,1 @@
+"""Journal, election and archive on memory, SQLite and PostgreSQL."""

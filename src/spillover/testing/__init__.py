@@ -1,0 +1,1 @@
+"""Builders, harnesses and conformance suites for tests."""

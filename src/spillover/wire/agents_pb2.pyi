@@ -1,0 +1,313 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WAITING: _ClassVar[Phase]
+    RUNNING: _ClassVar[Phase]
+    ENDED: _ClassVar[Phase]
+
+class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXITED: _ClassVar[Outcome]
+    WALLTIME: _ClassVar[Outcome]
+    STOPPED: _ClassVar[Outcome]
+    LOST: _ClassVar[Outcome]
+    NOT_STARTED: _ClassVar[Outcome]
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPTED: _ClassVar[Verdict]
+    DUPLICATE: _ClassVar[Verdict]
+    FENCED: _ClassVar[Verdict]
+WAITING: Phase
+RUNNING: Phase
+ENDED: Phase
+EXITED: Outcome
+WALLTIME: Outcome
+STOPPED: Outcome
+LOST: Outcome
+NOT_STARTED: Outcome
+ACCEPTED: Verdict
+DUPLICATE: Verdict
+FENCED: Verdict
+
+class Lease(_message.Message):
+    __slots__ = ("job", "attempt", "seq", "task")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    seq: int
+    task: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., seq: _Optional[int] = ..., task: _Optional[int] = ...) -> None: ...
+
+class Resources(_message.Message):
+    __slots__ = ("cpu", "memory", "gpu")
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    cpu: int
+    memory: int
+    gpu: int
+    def __init__(self, cpu: _Optional[int] = ..., memory: _Optional[int] = ..., gpu: _Optional[int] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("lease", "phase")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    phase: Phase
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    cluster: str
+    name: str
+    life: str
+    capacity: Resources
+    offers: _containers.RepeatedScalarFieldContainer[str]
+    labels: _containers.ScalarMap[str, str]
+    queue: int
+    held: _containers.RepeatedCompositeFieldContainer[Held]
+    epoch: int
+    version: str
+    pid: int
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SHORT_TERM_FIELD_NUMBER: _ClassVar[int]
+    LOG_RETENTION_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    incarnation: int
+    keep: _containers.RepeatedCompositeFieldContainer[Lease]
+    heartbeat: int
+    short_term: int
+    log_retention: int
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ...) -> None: ...
+
+class ListenRequest(_message.Message):
+    __slots__ = ("incarnation",)
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("shell", "argv", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SHELL_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    WORKDIR_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    WALLTIME_FIELD_NUMBER: _ClassVar[int]
+    GRACE_FIELD_NUMBER: _ClassVar[int]
+    LOST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    shell: str
+    argv: Argv
+    env: _containers.ScalarMap[str, str]
+    workdir: str
+    resources: Resources
+    walltime: int
+    grace: int
+    lost_after: int
+    name: str
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Argv(_message.Message):
+    __slots__ = ("words",)
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    words: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, words: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("lease", "task")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    task: Task
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class OutputRead(_message.Message):
+    __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    job: str
+    attempt: int
+    task: int
+    stderr: bool
+    offset: int
+    follow: bool
+    stop: bool
+    def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ...) -> None: ...
+
+class FromServer(_message.Message):
+    __slots__ = ("epoch", "grants", "reads", "heartbeat_now")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_NOW_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    reads: _containers.RepeatedCompositeFieldContainer[OutputRead]
+    heartbeat_now: bool
+    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("incarnation", "held", "running")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    held: int
+    running: int
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
+
+class StopOrder(_message.Message):
+    __slots__ = ("lease", "kill")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    KILL_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    kill: bool
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ...) -> None: ...
+
+class HeartbeatReply(_message.Message):
+    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    STOPS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    fenced: bool
+    stops: _containers.RepeatedCompositeFieldContainer[StopOrder]
+    drain: bool
+    revoked: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class StartedTask(_message.Message):
+    __slots__ = ("lease", "age")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    AGE_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    age: int
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., age: _Optional[int] = ...) -> None: ...
+
+class TaskResult(_message.Message):
+    __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    RAN_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    PEAK_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    AGE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    outcome: Outcome
+    exit_code: int
+    signal: int
+    ran: int
+    cpu: int
+    peak_memory: int
+    age: int
+    message: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("incarnation", "started", "results", "released")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    started: _containers.RepeatedCompositeFieldContainer[StartedTask]
+    results: _containers.RepeatedCompositeFieldContainer[TaskResult]
+    released: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("lease", "verdict")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    verdict: Verdict
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, str]] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("epoch", "fenced", "results", "started")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    fenced: bool
+    results: _containers.RepeatedCompositeFieldContainer[Answer]
+    started: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., results: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., started: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class OutputChunk(_message.Message):
+    __slots__ = ("incarnation", "id", "data", "end", "error")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    id: int
+    data: bytes
+    end: bool
+    error: str
+    def __init__(self, incarnation: _Optional[int] = ..., id: _Optional[int] = ..., data: _Optional[bytes] = ..., end: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
+
+class OutputReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

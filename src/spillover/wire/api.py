@@ -1,0 +1,231 @@
+"""Bodies of the HTTP API, version 1, as `/v1/openapi.json` describes them.
+
+Times are RFC 3339 UTC or null, durations are seconds, costs are numbers in the server's currency.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+Time = str
+
+
+class ReasonView(Struct, frozen=True):
+    """Why a job is where it is."""
+
+    code: str
+    message: str
+    never: bool
+    """True when no cluster that is known could ever run it."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """The fields of this code."""
+
+
+class ArrayView(Struct, frozen=True):
+    """How far an array is: how many members are in each state."""
+
+    size: int
+    counts: dict[str, int]
+
+
+class JobView(Struct, frozen=True):
+    """A job as it is listed."""
+
+    id: str
+    name: str
+    user: str
+    project: str
+    queue: str
+    state: str
+    cluster: str | None
+    node: str | None
+    attempt: int
+    reason: ReasonView | None
+    submitted_at: Time
+    started_at: Time | None
+    finished_at: Time | None
+    exit_code: int | None
+    signal: int | None
+    cost: float
+    estimate_s: float | None
+    priority: int = 0
+    resources: dict[str, float] = field(default_factory=dict)
+    """cpu (CPUs), memory (bytes) and gpu, of each task."""
+    placed_because: ReasonView | None = None
+    """Why it runs, or ran, where it does; null before it was placed."""
+    array: ArrayView | None = None
+
+
+class JobDetail(JobView, frozen=True):
+    """A job with everything that is known of it."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    """The job file as it was understood."""
+    ran_s: float | None = None
+    cpu_s: float | None = None
+    peak_memory: int | None = None
+    """Bytes."""
+
+
+class JobPage(Struct, frozen=True):
+    """Some jobs, newest submission first."""
+
+    jobs: list[JobView]
+    next: str | None
+    """Cursor of the page after this; null on the last."""
+
+
+class ClusterVerdict(Struct, frozen=True):
+    """What one cluster says to a job that waits."""
+
+    cluster: str
+    role: str
+    reason: ReasonView | None
+    """Null when it would take the job now."""
+
+
+class WhyView(Struct, frozen=True):
+    """Why a job is where it is, and what would change that."""
+
+    id: str
+    state: str
+    reason: ReasonView | None
+    sentence: str
+    """All of it, as a person would say it."""
+    waiting_since: Time | None
+    waited_s: float | None
+    spills_at: Time | None
+    """When it may be rented; null if never, or already."""
+    spills_in_s: float | None
+    ahead: int | None
+    """How many queued jobs come before it."""
+    estimate_s: float | None
+    estimate_from: str | None
+    """`estimate`, `walltime` or `default`."""
+    clusters: list[ClusterVerdict]
+
+
+class Ids(Struct, frozen=True):
+    """Jobs that were submitted or changed, in the order they were given."""
+
+    jobs: list[str]
+
+
+class Action(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something to do to jobs, all or none."""
+
+    act: Literal["cancel", "hold", "release", "requeue"]
+    jobs: list[str]
+    """Ids, unique prefixes or unique names."""
+
+
+class Patch(Struct, frozen=True, forbid_unknown_fields=True):
+    """What can be changed of a job that has not been placed."""
+
+    priority: int
+
+
+class Forecast(Struct, frozen=True):
+    """Where and when a job would start, by the real cycle on the real state."""
+
+    name: str
+    cluster: str | None
+    """Null when it would not start now."""
+    node: str | None
+    starts_at: Time | None
+    """Null when nobody can know; now when there is room; else when it would spill over."""
+    reason: ReasonView
+    cost: float | None
+    """Estimated; null when its place is not known."""
+    spills_at: Time | None
+    estimate_s: float | None
+
+
+class Forecasts(Struct, frozen=True):
+    """One forecast for each job, in the order they were given."""
+
+    jobs: list[Forecast]
+
+
+class AgentView(Struct, frozen=True):
+    """One agent."""
+
+    name: str
+    cluster: str
+    state: Literal["ready", "draining", "lost", "unobserved"]
+    capacity: dict[str, float]
+    used: dict[str, float]
+    running: int
+    leased: int
+    """Leases that it holds, running ones included."""
+    offers: list[str]
+    labels: dict[str, str]
+    heartbeat_at: Time | None
+    """When it was last heard from; null if not since this server started."""
+
+
+class ClusterView(Struct, frozen=True):
+    """One cluster."""
+
+    name: str
+    kind: str
+    role: str
+    state: str
+    agents: int
+    """How many are ready."""
+    capacity: dict[str, float]
+    used: dict[str, float]
+    running: int
+    price: dict[str, float]
+
+
+class EventView(Struct, frozen=True):
+    """One line of history."""
+
+    revision: int
+    at: Time
+    type: str
+    job: str | None
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class ServerView(Struct, frozen=True):
+    """The server itself."""
+
+    version: str
+    epoch: int
+    leader: bool
+    writable: bool
+    message: str | None
+    """What is wrong, when it does not accept work."""
+    currency: str
+    revision: int
+    queued: int
+    running: int
+    policy: dict[str, Any]
+
+
+class Health(Struct, frozen=True):
+    """Alive, or ready."""
+
+    status: str
+    message: str | None = None
+
+
+class FieldProblem(Struct, frozen=True):
+    """One thing that is wrong with what was sent."""
+
+    path: str
+    message: str
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """An error, as RFC 9457 has it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    problems: list[FieldProblem] = field(default_factory=list)
+    retry_after_s: float | None = None
