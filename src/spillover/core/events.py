@@ -116,6 +116,8 @@ class WaitsExpired(Event, frozen=True, tag="waits_expired"):
 
     jobs: tuple[JobId, ...]
     why: Reason
+    members: int = 0
+    """Of a single array, how many of its pending members, the last ones first; 0 is all."""
 
 
 class JobPlaced(Event, frozen=True, tag="job_placed"):
@@ -140,6 +142,17 @@ class MemberPlaced(Event, frozen=True, tag="member_placed"):
     node: NodeName
     seq: int
     why: Reason
+
+
+class MembersDropped(Event, frozen=True, tag="members_dropped"):
+    """Pending members of an array will never start."""
+
+    array: JobId
+    at: int
+    members: tuple[Range, ...]
+    state: JobState
+    """The terminal state that they count under."""
+    who: str
 
 
 class JobStarted(Event, frozen=True, tag="job_started"):
@@ -311,6 +324,7 @@ AnyEvent: TypeAlias = (
     | WaitsExpired
     | JobPlaced
     | MemberPlaced
+    | MembersDropped
     | JobStarted
     | JobStopping
     | JobRequeued

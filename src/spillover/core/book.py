@@ -1,0 +1,61 @@
+"""What leases hold on a node.
+
+A lease either has its room, or was handed out ahead of room so that the agent need not wait for a message between two short
+tasks. Those ahead get room in the order they were given, as the agent itself starts them; so the book never holds more than a
+node has.
+"""
+
+from spillover.core.state import Job, Node, State
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+
+AHEAD = SECOND // 10
+"""How much work, in nanoseconds, a node is given ahead of room: what it does while a message travels."""
+
+
+def room_of(node: Node) -> Resources:
+    """What is free."""
+    return node.capacity - node.used
+
+
+def ahead_of(node: Node) -> int:
+    """How many leases a node may hold ahead of room, by how short its recent tasks were."""
+    if node.pace <= 0:
+        return 0
+    slots = max(1, node.capacity.cpu // 1000)
+    return min(node.queue, slots * AHEAD // node.pace)
+
+
+def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) -> None:
+    """Let a lease hold its room, or wait for it."""
+    node = state.nodes[f"{cluster}/{name}"]
+    asked = job.kind.shape.resources
+    if not node.ahead and asked.fits(room_of(node)):
+        node.used = node.used + asked
+        node.holding[job.id] = asked
+    else:
+        node.ahead[job.id] = asked
+    state.touch_node(node.key)
+
+
+def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran: int) -> None:
+    """Give back what a lease held, and let those ahead of room move up."""
+    node = state.nodes.get(f"{cluster}/{name}")
+    if node is None:
+        return
+    asked = node.holding.pop(job.id, None)
+    if asked is None:
+        node.ahead.pop(job.id, None)
+    else:
+        node.used = node.used - asked
+    while node.ahead:
+        first, wanted = next(iter(node.ahead.items()))
+        if not wanted.fits(room_of(node)):
+            break
+        del node.ahead[first]
+        node.holding[first] = wanted
+        node.used = node.used + wanted
+    if ran > 0:
+        node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
+    state.touch_node(node.key)

@@ -1,0 +1,59 @@
+"""What a proposal leads to: events, or a refusal. Pure: it reads the state and writes nothing.
+
+Each kind of proposal is decided in a module of its own; this one knows which.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from spillover.core.deciders import agents, changes, engine, results, submissions
+from spillover.core.events import AnyEvent
+from spillover.core.proposals import (
+    AgentGone,
+    Archived,
+    Change,
+    Drain,
+    HandBack,
+    Jump,
+    Proposal,
+    Reclaim,
+    Register,
+    Reply,
+    Result,
+    SetPolicies,
+    SetPriority,
+    Started,
+    StartEpoch,
+    Submit,
+)
+from spillover.core.state import State
+
+
+class Decision(NamedTuple):
+    """Events to apply, in order, and what to answer once they are durable."""
+
+    events: list[AnyEvent]
+    reply: Reply
+
+
+def decide(state: State, proposal: Proposal, now: int) -> Decision:
+    """What a proposal leads to in this state."""
+    return Decision(*_DECIDERS[type(proposal)](state, proposal, now))
+
+
+_DECIDERS: dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]] = {
+    Submit: submissions.submit,
+    Change: changes.change,
+    SetPriority: changes.set_priority,
+    Register: agents.register,
+    Started: results.started,
+    Result: results.result,
+    HandBack: agents.hand_back,
+    Reclaim: agents.reclaim,
+    Drain: agents.drain,
+    AgentGone: agents.gone,
+    Archived: engine.archived,
+    StartEpoch: engine.start_epoch,
+    Jump: engine.jump,
+    SetPolicies: engine.set_policies,
+}

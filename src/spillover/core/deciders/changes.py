@@ -1,0 +1,159 @@
+"""What people, and alarms, do to jobs."""
+
+from spillover.core.deciders.endings import drop_pending, end_of_dropped, end_unplaced, finish, may_queue
+from spillover.core.events import (
+    AnyEvent,
+    JobEnded,
+    JobHeld,
+    JobReleased,
+    JobReprioritised,
+    JobState,
+    JobStopping,
+    Stop,
+)
+from spillover.core.proposals import Act, Change, Done, Refusal, Refused, Reply, SetPriority
+from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
+from spillover.core.transitions import TERMINAL
+from spillover.model.ids import JobId, split_member
+from spillover.model.reasons import CancelledBy, PastDeadline
+
+
+def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Do something to jobs, all or none."""
+    events: list[AnyEvent] = []
+    endings: list[JobEnded] = []
+    for each in dict.fromkeys(proposal.jobs):
+        job = state.jobs.get(each)
+        if job is None:
+            return [], Refusal(Refused.UNKNOWN, f"there is no job {each} that could be changed")
+        match proposal.act:
+            case Act.CANCEL:
+                more, ends = stop(state, job, now, Stop.CANCEL, proposal.who)
+                events += more
+                endings += ends
+            case Act.HOLD | Act.RELEASE | Act.REQUEUE:
+                done = _ACTS[proposal.act](state, job, now, proposal.who)
+                if isinstance(done, Refusal):
+                    return [], done
+                events += done
+    return finish(state, endings, now, events), Done()
+
+
+def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Change the priority of a job that has not been placed."""
+    job = state.jobs.get(proposal.job)
+    if job is None:
+        return [], Refusal(Refused.UNKNOWN, f"there is no job {proposal.job} that could be changed")
+    if not isinstance(job.phase, Queued | Waiting):
+        return [], Refusal(
+            Refused.CONFLICT, f"{job.id} is {job.state}: only a waiting job has a priority to set"
+        )
+    if job.priority == proposal.priority:
+        return [], Done()
+    return [JobReprioritised(job.id, now, proposal.who, proposal.priority)], Done()
+
+
+def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[AnyEvent], list[JobEnded]]:
+    """Stop a job: at once if it holds no lease, else by telling its agent. One that has ended is left alone."""
+    ended = JobState.CANCELLED if why is Stop.CANCEL else JobState.TIMED_OUT
+    reason = CancelledBy(who) if why is Stop.CANCEL else PastDeadline()
+    if job.extra.members is not None and type(job.phase) is not Ended:
+        return _stop_array(state, job, now, why, who)
+    match job.phase:
+        case Waiting() | Queued():
+            return [], [end_unplaced(job.id, job.attempt, job.seq, now, ended, reason, job.cost)]
+        case Placed(stopping=None) | Running(stopping=None):
+            return [JobStopping(job.id, now, why, who)], []
+        case Placed(stopping=Stop.REQUEUE) | Running(stopping=Stop.REQUEUE):
+            return [JobStopping(job.id, now, why, who)], []
+        case _:
+            return [], []
+
+
+def _stop_array(
+    state: State, array: Job, now: int, why: Stop, who: str
+) -> tuple[list[AnyEvent], list[JobEnded]]:
+    """Stop an array: what is pending never starts, what goes on is stopped one by one."""
+    ended = JobState.CANCELLED if why is Stop.CANCEL else JobState.TIMED_OUT
+    reason = CancelledBy(who) if why is Stop.CANCEL else PastDeadline()
+    events = drop_pending(array, now, ended, who)
+    endings: list[JobEnded] = []
+    for member in members_of(state, array):
+        more, ends = stop(state, member, now, why, who)
+        events += more
+        endings += ends
+    return events, endings or end_of_dropped(array, now, ended, reason)
+
+
+def members_of(state: State, array: Job) -> list[Job]:
+    """Members of an array that are jobs of their own and have not ended."""
+    found = []
+    for job in state.jobs.values():
+        member = split_member(job.id) if job.number == array.number else None
+        if member is not None and job.state not in TERMINAL:
+            found.append(job)
+    return found
+
+
+def _hold(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
+    del state
+    if type(job.phase) is Waiting and job.phase.by is not None:
+        return []
+    if not isinstance(job.phase, Queued | Waiting):
+        return Refusal(Refused.CONFLICT, f"{job.id} is {job.state}: only a waiting job can be held")
+    return [JobHeld(job.id, now, who)]
+
+
+def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
+    del state
+    if type(job.phase) is not Waiting:
+        return Refusal(Refused.CONFLICT, f"{job.id} is {job.state}: only a held job can be released")
+    not_before = job.extra.not_before
+    if job.extra.after or (not_before is not None and not_before > now):
+        if job.phase.by is None:
+            return Refusal(Refused.CONFLICT, f"nobody holds {job.id}; `spill why` says what it waits for")
+        return [JobHeld(job.id, now, "")]
+    return [JobReleased(job.id, now, who)]
+
+
+def _requeue(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
+    if type(job.phase) is Spread or job.extra.members is not None:
+        events: list[AnyEvent] = []
+        for member in members_of(state, job):
+            if isinstance(member.phase, Placed | Running):
+                done = _requeue(state, member, now, who)
+                events += done if not isinstance(done, Refusal) else []
+        return events
+    if not isinstance(job.phase, Placed | Running):
+        return Refusal(
+            Refused.CONFLICT, f"{job.id} is {job.state}: only a placed or running job can be requeued"
+        )
+    return [] if job.phase.stopping is not None else [JobStopping(job.id, now, Stop.REQUEUE, who)]
+
+
+_ACTS = {Act.HOLD: _hold, Act.RELEASE: _release, Act.REQUEUE: _requeue}
+
+
+def time_has_come(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """The events of a job whose `not_before` has passed."""
+    found = state.jobs.get(job)
+    if found is None or found.extra.after or not may_queue(found, now):
+        return []
+    return [JobReleased(job, now, "spillover")]
+
+
+def deadline_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """The events of a job whose deadline has passed."""
+    found = state.jobs.get(job)
+    if found is None or found.extra.deadline is None or found.extra.deadline > now:
+        return []
+    events, endings = stop(state, found, now, Stop.DEADLINE, "spillover")
+    return finish(state, endings, now, events)
+
+
+def walltime_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """The events of a running job that its agent should have stopped by now."""
+    found = state.jobs.get(job)
+    if found is None or type(found.phase) is not Running or found.phase.stopping is not None:
+        return []
+    return [JobStopping(job, now, Stop.WALLTIME, "spillover")]

@@ -1,0 +1,131 @@
+"""How a job ends, and what that means for its array and for jobs that wait for it."""
+
+from collections.abc import Iterable
+
+from spillover.core import ranges
+from spillover.core.events import (
+    AnyEvent,
+    DependencyEnded,
+    JobEnded,
+    JobReleased,
+    JobState,
+    MembersDropped,
+    Usage,
+)
+from spillover.core.state import Job, Placed, Running, State, Waiting
+from spillover.core.transitions import TERMINAL
+from spillover.model.cluster import cost_of
+from spillover.model.ids import JobId, split_member
+from spillover.model.job import On
+from spillover.model.reasons import DependencyFailed, MembersFailed, Reason
+
+ITSELF = "spillover"
+"""Who did what nobody asked for."""
+
+
+def end_unplaced(
+    job: JobId, attempt: int, seq: int, now: int, ended: JobState, why: Reason, cost: int = 0
+) -> JobEnded:
+    """The end of a job that holds no lease."""
+    return JobEnded(job, now, ended, attempt, seq + 1, None, None, None, cost, Usage(), why)
+
+
+def attempt_cost(state: State, job: Job, ran: int) -> int:
+    """What the attempt that is under way costs if it ran this long."""
+    phase = job.phase
+    if not isinstance(phase, Placed | Running) or (spec := state.clusters.get(phase.cluster)) is None:
+        return 0
+    return cost_of(spec.price, spec.billing, job.kind.shape.resources, ran)
+
+
+def finish(
+    state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
+) -> list[AnyEvent]:
+    """Events decided before, the endings themselves, and all that follows from them: arrays that end, jobs that may begin
+    or never will.
+    """
+    events: list[AnyEvent] = list(before)
+    dropped = {event.array: None for event in events if type(event) is MembersDropped}
+    after: dict[JobId, list[JobId]] = {}
+    """What each job still waits for, as these events leave it."""
+    live: dict[JobId, int] = {}
+    """How many members of each array go on, likewise."""
+    spent: dict[JobId, int] = {}
+    """What each array cost, likewise."""
+    ended: dict[JobId, list[JobState]] = {}
+    """How members of each array ended, likewise."""
+    over: dict[JobId, None] = {}
+    todo = list(reversed(list(endings)))
+    while todo:
+        ending = todo.pop()
+        if ending.job in over:
+            continue
+        over[ending.job] = None
+        events.append(ending)
+        member = split_member(ending.job)
+        if member is not None and (array := state.jobs.get(member[0])) is not None:
+            live[array.id] = live.get(array.id, _live(array)) - 1
+            spent[array.id] = spent.get(array.id, array.cost) + ending.cost
+            ended.setdefault(array.id, []).append(ending.state)
+            if live[array.id] == 0 and (array.id in dropped or not _pending(array)):
+                todo.append(_end_of_array(array, now, ended[array.id], spent[array.id]))
+        for waiter in state.waiters.get(ending.job, ()):
+            job = state.jobs[waiter]
+            if waiter in over or job.state in TERMINAL:
+                continue
+            wanted = next(each for each in job.extra.after if each.job == ending.job)
+            if wanted.on is On.SUCCESS and ending.state is not JobState.SUCCEEDED:
+                why = DependencyFailed(ending.job)
+                events += drop_pending(job, now, JobState.CANCELLED, ITSELF)
+                todo.append(end_unplaced(waiter, job.attempt, job.seq, now, JobState.CANCELLED, why))
+                continue
+            events.append(DependencyEnded(waiter, ending.job))
+            left = after.setdefault(waiter, [each.job for each in job.extra.after])
+            left.remove(ending.job)
+            if not left and may_queue(job, now):
+                events.append(JobReleased(waiter, now, ITSELF))
+    return events
+
+
+def may_queue(job: Job, now: int) -> bool:
+    """Whether nobody holds a waiting job and its time has come; other jobs are looked at apart."""
+    not_before = job.extra.not_before
+    return type(job.phase) is Waiting and job.phase.by is None and (not_before is None or not_before <= now)
+
+
+def drop_pending(job: Job, now: int, ended: JobState, who: str) -> list[AnyEvent]:
+    """Give up all members of an array that have not been placed."""
+    members = job.extra.members
+    if members is None or not members.pending:
+        return []
+    return [MembersDropped(job.id, now, members.pending, ended, who)]
+
+
+def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[JobEnded]:
+    """The end of an array whose pending members are given up, if none of its members goes on."""
+    if _live(array):
+        return []
+    return [end_unplaced(array.id, array.attempt, array.seq, now, ended, why, array.cost)]
+
+
+def _end_of_array(array: Job, now: int, last: list[JobState], cost: int) -> JobEnded:
+    """The end of an array whose last members ended so."""
+    members = array.extra.members
+    counts = dict(members.ended) if members is not None else {}
+    for state in last:
+        counts[state] = counts.get(state, 0) + 1
+    failed = sum(count for state, count in counts.items() if state is not JobState.SUCCEEDED)
+    if not failed:
+        return JobEnded(array.id, now, JobState.SUCCEEDED, 1, array.seq + 1, None, None, None, cost, Usage())
+    worst = next(
+        each for each in (JobState.CANCELLED, JobState.TIMED_OUT, JobState.FAILED) if counts.get(each)
+    )
+    return end_unplaced(array.id, 1, array.seq, now, worst, MembersFailed(failed), cost)
+
+
+def _live(array: Job) -> int:
+    return array.extra.members.live if array.extra.members is not None else 0
+
+
+def _pending(array: Job) -> int:
+    return ranges.size(array.extra.members.pending) if array.extra.members is not None else 0

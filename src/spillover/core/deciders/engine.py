@@ -1,0 +1,44 @@
+"""The engine's own proposals: epochs, clocks, policies, archive."""
+
+from spillover.core.events import (
+    AnyEvent,
+    ClockJumped,
+    ClustersConfigured,
+    EpochStarted,
+    JobsArchived,
+    PolicyChanged,
+)
+from spillover.core.proposals import Archived, Done, Jump, Reply, SetPolicies, StartEpoch
+from spillover.core.state import Ended, State
+
+
+def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A server leads: agents have to register anew, and time without a server does not count as waiting."""
+    events: list[AnyEvent] = [EpochStarted(proposal.epoch, now)]
+    if proposal.gap > 0:
+        events.append(ClockJumped(proposal.gap))
+    if proposal.clusters != state.facts.clusters:
+        events.append(ClustersConfigured(proposal.clusters))
+    if proposal.policies != state.facts.policies:
+        events.append(PolicyChanged(now, "spillover", proposal.policies))
+    return events, Done()
+
+
+def jump(state: State, proposal: Jump, now: int) -> tuple[list[AnyEvent], Reply]:
+    """The clock jumped."""
+    del state, now
+    return ([ClockJumped(proposal.by)] if proposal.by > 0 else []), Done()
+
+
+def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Other policies decide."""
+    if proposal.policies == state.facts.policies:
+        return [], Done()
+    return [PolicyChanged(now, proposal.who, proposal.policies)], Done()
+
+
+def archived(state: State, proposal: Archived, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Ended jobs leave the state."""
+    del now
+    gone = tuple(job for job in proposal.jobs if job in state.jobs and type(state.jobs[job].phase) is Ended)
+    return ([JobsArchived(gone)] if gone else []), Done()

@@ -1,0 +1,113 @@
+"""What agents say of tasks. A result counts once, and only under the very lease that is valid."""
+
+from spillover.core.deciders.endings import attempt_cost, finish
+from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
+from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
+from spillover.core.state import Ended, Job, Placed, Running, State
+from spillover.model.ids import NodeName
+from spillover.model.reasons import (
+    CancelledBy,
+    CouldNotStart,
+    Exited,
+    LostTooOften,
+    PastDeadline,
+    PastWalltime,
+    Reason,
+)
+
+
+def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
+    """The job that this node may speak for under this lease."""
+    job = state.jobs.get(lease.job)
+    if job is None or (job.attempt, job.seq) != (lease.attempt, lease.seq):
+        return None
+    return job if isinstance(job.phase, Placed | Running) and job.phase.node == node else None
+
+
+def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A task runs."""
+    job = holder(state, proposal.lease, proposal.node)
+    if job is None:
+        return [], Refusal(Refused.STALE, f"{proposal.lease.job} is not leased so any more")
+    if type(job.phase) is Running:
+        return [], Done()
+    at = max(job.submitted, now - max(0, proposal.age))
+    return [JobStarted(job.id, at, job.attempt, job.seq)], Done()
+
+
+def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A task ended: its job ends, or is tried again."""
+    lease = proposal.lease
+    job = holder(state, lease, proposal.node)
+    if job is None:
+        known = state.jobs.get(lease.job)
+        same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
+        return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
+    ran = max(0, proposal.usage.ran)
+    cost = job.cost + (attempt_cost(state, job, ran) if proposal.outcome is not Outcome.NOT_STARTED else 0)
+    back = again(job, proposal.outcome, proposal.exit_code)
+    if back is not None:
+        attempt = job.attempt + 1
+        return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], Verdict.ACCEPTED
+    ended, why = verdict(job, proposal)
+    finished = max(job.submitted, now - max(0, proposal.age))
+    since = job.phase.since if type(job.phase) is Running else None
+    if since is None and proposal.outcome is not Outcome.NOT_STARTED:
+        since = max(job.submitted, finished - ran)
+    ending = JobEnded(
+        job.id,
+        max(finished, since or 0),
+        ended,
+        job.attempt,
+        job.seq,
+        since,
+        proposal.exit_code,
+        proposal.signal,
+        cost,
+        proposal.usage,
+        why,
+    )
+    return finish(state, [ending], now), Verdict.ACCEPTED
+
+
+def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
+    """Why the job is to be tried again; None if it is not."""
+    stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
+    match outcome:
+        case Outcome.EXITED | Outcome.NOT_STARTED:
+            if stopping is None and exit_code != 0 and job.exits < job.terms.retry.exit:
+                return Back.EXIT
+        case Outcome.LOST:
+            if stopping in {None, Stop.REQUEUE} and job.lost < job.terms.retry.lost:
+                return Back.LOST
+        case Outcome.STOPPED:
+            if stopping in {None, Stop.REQUEUE}:
+                return Back.REQUESTED  # also when its agent was shut down in good order
+        case Outcome.WALLTIME:
+            pass
+    return None
+
+
+def verdict(job: Job, proposal: Result) -> tuple[JobState, Reason | None]:
+    """The terminal state that a result means, and why."""
+    phase = job.phase
+    stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
+    if proposal.outcome is Outcome.WALLTIME:
+        return JobState.TIMED_OUT, PastWalltime()
+    if proposal.outcome in {Outcome.STOPPED, Outcome.LOST} and stopping is not None:
+        match stopping:
+            case Stop.CANCEL:
+                return JobState.CANCELLED, CancelledBy(by)
+            case Stop.DEADLINE:
+                return JobState.TIMED_OUT, PastDeadline()
+            case Stop.WALLTIME:
+                return JobState.TIMED_OUT, PastWalltime()
+            case Stop.REQUEUE:
+                pass
+    if proposal.outcome is Outcome.LOST:
+        return JobState.FAILED, LostTooOften(job.lost + 1)
+    if proposal.outcome is Outcome.NOT_STARTED:
+        return JobState.FAILED, CouldNotStart(proposal.message or "no reason was given")
+    if proposal.exit_code == 0:
+        return JobState.SUCCEEDED, None
+    return JobState.FAILED, Exited(proposal.exit_code, proposal.signal)

@@ -1,0 +1,263 @@
+"""The book: everything that was decided, as `apply` left it.
+
+Records are slim, because a million jobs may be queued: what jobs have in common (shape, terms, names) is shared, and what few
+jobs have is kept in `Extra`.
+"""
+
+from typing import TypeAlias, TypeVar
+
+from msgspec import Struct, field
+
+from spillover.core.events import JobState, Lease, Stop, Usage
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import After, Range, Shape, Terms
+from spillover.model.policy import PolicySet
+from spillover.model.reasons import Reason
+from spillover.model.resources import Resources
+
+
+class Kind(Struct, frozen=True, array_like=True, gc=False):
+    """What jobs of one lane have in common; shared by all of them."""
+
+    shape: Shape
+    queue: str
+    project: str
+
+
+class Waiting(Struct, frozen=True, tag="held", array_like=True, gc=False):
+    """Not to be scheduled yet: held by somebody, before its time, or after other jobs."""
+
+    by: str | None
+    """Who holds it; None if only time or other jobs keep it."""
+
+
+class Queued(Struct, frozen=True, tag="queued", array_like=True, gc=False):
+    """To be scheduled."""
+
+
+class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
+    """Leased to a node, no process yet."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+    why: Reason
+    stopping: Stop | None = None
+    by: str = ""
+    """Who asked for it to be stopped."""
+
+
+class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
+    """Its process runs."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+    """When it was placed."""
+    since: int
+    why: Reason
+    stopping: Stop | None = None
+    by: str = ""
+
+
+class Spread(Struct, frozen=True, tag="spread", array_like=True, gc=False):
+    """An array all of whose members are jobs of their own now."""
+
+    since: int
+
+
+class Ended(Struct, frozen=True, tag="ended", array_like=True, gc=False):
+    """Over for good."""
+
+    state: JobState
+    at: int
+    started: int | None
+    cluster: ClusterName | None
+    node: NodeName | None
+    placed: Reason | None
+    """Why it ran where it did; None if it never ran."""
+    exit_code: int | None
+    signal: int | None
+    usage: Usage
+    why: Reason | None
+
+
+Phase: TypeAlias = Waiting | Queued | Placed | Running | Spread | Ended
+
+QUEUED = Queued()
+
+MOST_SHARED = 100_000
+
+Shared = TypeVar("Shared", str, bytes, Kind, Terms)
+
+
+class Members(Struct, array_like=True, gc=False):
+    """How far an array is."""
+
+    size: int
+    pending: tuple[Range, ...]
+    live: int = 0
+    """Members that are jobs of their own and have not ended."""
+    ended: dict[JobState, int] = field(default_factory=dict)
+    due: int = 0
+    """How many pending members may be rented, when not all of them may."""
+
+
+class Extra(Struct, array_like=True, gc=False):
+    """What few jobs have."""
+
+    deadline: int | None = None
+    not_before: int | None = None
+    after: tuple[After, ...] = ()
+    """Jobs it still waits for."""
+    key: str | None = None
+    body: bytes = b""
+    members: Members | None = None
+
+
+NO_EXTRA = Extra()
+"""Shared by all jobs that have none; never written to."""
+
+
+class Job(Struct, array_like=True, gc=False):
+    """One job, one array, or one member of an array that was placed at least once."""
+
+    id: JobId
+    number: int
+    """Order of submission."""
+    user: str
+    name: str
+    kind: Kind
+    terms: Terms
+    spec: bytes
+    """Digest of the whole spec."""
+    submitted: int
+    priority: int
+    phase: Phase
+    attempt: int = 1
+    seq: int = 0
+    lost: int = 0
+    """Attempts that were lost."""
+    exits: int = 0
+    """Attempts that ended with an exit code that was retried."""
+    cost: int = 0
+    """Millionths, of attempts that are over."""
+    latest: int | None = None
+    """Latest start on owned capacity, in steady time; None until a cycle has looked at it."""
+    due: Reason | None = None
+    """Why it may be rented; None while it waits for owned capacity."""
+    extra: Extra = NO_EXTRA
+
+    @property
+    def state(self) -> JobState:
+        """The state that people see."""
+        return _STATE_OF[type(self.phase)] if type(self.phase) is not Ended else self.phase.state
+
+    @property
+    def lease(self) -> Lease:
+        """The lease that is valid now."""
+        return Lease(self.id, self.attempt, self.seq)
+
+
+_STATE_OF: dict[type, JobState] = {
+    Waiting: JobState.HELD,
+    Queued: JobState.QUEUED,
+    Placed: JobState.PLACED,
+    Running: JobState.RUNNING,
+    Spread: JobState.RUNNING,
+}
+
+
+class Node(Struct, array_like=True):
+    """One machine with its agent, and what our book says of it."""
+
+    cluster: ClusterName
+    name: NodeName
+    incarnation: int
+    capacity: Resources
+    offers: tuple[str, ...]
+    labels: dict[str, str]
+    queue: int
+    """How many leases it takes ahead of room."""
+    status: str = "ready"
+    """As in the agent table of `transitions`."""
+    used: Resources = Resources()
+    holding: dict[JobId, Resources] = field(default_factory=dict)
+    """Leases that have their room."""
+    ahead: dict[JobId, Resources] = field(default_factory=dict)
+    """Leases handed out ahead of room, in the order in which they get it."""
+    pace: int = 0
+    """Mean nanoseconds that its recent tasks ran; 0 while none has ended."""
+
+    @property
+    def key(self) -> str:
+        """Unique over all clusters."""
+        return f"{self.cluster}/{self.name}"
+
+
+class Facts(Struct, array_like=True):
+    """Single facts that are checkpointed as one record."""
+
+    epoch: int = 0
+    now: int = 0
+    """Time of the last step; never decreases."""
+    jumped: int = 0
+    """Nanoseconds in which nothing could be decided, so far."""
+    numbered: int = 0
+    """Jobs submitted so far."""
+    archived: int = 0
+    """Jobs archived so far."""
+    incarnations: int = 0
+    """Registrations of agents so far."""
+    cycles: int = 0
+    """Cycles that decided something."""
+    clusters: tuple[ClusterSpec, ...] = ()
+    policies: PolicySet = PolicySet()
+
+
+class State:
+    """The whole book, with the indexes that deciding needs to look things up."""
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self.jobs: dict[JobId, Job] = {}
+        self.nodes: dict[str, Node] = {}
+        self.clusters: dict[ClusterName, ClusterSpec] = {}
+        self.keys: dict[str, JobId] = {}
+        """Idempotency keys of jobs that are not archived yet."""
+        self.waiters: dict[JobId, list[JobId]] = {}
+        """For each job, those that wait for its end."""
+        self.queued = 0
+        """Queued jobs, pending members of arrays counted one by one."""
+        self.running = 0
+        self.dirty: dict[tuple[str, str], None] = {}
+        """Records that differ from the last checkpoint."""
+        self._shared: dict[object, object] = {}
+
+    def share(self, value: Shared) -> Shared:
+        """The one copy of a value that many jobs have."""
+        if len(self._shared) >= MOST_SHARED:
+            self._shared.clear()  # sharing saves memory; it must not become what uses it
+        return self._shared.setdefault(value, value)  # type: ignore[return-value]
+
+    def steady(self, now: int) -> int:
+        """Time as waits count it: without the spans in which nothing could be decided."""
+        return now - self.facts.jumped
+
+    def is_rented(self, cluster: ClusterName) -> bool:
+        """Whether work there is paid for by use."""
+        spec = self.clusters.get(cluster)
+        return spec is not None and spec.role is Role.RENTED
+
+    def touch_job(self, job: JobId) -> None:
+        """Remember that a job's record has to be written at the next checkpoint."""
+        self.dirty["job", job] = None
+
+    def touch_node(self, node: str) -> None:
+        """Remember that a node's record has to be written at the next checkpoint."""
+        self.dirty["node", node] = None
+
+    def touch_facts(self) -> None:
+        """Remember that the single facts have to be written at the next checkpoint."""
+        self.dirty["facts", ""] = None
