@@ -3,11 +3,21 @@
 Times are RFC 3339 UTC or null, durations are seconds, costs are numbers in the server's currency.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+
+from spillover.wire.jobfile import JobDoc
 
 Time = str
+Ref = Annotated[str, Meta(min_length=1, max_length=100)]
+"""An id, a unique prefix of one, or a unique name."""
+
+
+class Jobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to submit together, all or none."""
+
+    jobs: Annotated[list[JobDoc], Meta(extra_json_schema={"minItems": 1, "maxItems": 100_000})]
 
 
 class ReasonView(Struct, frozen=True):
@@ -115,14 +125,14 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """Something to do to jobs, all or none."""
 
     act: Literal["cancel", "hold", "release", "requeue"]
-    jobs: list[str]
+    jobs: Annotated[list[Ref], Meta(min_length=1, max_length=100_000)]
     """Ids, unique prefixes or unique names."""
 
 
 class Patch(Struct, frozen=True, forbid_unknown_fields=True):
     """What can be changed of a job that has not been placed."""
 
-    priority: int
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 
 
 class Forecast(Struct, frozen=True):

@@ -1,0 +1,137 @@
+"""The application: guard, find the route, decode, handle, encode; every error becomes a problem document.
+
+It speaks ASGI itself instead of through a framework: a submission costs less here than a framework's dispatch alone.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from spillover.api.http.bodies import receive_body
+from spillover.api.http.guard import Guard
+from spillover.api.http.openapi import describe
+from spillover.api.http.problems import Refused, refused
+from spillover.api.http.queries import read_query
+from spillover.api.http.replies import Reply, as_problem, send_reply
+from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
+from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
+from spillover.model.ids import is_name
+from spillover.ports.commands import CommandError, Commands
+
+log = structlog.get_logger(__name__)
+_JOB_PATH: Final = re.compile(r"(/v1/jobs)/([^/]+)(/[a-z]+)?")
+"""Every path with a variable part: that of a job, and what is below it."""
+
+
+class App:
+    """An ASGI application over some commands."""
+
+    def __init__(self, around: Surroundings, guard: Guard) -> None:
+        self._around = around
+        self._guard = guard
+        self._table: dict[str, dict[str, Route[Any, Any]]] = {}
+        for route in ROUTES:
+            self._table.setdefault(route.path, {})[route.method] = route
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
+        try:
+            answer = await self._answer(scope, receive)
+            if isinstance(answer, Stream):
+                await send_stream(answer, receive, send)
+                return
+        except Cut as error:
+            _note_cut(scope["path"], error.__cause__)
+            return
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody sees a traceback
+            answer = as_problem(_refusal(scope, error))
+        if answer is not None:
+            await send_reply(answer, send)
+
+    async def _answer(self, scope: Any, receive: Receive) -> Reply | Stream | None:
+        """Decode, handle, encode; None when the caller went away."""
+        query = scope["query_string"]
+        headers = self._guard.headers(scope["headers"], query)
+        self._guard.check_host(headers)
+        path, job = _split(scope["path"])
+        routes = self._table.get(path)
+        route = routes.get(scope["method"]) if routes is not None else None
+        if route is None or not route.open:
+            self._guard.check_token(headers)
+        if routes is None:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, "there is nothing at this path; /v1/openapi.json lists what there is"
+            )
+        if route is None:
+            allowed = ", ".join(sorted(routes))
+            raise Refused(
+                HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
+            )
+        if job and not is_name(job):
+            raise Refused(HTTPStatus.NOT_FOUND, "no job has such an id or name", kind="unknown")
+        asked = read_query(query, route.query)
+        user = self._guard.user(headers)
+        body = None
+        if route.body is not None:
+            raw = await receive_body(headers, receive)
+            if raw is None:
+                return None
+            body = await route.body.read(raw)
+        return await route.handler(Call(self._around, user, job, asked, body))
+
+
+_STOPPING: Final = Refused(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "the server is stopping; ask again when it is back",
+    kind="unavailable",
+    headers={"retry-after": "1", "connection": "close"},
+    retry_after=1.0,
+)
+_BROKEN: Final = Refused(
+    HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the server, which has logged it", kind="internal"
+)
+
+
+def _refusal(scope: Any, error: BaseException) -> Refused:
+    """What a caller is told of an error."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, CommandError):
+        return refused(error)
+    if isinstance(
+        error, asyncio.CancelledError
+    ):  # the server stops: this answer is the last thing its task does
+        return _STOPPING
+    log.error("request failed", method=scope["method"], path=scope["path"], exc_info=error)
+    return _BROKEN
+
+
+def _note_cut(path: str, cause: BaseException | None) -> None:
+    """Log a stream that broke, unless it is the server that stops: then the missing end mark says all."""
+    if not isinstance(cause, asyncio.CancelledError):
+        log.error("stream was cut", path=path, exc_info=cause)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """The path of a route, and the job it names if it has one."""
+    match = _JOB_PATH.fullmatch(path)
+    if match is None:
+        return path, ""
+    return f"{match[1]}/{{job}}{match[3] or ''}", match[2]
+
+
+def build_app(
+    commands: Commands, token: str, registry: CollectorRegistry | None, hosts: Collection[str] = ()
+) -> App:
+    """The HTTP API over some commands; `hosts` are names it answers to beside those of loopback."""
+    around = Surroundings(
+        commands, registry if registry is not None else CollectorRegistry(), describe(ROUTES)
+    )
+    return App(around, Guard(token, hosts))

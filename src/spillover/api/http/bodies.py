@@ -1,0 +1,200 @@
+"""Bodies of requests: bounded, JSON, and decoded straight into their types.
+
+A submission of many jobs takes the fast road, typed decoding; only when that fails is the body read again as plain values, so
+that the answer can name every problem of every job.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from spillover.api.http.guard import Headers
+from spillover.api.http.problems import Refused, invalid, misfit, not_json
+from spillover.forms.jobs import JobForm, from_doc, read_job
+from spillover.forms.problems import BadForm
+from spillover.wire.api import FieldProblem, Jobs
+from spillover.wire.jobfile import JobDoc
+
+MOST_BYTES: Final = 64 * 2**20
+MOST_JOBS: Final = 100_000
+MOST_PROBLEMS: Final = 100
+"""Problems that one answer lists."""
+PATIENCE: Final = 60.0
+"""Seconds that a body may take to arrive."""
+_BREATH: Final = 500
+"""Jobs that are read before others get a turn of the event loop."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[T]):
+    """What a route accepts and how it is read."""
+
+    types: tuple[type, ...]
+    """Any of these; for the description."""
+    read: Callable[[bytes], Awaitable[T]]
+
+
+def json_body(form: type[T]) -> Body[T]:
+    """A body of one type."""
+    decoder = msgspec.json.Decoder(form)
+
+    async def read(body: bytes) -> T:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise invalid([misfit(error)], "the body") from None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise not_json(body, error) from None
+
+    return Body((form,), read)
+
+
+async def receive_body(
+    headers: Headers, receive: Callable[[], Awaitable[Any]], most: int = MOST_BYTES
+) -> bytes | None:
+    """The whole body; None when the caller went away before it was there."""
+    media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    if media != b"application/json":
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json"
+        )
+    too_large = Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is larger than {most // 2**20} MiB; send several requests",
+        kind="too_large",
+    )
+    length = headers.get(b"content-length", b"0")
+    if length.isdigit() and (len(length) > 18 or int(length) > most):
+        raise too_large
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        return None
+    if not message.get("more_body", False):
+        return bytes(message.get("body", b""))
+    parts = bytearray(message.get("body", b""))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                parts += message.get("body", b"")
+                if len(parts) > most:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not arrive within {PATIENCE:.0f} s",
+            headers={"connection": "close"},
+        ) from None
+    return bytes(parts)
+
+
+_many = msgspec.json.Decoder(Jobs)
+_one = msgspec.json.Decoder(JobDoc)
+
+
+async def read_jobs(body: bytes) -> list[JobForm]:
+    """The jobs of a body that is one document or `{"jobs": [...]}`."""
+    try:
+        return await _fast(body)
+    except (msgspec.DecodeError, BadForm, ValueError, RecursionError):
+        return await _careful(body)
+
+
+JOBS: Final = Body[list[JobForm]]((JobDoc, Jobs), read_jobs)
+
+
+async def _fast(body: bytes) -> list[JobForm]:
+    """Typed decoding; any failure means that the careful road has something to say."""
+    if not body.lstrip(b" \t\r\n{").startswith(b'"jobs"'):
+        return [from_doc(_one.decode(body))]
+    docs = _many.decode(body).jobs
+    _check_count(docs)
+    if len(docs) <= _BREATH:
+        return [from_doc(doc) for doc in docs]
+    forms: list[JobForm] = []
+    for start in range(0, len(docs), _BREATH):
+        forms += [from_doc(doc) for doc in docs[start : start + _BREATH]]
+        await asyncio.sleep(0)
+    return forms
+
+
+async def _careful(body: bytes) -> list[JobForm]:
+    """Read plain values with the checker of job files, and name all that is wrong."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise not_json(body, error) from None
+    if not isinstance(value, dict):
+        raise invalid(
+            [FieldProblem("", 'the body is neither a job document nor {"jobs": [...]}')], "the body"
+        )
+    if "jobs" not in value:
+        forms, problems = await _check([value], lambda _: "")
+    else:
+        problems = [
+            FieldProblem(str(name)[:100], "is not known beside jobs") for name in value if name != "jobs"
+        ]
+        docs = value["jobs"]
+        if not isinstance(docs, list):
+            raise invalid([*problems, FieldProblem("jobs", "must be a list of job documents")], "the body")
+        _check_count(docs)
+        forms, more = await _check(docs, lambda index: f"jobs[{index}]")
+        problems += more
+    if problems:
+        raise invalid(problems, "the body")
+    return forms
+
+
+async def _check(
+    docs: Sequence[Any], where: Callable[[int], str]
+) -> tuple[list[JobForm], list[FieldProblem]]:
+    """Read each document; the checker runs for those alone that the types do not take."""
+    forms: list[JobForm] = []
+    problems: list[FieldProblem] = []
+    for index, doc in enumerate(docs):
+        if index % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
+        try:
+            forms.append(from_doc(msgspec.convert(doc, JobDoc)))
+            continue
+        except (msgspec.ValidationError, BadForm, ValueError):
+            pass
+        try:
+            forms.append(read_job(doc))
+        except BadForm as bad:
+            problems += _placed(bad, where(index))
+            if len(problems) >= MOST_PROBLEMS:
+                if rest := len(docs) - index - 1:
+                    problems.append(FieldProblem("jobs", f"{rest} more were not looked at"))
+                break
+    return forms, problems
+
+
+def _placed(bad: BadForm, where: str) -> list[FieldProblem]:
+    """Problems of one document with its place in the body."""
+    placed = [
+        FieldProblem(
+            f"{where}.{problem.path}" if where and problem.path else where or problem.path, problem.message
+        )
+        for problem in bad.problems
+    ]
+    return [*placed, FieldProblem(where, f"{bad.more} more problems")] if bad.more else placed
+
+
+def _check_count(docs: Sequence[object]) -> None:
+    """Refuse an empty list, and one that is too long."""
+    if not docs:
+        raise invalid([FieldProblem("jobs", "is empty; give at least one job")], "the body")
+    if len(docs) > MOST_JOBS:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"{len(docs)} jobs in one request; send at most {MOST_JOBS} at a time",
+            kind="too_large",
+        )

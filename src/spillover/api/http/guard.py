@@ -1,0 +1,99 @@
+"""Who may ask at all: the names this server answers to, pages of other sites, the token, and who the caller says it is.
+
+A page in a browser can reach loopback. It cannot know the token, and a name that was pointed here (DNS rebinding) fails on Host.
+"""
+
+import hmac
+from collections.abc import Collection
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+from spillover.api.http.problems import Refused
+from spillover.model.ids import NAME_RULE, is_name
+
+Headers: TypeAlias = dict[bytes, bytes]
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+MOST_HEADERS: Final = 100
+MOST_QUERY: Final = 8192
+"""Bytes of a query string."""
+ANONYMOUS: Final = "anonymous"
+_UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-type", b"spill-user"})
+"""Headers whose meaning a second one would make unclear."""
+
+
+class Guard:
+    """Checks the headers of each request before anything else looks at it."""
+
+    def __init__(self, token: str, hosts: Collection[str] = ()) -> None:
+        if not token:
+            raise ValueError("the HTTP API needs a token")
+        self._token = token.encode()
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._known: set[bytes] = set()
+        """Host headers that were found good, so that the usual one costs one lookup; bounded."""
+
+    def headers(self, pairs: Collection[tuple[bytes, bytes]], query: bytes) -> Headers:
+        """The headers by name, once their number and the query's size are fine."""
+        if len(pairs) > MOST_HEADERS:
+            raise Refused(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MOST_HEADERS} headers; send fewer"
+            )
+        if len(query) > MOST_QUERY:
+            raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"the query is longer than {MOST_QUERY} bytes")
+        headers = dict(pairs)
+        if len(headers) != len(pairs):
+            for name in _UNREPEATED & headers.keys():
+                if sum(1 for other, _ in pairs if other == name) > 1:
+                    raise Refused(
+                        HTTPStatus.BAD_REQUEST, f"the header {name.decode()} is there more than once"
+                    )
+        return headers
+
+    def check_host(self, headers: Headers) -> None:
+        """Refuse a Host that is not ours, and an Origin that is not this Host."""
+        host = headers.get(b"host")
+        if host is None:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the header Host is missing")
+        if host not in self._known:
+            self._check_name(host)
+        origin = headers.get(b"origin")
+        if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
+            raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+
+    def _check_name(self, host: bytes) -> None:
+        """Whether a Host header names this server, with or without a port."""
+        text = host.decode("latin-1").lower()
+        name, colon, port = text.rpartition(":")
+        if not colon or text.endswith("]"):
+            name, port = text, "0"
+        if not (port.isascii() and port.isdigit()) or not (name in self._hosts or text in self._hosts):
+            raise Refused(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this server does not answer to that Host; ask it as localhost, or add the name to its configuration",
+            )
+        if len(self._known) < 64:
+            self._known.add(host)
+
+    def check_token(self, headers: Headers) -> None:
+        """Refuse whoever does not show the token."""
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+            return
+        detail = "the token is wrong" if scheme else "a token is needed"
+        raise Refused(
+            HTTPStatus.UNAUTHORIZED,
+            f"{detail}; send Authorization: Bearer with what the file `token` in the server's data folder holds",
+            headers={"www-authenticate": 'Bearer realm="spillover"'},
+        )
+
+    def user(self, headers: Headers) -> str:
+        """Who the caller says it is."""
+        given = headers.get(b"spill-user")
+        if given is None:
+            return ANONYMOUS
+        user = given.decode("latin-1")
+        if not is_name(user):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, f"the header Spill-User is not a name: {NAME_RULE}", kind="invalid"
+            )
+        return user

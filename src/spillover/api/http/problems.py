@@ -1,0 +1,120 @@
+"""Errors as RFC 9457 problems: which status each kind has, and how one is made from what went wrong with a body."""
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import FieldProblem, Problem
+
+MEDIA: Final = "application/problem+json"
+_TYPE: Final = "urn:spillover:problem:"
+_STATUS: Final[dict[Kind, HTTPStatus]] = {
+    Kind.INVALID: HTTPStatus.BAD_REQUEST,
+    Kind.UNKNOWN: HTTPStatus.NOT_FOUND,
+    Kind.AMBIGUOUS: HTTPStatus.CONFLICT,
+    Kind.CONFLICT: HTTPStatus.CONFLICT,
+    Kind.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+}
+_RETRY_AFTER: Final = 1.0
+"""Seconds that an unavailable server asks for when the command does not say."""
+_AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+_BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+class Refused(Exception):
+    """A request that ends here, with the status and the headers it is answered with."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        *,
+        kind: str | None = None,
+        problems: Sequence[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.kind = kind or status.phrase.lower().replace(" ", "_")
+        """The last word of the problem's type."""
+        self.problems = problems
+        self.headers = dict(headers or {})
+        self.retry_after = retry_after
+        """Seconds; None when a retry as it is would not help."""
+
+    def body(self) -> bytes:
+        """The problem document."""
+        return msgspec.json.encode(
+            Problem(
+                type=_TYPE + self.kind,
+                title=self.status.phrase,
+                status=self.status,
+                detail=self.detail,
+                problems=list(self.problems),
+                retry_after_s=self.retry_after,
+            )
+        )
+
+
+def refused(error: CommandError) -> Refused:
+    """The answer to a command that was not carried out."""
+    status = _STATUS[error.kind]
+    after = error.retry_after
+    if after is None and status is HTTPStatus.SERVICE_UNAVAILABLE:
+        after = _RETRY_AFTER
+    return Refused(
+        status,
+        error.message,
+        kind=error.kind.value,
+        problems=error.problems,
+        retry_after=after,
+        headers=None if after is None else {"retry-after": str(max(1, round(after)))},
+    )
+
+
+def invalid(problems: Sequence[FieldProblem], what: str) -> Refused:
+    """An answer that names each thing that is wrong."""
+    count = len(problems)
+    first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
+    detail = first if count == 1 else f"{count} problems in {what}; the first is {first}"
+    return Refused(HTTPStatus.BAD_REQUEST, detail, kind=Kind.INVALID, problems=problems)
+
+
+def misfit(error: msgspec.ValidationError) -> FieldProblem:
+    """What is wrong with a value that is JSON, but not of the asked form."""
+    match = _AT.match(str(error))
+    if match is None:  # the pattern takes any text
+        return FieldProblem("", str(error))
+    message = match["message"]
+    return FieldProblem((match["path"] or "").lstrip("."), message[:1].lower() + message[1:])
+
+
+def not_json(body: bytes, error: Exception) -> Refused:
+    """What is wrong with a body that is not JSON, and where."""
+    if not body.strip():
+        return Refused(HTTPStatus.BAD_REQUEST, "the body is empty; send a JSON document", kind="not_json")
+    text = str(error).removeprefix("JSON is malformed: ").lower()
+    if isinstance(error, RecursionError):
+        text = "it is nested too deeply"
+    elif isinstance(error, UnicodeDecodeError):
+        text = "it is not UTF-8"
+    elif "truncated" in text:
+        text = f"it ends in the middle of a value ({place(body, len(body))})"
+    elif match := _BYTE.search(text):
+        text = text[: match.start()] + f"({place(body, int(match[1]))})"
+    return Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {text}", kind="not_json")
+
+
+def place(body: bytes, at: int) -> str:
+    """The line and column of a byte, both from 1."""
+    line = body.count(b"\n", 0, at) + 1
+    column = at - (body.rfind(b"\n", 0, at) + 1) + 1
+    return f"line {line}, column {column}"

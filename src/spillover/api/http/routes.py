@@ -1,0 +1,234 @@
+"""The one table of routes: dispatch, decoding and the OpenAPI document are all made from it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from spillover.api.http.bodies import JOBS, Body, json_body
+from spillover.api.http.queries import (
+    EventsQuery,
+    ListQuery,
+    LogsQuery,
+    NoQuery,
+    WaitQuery,
+    job_query,
+)
+from spillover.api.http.replies import Reply, as_json
+from spillover.api.http.streams import Stream
+from spillover.forms.jobs import JobForm
+from spillover.ports.commands import Commands
+from spillover.wire.api import (
+    Action,
+    AgentView,
+    ClusterView,
+    EventView,
+    Forecasts,
+    Health,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    Patch,
+    ServerView,
+    WhyView,
+)
+
+Q = TypeVar("Q", bound=Struct)
+B = TypeVar("B")
+NDJSON: Final = "application/x-ndjson"
+OCTETS: Final = "application/octet-stream"
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What handlers may use."""
+
+    commands: Commands
+    registry: CollectorRegistry
+    document: bytes
+    """The OpenAPI document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Q, B]):
+    """One request, decoded."""
+
+    around: Surroundings
+    user: str
+    job: str
+    """What stands for `{job}` in the path; empty where it has none."""
+    query: Q
+    body: B
+
+    @property
+    def commands(self) -> Commands:
+        """What carries it out."""
+        return self.around.commands
+
+
+Handler: TypeAlias = Callable[[Call[Q, B]], Awaitable[Reply | Stream]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[Q, B]):
+    """One operation."""
+
+    method: str
+    path: str
+    handler: Handler[Q, B]
+    summary: str
+    answer: Any
+    """Type of a good answer, or of each line of a stream; None for bytes."""
+    query: type[Q]
+    body: Body[B] | None = None
+    status: int = HTTPStatus.OK
+    media: str = JSON
+    open: bool = False
+    """Whether it needs no token."""
+    errors: tuple[int, ...] = ()
+    """Statuses it may answer with a problem, beyond those that any route may."""
+    unready: Any = None
+    """Type of its answer of status 503, where that is not a problem."""
+
+
+async def submit(call: Call[NoQuery, list[JobForm]]) -> Reply:
+    """Take jobs."""
+    ids = await call.commands.submit(call.body, call.user)
+    return as_json(Ids(list(ids)), HTTPStatus.CREATED)
+
+
+async def forecast(call: Call[NoQuery, list[JobForm]]) -> Reply:
+    """Say where jobs would start."""
+    return as_json(await call.commands.forecast(call.body, call.user))
+
+
+async def list_jobs(call: Call[ListQuery, None]) -> Reply:
+    """List jobs."""
+    return as_json(await call.commands.jobs(job_query(call.query)))
+
+
+async def show(call: Call[NoQuery, None]) -> Reply:
+    """Show a job."""
+    return as_json(await call.commands.job(call.job))
+
+
+async def patch(call: Call[NoQuery, Patch]) -> Reply:
+    """Change a job."""
+    return as_json(await call.commands.set_priority(call.job, call.body.priority, call.user))
+
+
+async def why(call: Call[NoQuery, None]) -> Reply:
+    """Explain a job."""
+    return as_json(await call.commands.why(call.job))
+
+
+async def wait(call: Call[WaitQuery, None]) -> Reply:
+    """Wait for a job."""
+    return as_json(await call.commands.wait(call.job, call.query.timeout))
+
+
+async def logs(call: Call[LogsQuery, None]) -> Stream:
+    """Send output."""
+    query = call.query
+    chunks = await call.commands.output(
+        call.job,
+        attempt=query.attempt,
+        task=query.task,
+        stderr=query.stream == "stderr",
+        offset=query.offset,
+        follow=query.follow,
+    )
+    return Stream(chunks, OCTETS)
+
+
+async def act(call: Call[NoQuery, Action]) -> Reply:
+    """Do something to jobs."""
+    return as_json(await call.commands.act(call.body, call.user))
+
+
+async def events(call: Call[EventsQuery, None]) -> Stream:
+    """Send history."""
+    query = call.query
+    lines = _lines(call.commands.events(query.after, query.follow, query.job))
+    return Stream(lines, NDJSON, keep_alive=b"\n" if query.follow else None)
+
+
+async def clusters(call: Call[NoQuery, None]) -> Reply:
+    """List clusters."""
+    return as_json(await call.commands.clusters())
+
+
+async def agents(call: Call[NoQuery, None]) -> Reply:
+    """List agents."""
+    return as_json(await call.commands.agents())
+
+
+async def server(call: Call[NoQuery, None]) -> Reply:
+    """Show the server."""
+    return as_json(await call.commands.server())
+
+
+async def health(_: Call[NoQuery, None]) -> Reply:
+    """Say that the process lives."""
+    return as_json(Health("ok"))
+
+
+async def ready(call: Call[NoQuery, None]) -> Reply:
+    """Say whether work is accepted."""
+    missing = call.commands.ready()
+    if missing is None:
+        return as_json(Health("ready"))
+    return as_json(Health("not ready", missing), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def metrics(call: Call[NoQuery, None]) -> Reply:
+    """Show figures for Prometheus."""
+    return Reply(generate_latest(call.around.registry), CONTENT_TYPE_LATEST.encode())
+
+
+async def openapi(call: Call[NoQuery, None]) -> Reply:
+    """Describe this API."""
+    return Reply(call.around.document)
+
+
+async def _lines(history: AsyncIterator[EventView]) -> AsyncIterator[bytes]:
+    """Each event as a line of JSON."""
+    encoder = msgspec.json.Encoder()
+    async for event in history:
+        yield encoder.encode(event) + b"\n"
+
+
+_JOB: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+_BUSY: Final = (HTTPStatus.SERVICE_UNAVAILABLE,)
+_BODY: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+)
+_SUBMITTED: Final = (*_JOB, *_BODY, *_BUSY)
+
+ROUTES: Final[tuple[Route[Any, Any], ...]] = (
+    Route("POST", "/v1/jobs", submit, "Submit one job or many, all or none", Ids, NoQuery, JOBS, 201, errors=_SUBMITTED),
+    Route("GET", "/v1/jobs", list_jobs, "List jobs, newest first", JobPage, ListQuery, errors=_BUSY),
+    Route("POST", "/v1/forecast", forecast, "Say where jobs would start, without submitting them", Forecasts, NoQuery, JOBS, errors=_SUBMITTED),
+    Route("GET", "/v1/jobs/{job}", show, "Show a job", JobDetail, NoQuery, errors=(*_JOB, *_BUSY)),
+    Route("PATCH", "/v1/jobs/{job}", patch, "Change a job that has not been placed", Ids, NoQuery, json_body(Patch), errors=_SUBMITTED),
+    Route("GET", "/v1/jobs/{job}/why", why, "Say why a job is where it is", WhyView, NoQuery, errors=(*_JOB, *_BUSY)),
+    Route("GET", "/v1/jobs/{job}/wait", wait, "Wait for a job to end", JobView, WaitQuery, errors=(*_JOB, *_BUSY)),
+    Route("GET", "/v1/jobs/{job}/logs", logs, "Read what a job wrote", None, LogsQuery, media=OCTETS, errors=(*_JOB, *_BUSY)),
+    Route("POST", "/v1/actions", act, "Cancel, hold, release or requeue jobs, all or none", Ids, NoQuery, json_body(Action), errors=_SUBMITTED),
+    Route("GET", "/v1/events", events, "Read history as lines of JSON", EventView, EventsQuery, media=NDJSON, errors=(*_JOB, *_BUSY)),
+    Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
+    Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
+    Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
+    Route("GET", "/v1/health", health, "Whether the process lives", Health, NoQuery, open=True),
+    Route("GET", "/v1/ready", ready, "Whether the server accepts work", Health, NoQuery, open=True, unready=Health),
+    Route("GET", "/metrics", metrics, "Figures for Prometheus", None, NoQuery, media="text/plain"),
+    Route("GET", "/v1/openapi.json", openapi, "This description", dict[str, Any], NoQuery),
+)  # fmt: skip

@@ -1,0 +1,212 @@
+"""Every request as a value, and how its answer is read: both faces of the client send these and nothing else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Generic, Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from spillover.client.errors import Refused, SpillError, Unavailable
+from spillover.wire.api import (
+    Action,
+    AgentView,
+    ClusterView,
+    Forecast,
+    Forecasts,
+    Health,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    Patch,
+    Problem,
+    ServerView,
+    WhyView,
+)
+
+T = TypeVar("T")
+JOBS: Final = "/v1/jobs"
+MOST_PAGE: Final = 1000
+"""Jobs that one request lists."""
+QUICK: Final = 30.0
+"""Seconds for an answer that should come at once."""
+BULK: Final = 300.0
+"""Seconds for an answer to many jobs."""
+KEEP_ALIVE: Final = 60.0
+"""Seconds of silence after which a followed history is dead: the server says something every 15."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[T]):
+    """One request."""
+
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    """Makes the answer from its body."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    repeatable: bool = True
+    """Whether asking again cannot do it twice."""
+    seconds: float | None = QUICK
+    """How long the answer, or the next piece of a stream, may take; None is for ever."""
+    good: frozenset[int] = frozenset({200, 201})
+    """Statuses whose body is an answer."""
+
+
+def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
+    """Submit documents."""
+    keyed = all(isinstance(spec := doc.get("spec"), Mapping) and spec.get("key") for doc in docs)
+    return Ask("POST", JOBS, _ids, body=_bulk(docs), repeatable=keyed, seconds=BULK)
+
+
+def forecast(docs: Sequence[Mapping[str, Any]]) -> Ask[list[Forecast]]:
+    """Ask where documents would start."""
+    return Ask("POST", "/v1/forecast", _forecasts, body=_bulk(docs), seconds=BULK)
+
+
+def page(
+    state: str | None,
+    project: str | None,
+    user: str | None,
+    name: str | None,
+    since: str | datetime | None,
+    members: bool,
+    size: int,
+    cursor: str | None,
+) -> Ask[JobPage]:
+    """Some of the jobs."""
+    query = _query(state=state, project=project, user=user, name=name, since=since, limit=size, cursor=cursor)
+    return Ask("GET", JOBS, _reader(JobPage), query | ({"members": "true"} if members else {}))
+
+
+def job(ref: str) -> Ask[JobDetail]:
+    """One job."""
+    return Ask("GET", _job(ref), _reader(JobDetail))
+
+
+def why(ref: str) -> Ask[WhyView]:
+    """Why a job is where it is."""
+    return Ask("GET", _job(ref, "/why"), _reader(WhyView))
+
+
+def wait(ref: str, seconds: float) -> Ask[JobView]:
+    """A job once it ended, or as it is after some seconds."""
+    query = {"timeout": f"{seconds:.3f}"}
+    return Ask("GET", _job(ref, "/wait"), _reader(JobView), query, seconds=seconds + QUICK)
+
+
+def act(what: Literal["cancel", "hold", "release", "requeue"], refs: Sequence[str]) -> Ask[list[str]]:
+    """Do something to jobs; a requeue that is repeated would requeue again."""
+    body = msgspec.json.encode(Action(what, list(refs)))
+    return Ask("POST", "/v1/actions", _ids, body=body, repeatable=what != "requeue")
+
+
+def set_priority(ref: str, priority: int) -> Ask[list[str]]:
+    """Change a priority."""
+    return Ask("PATCH", _job(ref), _ids, body=msgspec.json.encode(Patch(priority)))
+
+
+def logs(ref: str, *, follow: bool, stderr: bool, attempt: int | None, task: int, offset: int) -> Ask[bytes]:
+    """Output of a job."""
+    query = _query(
+        stream="stderr" if stderr else None, attempt=attempt, task=task or None, offset=offset or None
+    )
+    if follow:
+        query["follow"] = "true"
+    return Ask("GET", _job(ref, "/logs"), bytes, query, seconds=None if follow else QUICK)
+
+
+def events(*, after: int | None, follow: bool, job: str | None) -> Ask[bytes]:
+    """History."""
+    query = _query(after=after, job=job) | ({"follow": "true"} if follow else {})
+    return Ask("GET", "/v1/events", bytes, query, seconds=KEEP_ALIVE if follow else QUICK)
+
+
+def clusters() -> Ask[list[ClusterView]]:
+    """All clusters."""
+    return Ask("GET", "/v1/clusters", _reader(list[ClusterView]))
+
+
+def agents() -> Ask[list[AgentView]]:
+    """All agents."""
+    return Ask("GET", "/v1/agents", _reader(list[AgentView]))
+
+
+def server() -> Ask[ServerView]:
+    """The server."""
+    return Ask("GET", "/v1/server", _reader(ServerView))
+
+
+def ready() -> Ask[str | None]:
+    """What keeps the server from accepting work, if anything."""
+    return Ask("GET", "/v1/ready", _missing, good=frozenset({200, 503}))
+
+
+def answer(ask: Ask[T], status: int, body: bytes) -> T:
+    """Read an answer, or raise what it says."""
+    if status not in ask.good:
+        raise refusal(ask, status, body)
+    try:
+        return ask.read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Unavailable(
+            "what answers there is not a Spillover server of this version", kind="internal"
+        ) from None
+
+
+def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
+    """The error that a status and its problem document stand for."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = Problem("", "", status, f"what answers there is not a Spillover server (status {status})")
+    kind = problem.type.rpartition(":")[2] or "unknown"
+    if status < 500:
+        return Refused(problem.detail, status=status, kind=kind, problems=problem.problems)
+    note = "" if ask.repeatable or kind == "not_leader" else UNKNOWN
+    return Unavailable(problem.detail + note, kind=kind, retry_after=problem.retry_after_s)
+
+
+UNKNOWN: Final = "; whether it was done is not known: look with `spill ls` before you repeat it (jobs with a `key` are safe to submit again)"
+
+
+def _ids(body: bytes) -> list[str]:
+    return msgspec.json.decode(body, type=Ids).jobs
+
+
+def _forecasts(body: bytes) -> list[Forecast]:
+    return msgspec.json.decode(body, type=Forecasts).jobs
+
+
+def _missing(body: bytes) -> str | None:
+    health = msgspec.json.decode(body, type=Health)
+    return None if health.status == "ready" else health.message or health.status
+
+
+def _reader(form: type[T]) -> Callable[[bytes], T]:
+    """Decoding into a type."""
+    return lambda body: msgspec.json.decode(body, type=form)
+
+
+def _bulk(docs: Sequence[Mapping[str, Any]]) -> bytes:
+    return msgspec.json.encode({"jobs": docs})
+
+
+def _job(ref: str, below: str = "") -> str:
+    return f"{JOBS}/{quote(ref, safe='') or '-'}{below}"
+
+
+def _query(**values: str | int | datetime | None) -> dict[str, str]:
+    """The fields that are given, as text."""
+    return dict(_texts(values))
+
+
+def _texts(values: Mapping[str, str | int | datetime | None]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, datetime):
+            yield name, value.astimezone().isoformat()
+        elif value is not None:
+            yield name, str(value)

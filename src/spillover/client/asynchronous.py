@@ -1,0 +1,239 @@
+"""The client for asyncio: method by method the same as `Client`."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spillover.client import asks, transport
+from spillover.client.asks import Ask
+from spillover.client.documents import Job, documents
+from spillover.client.errors import SpillError
+from spillover.client.flows import PERSIST, Attempts, Following, History, Output, waiting
+from spillover.client.place import find
+from spillover.wire.api import (
+    AgentView,
+    ClusterView,
+    EventView,
+    Forecast,
+    JobDetail,
+    JobView,
+    ServerView,
+    WhyView,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A server, as asyncio sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
+
+    Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN, else the data folder (`data`, SPILL_DATA or
+    ./spill-data). `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        data: str | Path | None = None,
+        user: str | None = None,
+        patience: float = 0.0,
+    ) -> None:
+        self._place = find(server, token, data, user)
+        self._patience = patience
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._place.url
+
+    async def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
+        """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
+        return await self._ask(asks.submit(documents(jobs, fields)))
+
+    async def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
+        """Where and when jobs would start and what they would cost, without submitting them."""
+        return await self._ask(asks.forecast(documents(jobs, fields)))
+
+    async def jobs(
+        self,
+        *,
+        state: str | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        since: str | datetime | None = None,
+        members: bool = False,
+        limit: int | None = None,
+    ) -> AsyncGenerator[JobView, None]:
+        """Jobs, newest first, fetched page by page as they are asked for."""
+        cursor, left = None, limit
+        while left is None or left > 0:
+            size = min(left or asks.MOST_PAGE, asks.MOST_PAGE)
+            page = await self._ask(asks.page(state, project, user, name, since, members, size, cursor))
+            for job in page.jobs:
+                yield job
+            cursor = page.next
+            left = None if left is None else left - len(page.jobs)
+            if cursor is None:
+                return
+
+    async def job(self, job: str) -> JobDetail:
+        """Everything that is known of a job."""
+        return await self._ask(asks.job(job))
+
+    async def why(self, job: str) -> WhyView:
+        """Why a job is where it is, and what would change that."""
+        return await self._ask(asks.why(job))
+
+    async def cancel(self, *jobs: str) -> list[str]:
+        """Stop jobs, or keep them from starting."""
+        return await self._ask(asks.act("cancel", jobs))
+
+    async def hold(self, *jobs: str) -> list[str]:
+        """Keep queued jobs from starting until they are released."""
+        return await self._ask(asks.act("hold", jobs))
+
+    async def release(self, *jobs: str) -> list[str]:
+        """Let held jobs go."""
+        return await self._ask(asks.act("release", jobs))
+
+    async def requeue(self, *jobs: str) -> list[str]:
+        """Stop placed or running jobs and queue them again."""
+        return await self._ask(asks.act("requeue", jobs))
+
+    async def set_priority(self, job: str, priority: int) -> list[str]:
+        """Change the priority of a job that has not been placed."""
+        return await self._ask(asks.set_priority(job, priority))
+
+    async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - as `Client` has it
+        """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
+        flow = waiting(jobs, timeout, time.monotonic)
+        attempts = Attempts(self._patience, time.monotonic)
+        try:
+            ask = next(flow)
+            while True:
+                view = await self._ask(ask, attempts)
+                attempts.succeeded(PERSIST)
+                ask = flow.send(view)
+        except StopIteration as end:
+            ended: list[JobView] = end.value
+            return ended
+
+    def logs(
+        self,
+        job: str,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        attempt: int | None = None,
+        task: int = 0,
+    ) -> AsyncGenerator[bytes, None]:
+        """What a job wrote, in pieces; following, until it has ended."""
+        return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
+
+    async def events(
+        self, after: int | None = None, *, follow: bool = True, job: str | None = None
+    ) -> AsyncGenerator[EventView, None]:
+        """History after a revision; following, also what is to come, across restarts of the server."""
+        if follow and after is None:
+            after = (await self.server()).revision
+        async with aclosing(self._stream(History(after, follow=follow, job=job))) as stream:
+            async for event in stream:
+                yield event
+
+    async def clusters(self) -> list[ClusterView]:
+        """All clusters."""
+        return await self._ask(asks.clusters())
+
+    async def agents(self) -> list[AgentView]:
+        """All agents."""
+        return await self._ask(asks.agents())
+
+    async def server(self) -> ServerView:
+        """The server itself."""
+        return await self._ask(asks.server())
+
+    async def ready(self) -> str | None:
+        """None when the server accepts work, else what is missing."""
+        return await self._ask(asks.ready())
+
+    async def close(self) -> None:
+        """Close connections."""
+        if "_http" in self.__dict__:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @cached_property
+    def _http(self) -> "httpx.AsyncClient":
+        """The connections, once they are needed."""
+        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+
+        return httpx.AsyncClient(**transport.settings())
+
+    async def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
+        """Send a request until it is answered or patience is over."""
+        attempts = attempts or Attempts(self._patience, time.monotonic)
+        while True:
+            try:
+                return await self._once(ask)
+            except SpillError as error:
+                await asyncio.sleep(attempts.after(error, repeatable=ask.repeatable))
+                self._place = self._place.again()
+
+    async def _once(self, ask: Ask[T]) -> T:
+        """Send a request and read its answer."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            response = await self._http.request(**transport.request(ask, self._place))
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None
+        return asks.answer(ask, response.status_code, response.content)
+
+    async def _stream(self, flow: Following[T]) -> AsyncGenerator[T, None]:
+        """Read a stream to its end, taking it up again where it breaks off."""
+        attempts = Attempts(self._patience, time.monotonic)
+        while True:
+            try:
+                async with aclosing(self._chunks(flow.ask())) as chunks:
+                    async for chunk in chunks:
+                        attempts.succeeded(PERSIST)
+                        for item in flow.take(chunk):
+                            yield item
+            except SpillError as error:
+                flow.broke()
+                await asyncio.sleep(attempts.after(error, repeatable=True))
+                self._place = self._place.again()
+            else:
+                return
+
+    async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes, None]:
+        """The pieces of one answer; the first is empty and says that it has begun."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            async with self._http.stream(**transport.request(ask, self._place)) as response:
+                if response.status_code not in ask.good:
+                    raise asks.refusal(ask, response.status_code, await response.aread())
+                yield b""
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None

@@ -1,0 +1,88 @@
+"""What people give to `submit`, as job documents: documents, forms, files, or fields by keyword."""
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from spillover.client.errors import Refused
+from spillover.forms.jobs import BadForm, JobForm, is_manifest, read_jobs, to_doc
+from spillover.wire.api import FieldProblem
+from spillover.wire.jobfile import API_VERSION
+
+Job: TypeAlias = Mapping[str, Any] | JobForm | Path
+"""A job document as plain values, a job that was read, or the path of a file with jobs."""
+
+_METADATA: Final = ("name", "project", "labels")
+_RESOURCES: Final = ("cpu", "memory", "gpu")
+
+
+def documents(jobs: Job | Iterable[Job] | None, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Documents of all that was given, in its order."""
+    if jobs is None and not fields:
+        raise TypeError('give a job: a document, a path, a list of them, or fields such as run="echo hi"')
+    docs = [doc for job in _each(jobs) for doc in _documents_of(job)]
+    return [*docs, from_fields(fields)] if fields else docs
+
+
+def from_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of fields: those of its metadata and resources by their own names, all others are its spec's."""
+    spec: dict[str, Any] = {
+        name: _plain(value) for name, value in fields.items() if name not in (*_METADATA, *_RESOURCES)
+    }
+    if resources := {name: fields[name] for name in _RESOURCES if fields.get(name) is not None}:
+        spec["resources"] = {**spec.get("resources", {}), **resources}
+    metadata = {name: fields[name] for name in _METADATA if fields.get(name) is not None}
+    return _here({"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": spec})
+
+
+def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
+    """One or many as many."""
+    if jobs is None:
+        return ()
+    if isinstance(jobs, str):
+        raise TypeError(f"give pathlib.Path({jobs!r}) for a file, or run={jobs!r} for a command")
+    return (jobs,) if isinstance(jobs, Mapping | JobForm | Path) else jobs
+
+
+def _documents_of(job: Job) -> list[dict[str, Any]]:
+    """The documents that one argument stands for."""
+    if isinstance(job, JobForm):
+        return [to_doc(job)]
+    if isinstance(job, Mapping):
+        return [_here(dict(job))]
+    if not isinstance(job, Path):
+        raise TypeError(f"a job is a document, a JobForm or a path, not {type(job).__name__}")
+    try:
+        return [to_doc(form) for form in read_jobs(job.read_bytes(), str(job), str(Path.cwd()))]
+    except OSError as error:
+        raise Refused(f"{job} cannot be read: {error.strerror}", status=400, kind="invalid") from None
+    except BadForm as bad:
+        problems = [
+            FieldProblem(f"{job}:{one.line}" if one.line else str(job), _said(one.path, one.message))
+            for one in bad.problems
+        ]
+        raise Refused(str(bad).split("\n", 1)[0], status=400, kind="invalid", problems=problems) from None
+
+
+def _here(doc: dict[str, Any]) -> dict[str, Any]:
+    """The same document with a working directory that means the same to the server."""
+    spec = doc.get("spec")
+    if is_manifest(doc) or not isinstance(spec, Mapping):
+        return doc
+    given = spec.get("workdir")
+    if given is not None and not isinstance(given, str | os.PathLike):
+        return doc
+    return {**doc, "spec": {**spec, "workdir": str(Path.cwd() / (given or "."))}}
+
+
+def _plain(value: Any) -> Any:
+    """A value as a document has it."""
+    if isinstance(value, timedelta):
+        return f"{value / timedelta(microseconds=1):.0f}us"
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
+def _said(path: str, message: str) -> str:
+    return f"{path}: {message}" if path else message

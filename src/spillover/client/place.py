@@ -1,0 +1,115 @@
+"""Where the server is and who asks: arguments, else the environment, else what a server left in its data folder."""
+
+import getpass
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from spillover.client.errors import Unreachable
+from spillover.model.ids import is_name
+
+ANONYMOUS = "anonymous"
+
+
+class ServerFile(Struct, frozen=True):
+    """What a server writes to `DIR/server.json` once it accepts work; only what a client needs."""
+
+    http: str
+    """URL of its HTTP API."""
+
+
+class Place(Struct, frozen=True):
+    """A server and how to speak to it."""
+
+    url: str
+    """Without a slash at its end."""
+    token: str
+    user: str
+    found: Path | None = None
+    """The `server.json` that the URL was read from; None when it was given."""
+
+    def headers(self) -> dict[str, str]:
+        """What goes with every request."""
+        return {"Authorization": f"Bearer {self.token}", "Spill-User": self.user}
+
+    def again(self) -> "Place":
+        """The same place as it is now: a server that was restarted may listen elsewhere."""
+        if self.found is None:
+            return self
+        try:
+            return msgspec.structs.replace(self, url=_url_in(self.found))
+        except Unreachable:
+            return self
+
+
+def find(
+    server: str | None = None,
+    token: str | None = None,
+    data: str | Path | None = None,
+    user: str | None = None,
+) -> Place:
+    """The place that arguments, environment and data folder tell, in this order."""
+    folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
+    given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
+    found = None if given else folder / "server.json"
+    url = _url(given, "the server's address") if given else _url_in(folder / "server.json")
+    return Place(url, token or _token(folder, named=data is not None), user or _user(), found)
+
+
+def _url_in(path: Path) -> str:
+    """The address that a server left."""
+    try:
+        return _url(msgspec.json.decode(path.read_bytes(), type=ServerFile).http, str(path))
+    except FileNotFoundError:
+        raise Unreachable(
+            f"no server was started in {path.parent}; start one with `spill up`, or set SPILL_SERVER or SPILL_DATA"
+        ) from None
+    except OSError as error:
+        raise Unreachable(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Unreachable(f"{path} is damaged; start the server again with `spill up`") from None
+
+
+def _url(text: str, what: str) -> str:
+    """An address with its scheme."""
+    url = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and (parts.port or 1)
+    except ValueError:
+        good = False
+    if not good:
+        raise Unreachable(f"{what} is {text!r}, which is not one; write http://127.0.0.1:7070")
+    return url.rstrip("/")
+
+
+def _token(folder: Path, *, named: bool) -> str:
+    """The secret that lets a client in."""
+    token = None if named else os.environ.get("SPILL_TOKEN")
+    path = folder / "token"
+    if not token:
+        try:
+            token = path.read_text("ascii").strip()
+        except FileNotFoundError:
+            raise Unreachable(
+                f"there is no token: set SPILL_TOKEN, or name the data folder that has {path.name}"
+            ) from None
+        except OSError as error:
+            raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None
+        except UnicodeDecodeError:
+            raise Unreachable(f"{path} does not hold a token") from None
+    if not (token.isascii() and token.isprintable()):
+        raise Unreachable("the token holds characters that no token has")
+    return token
+
+
+def _user() -> str:
+    """Who runs this process, if that can be a name here."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ANONYMOUS
+    return user if is_name(user) else ANONYMOUS

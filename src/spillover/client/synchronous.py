@@ -1,0 +1,231 @@
+"""The client for code that blocks."""
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spillover.client import asks, transport
+from spillover.client.asks import Ask
+from spillover.client.documents import Job, documents
+from spillover.client.errors import SpillError
+from spillover.client.flows import PERSIST, Attempts, Following, History, Output, waiting
+from spillover.client.place import find
+from spillover.wire.api import (
+    AgentView,
+    ClusterView,
+    EventView,
+    Forecast,
+    JobDetail,
+    JobView,
+    ServerView,
+    WhyView,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
+
+    Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN, else the data folder (`data`, SPILL_DATA or
+    ./spill-data). `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        data: str | Path | None = None,
+        user: str | None = None,
+        patience: float = 0.0,
+    ) -> None:
+        self._place = find(server, token, data, user)
+        self._patience = patience
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self._place.url
+
+    def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
+        """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
+        return self._ask(asks.submit(documents(jobs, fields)))
+
+    def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
+        """Where and when jobs would start and what they would cost, without submitting them."""
+        return self._ask(asks.forecast(documents(jobs, fields)))
+
+    def jobs(
+        self,
+        *,
+        state: str | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        since: str | datetime | None = None,
+        members: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[JobView]:
+        """Jobs, newest first, fetched page by page as they are asked for."""
+        cursor, left = None, limit
+        while left is None or left > 0:
+            size = min(left or asks.MOST_PAGE, asks.MOST_PAGE)
+            page = self._ask(asks.page(state, project, user, name, since, members, size, cursor))
+            yield from page.jobs
+            cursor = page.next
+            left = None if left is None else left - len(page.jobs)
+            if cursor is None:
+                return
+
+    def job(self, job: str) -> JobDetail:
+        """Everything that is known of a job."""
+        return self._ask(asks.job(job))
+
+    def why(self, job: str) -> WhyView:
+        """Why a job is where it is, and what would change that."""
+        return self._ask(asks.why(job))
+
+    def cancel(self, *jobs: str) -> list[str]:
+        """Stop jobs, or keep them from starting."""
+        return self._ask(asks.act("cancel", jobs))
+
+    def hold(self, *jobs: str) -> list[str]:
+        """Keep queued jobs from starting until they are released."""
+        return self._ask(asks.act("hold", jobs))
+
+    def release(self, *jobs: str) -> list[str]:
+        """Let held jobs go."""
+        return self._ask(asks.act("release", jobs))
+
+    def requeue(self, *jobs: str) -> list[str]:
+        """Stop placed or running jobs and queue them again."""
+        return self._ask(asks.act("requeue", jobs))
+
+    def set_priority(self, job: str, priority: int) -> list[str]:
+        """Change the priority of a job that has not been placed."""
+        return self._ask(asks.set_priority(job, priority))
+
+    def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
+        """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
+        flow = waiting(jobs, timeout, time.monotonic)
+        attempts = Attempts(self._patience, time.monotonic)
+        try:
+            ask = next(flow)
+            while True:
+                view = self._ask(ask, attempts)
+                attempts.succeeded(PERSIST)
+                ask = flow.send(view)
+        except StopIteration as end:
+            ended: list[JobView] = end.value
+            return ended
+
+    def logs(
+        self,
+        job: str,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        attempt: int | None = None,
+        task: int = 0,
+    ) -> Iterator[bytes]:
+        """What a job wrote, in pieces; following, until it has ended."""
+        return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
+
+    def events(
+        self, after: int | None = None, *, follow: bool = True, job: str | None = None
+    ) -> Iterator[EventView]:
+        """History after a revision; following, also what is to come, across restarts of the server."""
+        if follow and after is None:
+            after = self.server().revision
+        yield from self._stream(History(after, follow=follow, job=job))
+
+    def clusters(self) -> list[ClusterView]:
+        """All clusters."""
+        return self._ask(asks.clusters())
+
+    def agents(self) -> list[AgentView]:
+        """All agents."""
+        return self._ask(asks.agents())
+
+    def server(self) -> ServerView:
+        """The server itself."""
+        return self._ask(asks.server())
+
+    def ready(self) -> str | None:
+        """None when the server accepts work, else what is missing."""
+        return self._ask(asks.ready())
+
+    def close(self) -> None:
+        """Close connections."""
+        if "_http" in self.__dict__:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def _http(self) -> "httpx.Client":
+        """The connections, once they are needed."""
+        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+
+        return httpx.Client(**transport.settings())
+
+    def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
+        """Send a request until it is answered or patience is over."""
+        attempts = attempts or Attempts(self._patience, time.monotonic)
+        while True:
+            try:
+                return self._once(ask)
+            except SpillError as error:
+                time.sleep(attempts.after(error, repeatable=ask.repeatable))
+                self._place = self._place.again()
+
+    def _once(self, ask: Ask[T]) -> T:
+        """Send a request and read its answer."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            response = self._http.request(**transport.request(ask, self._place))
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None
+        return asks.answer(ask, response.status_code, response.content)
+
+    def _stream(self, flow: Following[T]) -> Iterator[T]:
+        """Read a stream to its end, taking it up again where it breaks off."""
+        attempts = Attempts(self._patience, time.monotonic)
+        while True:
+            try:
+                for chunk in self._chunks(flow.ask()):
+                    attempts.succeeded(PERSIST)
+                    yield from flow.take(chunk)
+            except SpillError as error:
+                flow.broke()
+                time.sleep(attempts.after(error, repeatable=True))
+                self._place = self._place.again()
+            else:
+                return
+
+    def _chunks(self, ask: Ask[bytes]) -> Iterator[bytes]:
+        """The pieces of one answer; the first is empty and says that it has begun."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            with self._http.stream(**transport.request(ask, self._place)) as response:
+                if response.status_code not in ask.good:
+                    raise asks.refusal(ask, response.status_code, response.read())
+                yield b""
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None

@@ -1,0 +1,144 @@
+"""What people can ask of a server, as the HTTP API calls it.
+
+An answer rests on what is durable: a command returns only after the revision behind its answer is.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from spillover.forms.jobs import JobForm
+from spillover.wire.api import (
+    Action,
+    AgentView,
+    ClusterView,
+    EventView,
+    FieldProblem,
+    Forecasts,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    ServerView,
+    WhyView,
+)
+
+
+class Kind(StrEnum):
+    """Why a command was not carried out, and so what the one who asked does next."""
+
+    INVALID = "invalid"
+    """Never valid: mend it."""
+    UNKNOWN = "unknown"
+    """There is no such thing."""
+    AMBIGUOUS = "ambiguous"
+    """Several jobs are meant: say which."""
+    CONFLICT = "conflict"
+    """Not possible in the state that things are in."""
+    UNAVAILABLE = "unavailable"
+    """Not now: retry, with a key if it was a submission."""
+    NOT_LEADER = "not_leader"
+    """Another server leads: ask that one."""
+    TOO_LARGE = "too_large"
+    """More than one request may carry: split it."""
+
+
+class CommandError(Exception):
+    """A command that changed nothing, or whose outcome is unknown (UNAVAILABLE only)."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        message: str,
+        problems: Sequence[FieldProblem] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        """One line for a person."""
+        self.problems = tuple(problems)
+        """Each thing that is wrong, when several can be named."""
+        self.retry_after = retry_after
+        """Seconds after which a retry may help; None when nobody knows."""
+
+
+class JobQuery(Struct, frozen=True):
+    """Which jobs to list; newest submission first."""
+
+    state: str | None = None
+    """Upper case; None for all."""
+    project: str | None = None
+    user: str | None = None
+    name: str | None = None
+    since: int | None = None
+    """Submitted at or after, nanoseconds UTC."""
+    limit: int = 100
+    cursor: str | None = None
+    """`next` of the page before; None for the first."""
+    members: bool = False
+    """Whether members of arrays are listed too."""
+
+
+class Commands(Protocol):
+    """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
+
+    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Take all of these jobs, or none; their ids in the same order."""
+        ...
+
+    async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
+        """Where and when these jobs would start, without submitting them."""
+        ...
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """Some jobs."""
+        ...
+
+    async def job(self, ref: str) -> JobDetail:
+        """One job."""
+        ...
+
+    async def why(self, ref: str) -> WhyView:
+        """Why a job is where it is."""
+        ...
+
+    async def act(self, action: Action, who: str) -> Ids:
+        """Cancel, hold, release or requeue jobs, all or none."""
+        ...
+
+    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
+        """Change the priority of a job that has not been placed."""
+        ...
+
+    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
+        """The job once it ended, or as it is after `timeout` seconds."""
+        ...
+
+    async def output(
+        self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What a task wrote, from a byte on; following, until the attempt ended. `attempt` None is the accepted or newest."""
+        ...
+
+    def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+        """History after a revision. `after` None is from the newest on when following, else from the oldest kept."""
+        ...
+
+    async def clusters(self) -> list[ClusterView]:
+        """All clusters."""
+        ...
+
+    async def agents(self) -> list[AgentView]:
+        """All agents."""
+        ...
+
+    async def server(self) -> ServerView:
+        """The server itself."""
+        ...
+
+    def ready(self) -> str | None:
+        """None when it accepts work, else what is missing."""
+        ...
