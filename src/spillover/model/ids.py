@@ -13,6 +13,7 @@ ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH: Final = 12
 ID_BITS: Final = 5 * ID_LENGTH
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_MEMBER = re.compile(r"([a-z2-7]{1,12})\.(0|[1-9][0-9]{0,9})", re.ASCII)
 NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends"
 
 
@@ -28,8 +29,8 @@ def member_id(array: JobId, index: int) -> JobId:
 
 def split_member(job: JobId) -> tuple[JobId, int] | None:
     """The array and the index of a member, or None for a job of its own."""
-    array, dot, index = job.partition(".")
-    return (JobId(array), int(index)) if dot else None
+    match = _MEMBER.fullmatch(job)
+    return (JobId(match[1]), int(match[2])) if match else None
 
 
 def is_name(text: str) -> bool:

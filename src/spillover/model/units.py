@@ -5,7 +5,7 @@ Time is nanoseconds UTC, CPU is thousandths, memory is bytes, money is millionth
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
 
@@ -19,9 +19,9 @@ MONEY: Final = 1_000_000
 FOREVER: Final = 2**63 - 1
 """A time that never comes; the largest integer that every store can hold."""
 
-_BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([kKMGTP]i?|)B?", re.ASCII)
+_BINARY = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\+?\d{1,2})?)([KMGTPE]i|[kKMGTPE]|)B?", re.ASCII)
 _CPU = re.compile(r"(\d+(?:\.\d+)?)(m?)", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)", re.ASCII)
 _DURATION_UNIT = {
@@ -34,6 +34,8 @@ _DURATION_UNIT = {
     "d": DAY,
     "w": 7 * DAY,
 }
+_MONEY = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _MOST_DIGITS: Final = 40
 """A quantity longer than this is refused before it is read: no number of use is so long."""
 
@@ -56,14 +58,14 @@ def parse_cpu(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse_memory(text: str) -> int:
-    """`2Gi`, `2G` or `1048576` as bytes."""
+    """`2Gi`, `2G` or `1048576` as bytes; a part of a byte is rounded up."""
     match = _MEMORY.fullmatch(text) if len(text) <= _MOST_DIGITS else None
     if match is None:
         raise UnitError(
             f"{_shown(text)} is not an amount of memory; write 512Mi, 2Gi, 2G or a number of bytes"
         )
     unit = _BINARY[match[2]] if match[2] in _BINARY else _DECIMAL[match[2].removesuffix("i")]
-    return int(Decimal(match[1]) * unit)
+    return _whole(Decimal(match[1]) * unit)
 
 
 @lru_cache(maxsize=4096)
@@ -79,25 +81,25 @@ def parse_duration(text: str) -> int:
 
 
 def parse_money(text: str) -> int:
-    """`5.00` as millionths of the currency."""
-    try:
-        value = Decimal(text) if len(text) <= _MOST_DIGITS else None
-    except InvalidOperation:
-        value = None
-    if value is None or not value.is_finite():
+    """`5.00` as millionths of the currency; a part of a millionth is rounded up."""
+    if len(text) > _MOST_DIGITS or _MONEY.fullmatch(text) is None:
         raise UnitError(f"{_shown(text)} is not an amount of money; write a number such as 5.00")
-    return int(value * MONEY)
+    return _whole(Decimal(text) * MONEY)
 
 
 def parse_time(text: str) -> int:
-    """An RFC 3339 time with its zone as nanoseconds UTC."""
+    """An RFC 3339 time with its zone as nanoseconds UTC, exact to a microsecond."""
     try:
-        when = datetime.fromisoformat(text) if len(text) <= _MOST_DIGITS else None
-    except ValueError:
+        written = len(text) <= _MOST_DIGITS and _TIME.fullmatch(text) is not None
+        when = datetime.fromisoformat(text.upper()) if written else None
+    except ValueError:  # a 13th month
         when = None
-    if when is None or when.tzinfo is None:
+    if when is None:
         raise UnitError(f"{_shown(text)} is not a time with a zone; write 2027-01-31T18:00:00Z")
-    return time_of(when)
+    time = time_of(when)
+    if not 0 <= time < FOREVER:
+        raise UnitError(f"{_shown(text)} is not between the years 1970 and 2262")
+    return time
 
 
 def time_of(when: datetime) -> int:
@@ -116,6 +118,8 @@ def format_duration(nanoseconds: int) -> str:
     """A duration in its two largest units, as a person would say it."""
     if nanoseconds >= FOREVER:
         return "forever"
+    if 0 < nanoseconds < SECOND // 10:
+        return f"{nanoseconds / 10**6:.1f}".removesuffix(".0") + "ms"
     if nanoseconds < 10 * SECOND:
         return f"{nanoseconds / SECOND:.1f}s" if nanoseconds % SECOND else f"{nanoseconds // SECOND}s"
     seconds = (nanoseconds + SECOND // 2) // SECOND
@@ -131,7 +135,7 @@ def format_duration(nanoseconds: int) -> str:
 
 def format_memory(size: int) -> str:
     """Bytes in the largest binary unit that keeps the number exact to a tenth."""
-    for unit in ("Pi", "Ti", "Gi", "Mi", "Ki"):
+    for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
         if size >= _BINARY[unit]:
             return f"{size / _BINARY[unit]:.1f}".removesuffix(".0") + unit
     return str(size)
@@ -147,6 +151,29 @@ def format_money(millionths: int, currency: str = "") -> str:
     amount = millionths / MONEY
     digits = 2 if amount == 0 or abs(amount) >= 1 else 4
     return f"{amount:.{digits}f}" + (f" {currency}" if currency else "")
+
+
+def write_duration(nanoseconds: int) -> str:
+    """A duration so that `parse_duration` reads exactly it again."""
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, nanoseconds = divmod(nanoseconds, _DURATION_UNIT[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def write_memory(size: int) -> str:
+    """Bytes so that `parse_memory` reads exactly them again."""
+    for unit in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+        if size and size % _BINARY[unit] == 0:
+            return f"{size // _BINARY[unit]}{unit}"
+    return str(size)
+
+
+def _whole(value: Decimal) -> int:
+    """The next integer that is not smaller."""
+    return int(value.to_integral_value(ROUND_CEILING))
 
 
 def _shown(text: str) -> str:

@@ -1,0 +1,7 @@
+#!/bin/sh
+# A script is a job too: submit it as it is. These lines say what a job file would.
+#SPILL --name count-words --cpu 1 --memory 128Mi
+#SPILL --walltime 5m --estimate 10s --label kind=example
+set -eu
+words=$(cat /etc/hosts | wc -w)
+echo "there are $words words"

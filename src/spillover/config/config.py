@@ -1,0 +1,79 @@
+"""A server's configuration, after it was read and checked."""
+
+from enum import StrEnum
+from typing import Self
+
+from msgspec import Struct, field
+
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, MINUTE
+
+
+class OnShutdown(StrEnum):
+    """What becomes of tasks on local agents when the server stops."""
+
+    STOP = "stop"
+    KEEP = "keep"
+
+
+class Address(Struct, frozen=True):
+    """Where a server listens."""
+
+    host: str
+    """A loopback address or `localhost`."""
+    port: int
+    """0 picks a free one."""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def at(self, port: int) -> Self:
+        """The same host with the port that was picked."""
+        return type(self)(self.host, port)
+
+
+class LocalAgent(Struct, frozen=True):
+    """An agent that the server starts on its own machine."""
+
+    cluster: ClusterName
+    name: NodeName
+    capacity: Resources
+    queue: int | None = None
+    """Leases that it takes beyond those its capacity runs; None lets the server choose."""
+    offers: tuple[str, ...] = ()
+    """Words, sorted."""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Retention(Struct, frozen=True):
+    """How long ended things are kept, in nanoseconds."""
+
+    jobs: int = 90 * DAY
+    logs: int = 14 * DAY
+    events: int = 7 * DAY
+
+
+class Config(Struct, frozen=True):
+    """Everything that a server is told before it starts."""
+
+    clusters: tuple[ClusterSpec, ...]
+    """In the order they are tried."""
+    agents: tuple[LocalAgent, ...]
+    """Those to start on this machine, of all clusters."""
+    data: str = "./spill-data"
+    """Folder; a relative one is seen from where the server starts."""
+    store: str = "sqlite"
+    """`sqlite`, `memory`, or the address of a PostgreSQL database."""
+    http: Address = Address("127.0.0.1", 7070)
+    grpc: Address = Address("127.0.0.1", 7071)
+    currency: str = "USD"
+    policies: PolicySet = PolicySet()
+    lost_after: int = 5 * MINUTE
+    """Nanoseconds that a started task outlives an unreachable server, unless its job says otherwise."""
+    heartbeat: int | None = None
+    """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
+    on_shutdown: OnShutdown = OnShutdown.STOP
+    retention: Retention = Retention()

@@ -1,0 +1,249 @@
+"""spill.yaml to a configuration, with all of its problems at once."""
+
+import re
+from collections.abc import Collection
+from ipaddress import ip_address
+
+import msgspec
+
+from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
+from spillover.config.machine import cpus, memory
+from spillover.config.policies import read_policies
+from spillover.forms.checking import check
+from spillover.forms.documents import Document, read_documents
+from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
+from spillover.forms.quantities import (
+    MOST_CPU,
+    MOST_LOST_AFTER,
+    MOST_TIME,
+    check_name,
+    duration,
+    money,
+    read_cpu,
+    read_memory,
+    read_words,
+)
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, SECOND, format_duration
+from spillover.wire.configfile import (
+    AgentsDoc,
+    BillingDoc,
+    ClusterDoc,
+    ConfigDoc,
+    LocalDoc,
+    PriceDoc,
+    RetentionDoc,
+)
+
+DEFAULT_HEARTBEAT = 2 * SECOND
+"""The shortest that a server chooses by itself."""
+
+_CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
+_STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
+
+
+def read_config(
+    text: bytes | str | None,
+    source: str = "spill.yaml",
+    *,
+    policies: Collection[str] | None = None,
+    slots: int | None = None,
+) -> Config:
+    """The configuration of a file, or the default one for None; raises BadForm with all that is wrong with it.
+
+    `policies` are the known ones as `wait.compute`; None takes those that are installed.
+    """
+    if text is None:
+        return default_config(slots)
+    documents = read_documents(text, source)
+    if len(documents) > 1:
+        message = f"has {len(documents)} documents; a configuration is one"
+        raise BadForm([Problem(source, None, "", message)])
+    return _read(documents[0], source, policies, slots)
+
+
+def default_config(slots: int | None = None) -> Config:
+    """This machine as one owned cluster with one agent of `slots` CPUs, or of all that it has."""
+    clusters, agents = _this_machine(slots)
+    return Config(clusters, agents)
+
+
+def read_address(text: str, path: Path, found: Findings) -> Address | None:
+    """Where to listen; None with the problem noted."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[3]) > 65_535:
+        found.add(path, f"{shown(text)} is not an address; write 127.0.0.1:7070")
+        return None
+    host = match[1] or match[2]
+    try:
+        loopback = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        found.add(
+            path,
+            f"{shown(host)} is beyond loopback, which needs TLS, not offered yet; write 127.0.0.1:{match[3]}",
+        )
+        return None
+    return Address(host, int(match[3]))
+
+
+def _this_machine(slots: int | None) -> tuple[tuple[ClusterSpec, ...], tuple[LocalAgent, ...]]:
+    """The cluster and the agent of a server that was told of none."""
+    if slots is not None and not 0 < slots <= MOST_CPU // 1000:
+        message = f"{slots} is not a number of CPUs; write 1 to {MOST_CPU // 1000}"
+        raise BadForm([Problem("", None, "--slots", message)])
+    name = ClusterName("local")
+    capacity = Resources((slots or cpus()) * 1000, memory())
+    return (ClusterSpec(name, "agents", Role.OWNED),), (LocalAgent(name, NodeName("local-1"), capacity),)
+
+
+def _read(document: Document, source: str, policies: Collection[str] | None, slots: int | None) -> Config:
+    """The configuration of one document."""
+    found = Findings()
+    try:
+        doc = msgspec.convert(document.value, ConfigDoc)
+    except (msgspec.ValidationError, RecursionError):
+        config = None
+        _explain(check(ConfigDoc, document.value, found), found, policies, slots)
+    else:
+        config = _understand(doc, found, policies, slots)
+    problems = [*document.problems, *found.located(source, document.lines)]
+    if problems or config is None:
+        raise BadForm(sorted(problems, key=lambda problem: problem.line or 0))
+    return config
+
+
+def _explain(right: object, found: Findings, policies: Collection[str] | None, slots: int | None) -> None:
+    """Note what is wrong with the meaning of those parts whose form is right."""
+    if not isinstance(right, dict):
+        return
+    meaning = Findings()
+    try:
+        doc = msgspec.convert({"apiVersion": "spillover/v1", "kind": "Config"} | right, ConfigDoc)
+    except (msgspec.ValidationError, RecursionError):  # a list that is too long: noted, and not mended
+        return
+    _understand(doc, meaning, policies, slots)
+    for path, message in meaning.found:
+        found.add(found.written(path), message)
+
+
+def _understand(
+    doc: ConfigDoc, found: Findings, policies: Collection[str] | None, slots: int | None
+) -> Config | None:
+    """What a document means; None with everything noted that is wrong with it."""
+    if _STORE.fullmatch(doc.store) is None:
+        found.add(("store",), f"{shown(doc.store)} is not a store; write sqlite, memory or postgresql://...")
+    if "\0" in doc.data:
+        found.add(("data",), "holds a NUL character")
+    if _CURRENCY.fullmatch(doc.currency) is None:
+        found.add(
+            ("currency",), f"{shown(doc.currency)} is not a currency; write three capital letters, as USD"
+        )
+    http, grpc = read_address(doc.http, ("http",), found), read_address(doc.grpc, ("grpc",), found)
+    if http is not None and http == grpc and http.port:
+        found.add(("grpc",), "is the address of http too; write another port")
+    chosen = read_policies(doc.policy, policies, found)
+    if slots is not None and doc.clusters is not None:
+        found.add((), "names agents of its own; leave out --slots, or its clusters")
+    clusters, agents = _this_machine(slots) if doc.clusters is None else _clusters(doc.clusters, found)
+    lost_after, heartbeat = _agents(doc.agents, found)
+    retention = _retention(doc.retention, found)
+    if found.found or http is None or grpc is None:
+        return None
+    return Config(
+        clusters=clusters,
+        agents=agents,
+        data=doc.data,
+        store=doc.store,
+        http=http,
+        grpc=grpc,
+        currency=doc.currency,
+        policies=chosen,
+        lost_after=lost_after,
+        heartbeat=heartbeat,
+        on_shutdown=OnShutdown(doc.agents.on_shutdown),
+        retention=retention,
+    )
+
+
+def _clusters(
+    docs: list[ClusterDoc], found: Findings
+) -> tuple[tuple[ClusterSpec, ...], tuple[LocalAgent, ...]]:
+    """Clusters in their order, and the agents of all of them."""
+    if not docs:
+        found.add(("clusters",), "is empty; write at least one cluster, or leave it out for this machine")
+    clusters: dict[str, ClusterSpec] = {}
+    agents: dict[str, LocalAgent] = {}
+    for at, doc in enumerate(docs):
+        path: Path = ("clusters", at)
+        check_name(doc.name, (*path, "name"), found)
+        if doc.name in clusters:
+            found.add((*path, "name"), f"{shown(doc.name)} is the name of another cluster too")
+        name = ClusterName(doc.name)
+        price = _price(doc.price, (*path, "price"), found)
+        billing = _billing(doc.billing, (*path, "billing"), found)
+        clusters[doc.name] = ClusterSpec(name, doc.kind, Role(doc.role), price, billing)
+        for index, local in enumerate(doc.local):
+            place = (*path, "local", index)
+            if local.name in agents:
+                found.add((*place, "name"), f"{shown(local.name)} is the name of another agent too")
+            agents[local.name] = _local(local, name, place, found)
+    return tuple(clusters.values()), tuple(agents.values())
+
+
+def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> LocalAgent:
+    """One agent of this machine."""
+    check_name(doc.name, (*path, "name"), found)
+    cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
+    size = memory() if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
+    offers = read_words(doc.offers, (*path, "offers"), found)
+    capacity = Resources(cpu, size, doc.gpu)
+    return LocalAgent(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels)
+
+
+def _price(doc: PriceDoc, path: Path, found: Findings) -> Price:
+    """Millionths an hour."""
+    return Price(
+        cpu_hour=money(doc.cpu_hour, (*path, "cpu_hour"), found) or 0,
+        memory_gib_hour=money(doc.memory_gib_hour, (*path, "memory_gib_hour"), found) or 0,
+        gpu_hour=money(doc.gpu_hour, (*path, "gpu_hour"), found) or 0,
+    )
+
+
+def _billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
+    """Nanoseconds of a step and at the least."""
+    return Billing(
+        step=duration(doc.step, (*path, "step"), found, least=1, most=31 * DAY) or 1,
+        minimum=duration(doc.minimum, (*path, "minimum"), found, most=31 * DAY) or 0,
+    )
+
+
+def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
+    """How long a task outlives the server, and how often an agent is heard from."""
+    path: Path = ("agents", "lost_after")
+    lost_after = duration(doc.lost_after, path, found, least=1, most=MOST_LOST_AFTER)
+    heartbeat = None
+    if doc.heartbeat is not None:
+        heartbeat = duration(
+            doc.heartbeat, ("agents", "heartbeat"), found, least=SECOND // 20, most=60 * SECOND
+        )
+    least = 3 * (heartbeat or DEFAULT_HEARTBEAT)
+    if lost_after is not None and lost_after < least:
+        found.add(
+            path,
+            f"{shown(doc.lost_after)} is less than three heartbeats; write {format_duration(least)} or more",
+        )
+    return lost_after or 0, heartbeat
+
+
+def _retention(doc: RetentionDoc, found: Findings) -> Retention:
+    """Nanoseconds that ended things are kept."""
+    kept = {
+        name: duration(getattr(doc, name), ("retention", name), found, most=MOST_TIME) or 0
+        for name in ("jobs", "logs", "events")
+    }
+    return Retention(**kept)

@@ -1,0 +1,69 @@
+"""The indexes of an array, as `1-10,20,30-40` or `0-90:10`."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from spillover.forms.problems import shown
+from spillover.model.job import Range
+
+MOST_MEMBERS: Final = 1_000_000
+MOST_INDEX: Final = 10**9
+MOST_RANGES: Final = 10_000
+"""Ranges are kept with every array, so steps and gaps are bounded more tightly than members."""
+
+_PART = re.compile(r"\s*([0-9]{1,12})(?:\s*-\s*([0-9]{1,12})(?::([0-9]{1,12}))?)?\s*", re.ASCII)
+
+
+class ArrayError(ValueError):
+    """What was written names no indexes; the message says why."""
+
+
+@lru_cache(maxsize=1024)
+def parse_array(text: str) -> tuple[Range, ...]:
+    """The ranges of an array, sorted, apart and joined where they touch."""
+    ranges: list[Range] = []
+    for part in text.split(",", MOST_RANGES):
+        ranges += _parse_part(part)
+        if len(ranges) > MOST_RANGES:
+            raise ArrayError(f"has more than {MOST_RANGES:,} ranges; write fewer or larger ones")
+    ranges.sort(key=lambda one: one.first)
+    joined = ranges[:1]
+    for one in ranges[1:]:
+        last = joined[-1]
+        if one.first <= last.last:
+            raise ArrayError(f"names the index {one.first} twice")
+        if one.first == last.last + 1:
+            joined[-1] = Range(last.first, one.last)
+        else:
+            joined.append(one)
+    members = sum(len(one) for one in joined)
+    if members > MOST_MEMBERS:
+        raise ArrayError(f"has {members:,} members; the most is {MOST_MEMBERS:,}")
+    return tuple(joined)
+
+
+def format_array(ranges: tuple[Range, ...]) -> str:
+    """Ranges so that `parse_array` reads exactly them again."""
+    return ",".join(f"{one.first}-{one.last}" if one.last > one.first else str(one.first) for one in ranges)
+
+
+def _parse_part(part: str) -> list[Range]:
+    """One index, one range, or the single indexes of a range with a step."""
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ArrayError(f"{shown(part)} is not a range of indexes; write 1-100 or 1-10,20")
+    first = int(match[1])
+    last = int(match[2]) if match[2] else first
+    step = int(match[3]) if match[3] else 1
+    if last < first:
+        raise ArrayError(f"{shown(part)} runs backwards; write {last}-{first}")
+    if last > MOST_INDEX:
+        raise ArrayError(f"{last} is too large an index; the most is {MOST_INDEX}")
+    if step == 0:
+        raise ArrayError(f"{shown(part)} has a step of 0; the least is 1")
+    if step == 1:
+        return [Range(first, last)]
+    if (last - first) // step >= MOST_RANGES:
+        raise ArrayError(f"has more than {MOST_RANGES:,} ranges; write fewer or larger ones")
+    return [Range(index, index) for index in range(first, last + 1, step)]

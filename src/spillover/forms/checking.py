@@ -1,0 +1,243 @@
+"""Does a plain value have the form of a Struct? Lists everything that is wrong, where decoding stops at the first.
+
+Used when decoding has failed: what decodes needs no second look. What is right of the value is handed back, so that its meaning can
+be checked too and all problems be told at once.
+"""
+
+import difflib
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from msgspec import inspect
+
+from spillover.forms.problems import Findings, Path, shown
+
+_WRONG: Final = object()
+"""Stands for a value of which nothing is right."""
+
+
+def check(kind: type, value: object, found: Findings, path: Path = ()) -> object | None:
+    """Note everything in which a value differs from a type; returns what is right of it, None if nothing is."""
+    right = _look(_type_of(kind), value, path, found)
+    return None if right is _WRONG else right
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for the known word that is most like it, else those that are known."""
+    names = list(known)
+    folded = {name.lower().replace("-", "_"): name for name in names}
+    close = difflib.get_close_matches(word[:64].lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean `{folded[close[0]]}`?"
+    return f"; known are {', '.join(names)}" if 0 < len(names) <= 30 else ""
+
+
+@lru_cache(maxsize=64)
+def _type_of(kind: type) -> inspect.Type:
+    """What msgspec knows of a type."""
+    return inspect.type_info(kind)
+
+
+def _look(kind: inspect.Type, value: object, path: Path, found: Findings) -> object:
+    """What is right of a value, or _WRONG."""
+    kind = _bare(kind)
+    if isinstance(kind, inspect.UnionType):
+        return _union(kind, value, path, found)
+    if not _is_kind(kind, value):
+        found.add(path, f"must be {_wanted(kind)}, found {_found(value)}{_quotes(kind, value)}")
+        return _WRONG
+    return _inside(kind, value, path, found)
+
+
+def _inside(kind: inspect.Type, value: object, path: Path, found: Findings) -> object:
+    """What is right of a value that is of the right kind."""
+    match kind:
+        case inspect.StructType():
+            return _struct(kind, value, path, found)
+        case inspect.ListType():
+            return _list(kind, value, path, found)
+        case inspect.DictType():
+            return _dict(kind, value, path, found)
+        case inspect.LiteralType():
+            return _literal(kind, value, path, found)
+        case inspect.IntType() | inspect.FloatType():
+            return _number(kind, value, path, found)
+        case inspect.StrType():
+            return _length(kind, value, path, found)
+    return value
+
+
+def _union(kind: inspect.UnionType, value: object, path: Path, found: Findings) -> object:
+    """The one alternative that is of the value's kind."""
+    flat = [_bare(one) for one in kind.types]
+    for one in flat:
+        if _is_kind(one, value):
+            return _inside(one, value, path, found)
+    wanted = [_wanted(one) for one in flat if not isinstance(one, inspect.NoneType)]
+    text = " or ".join(dict.fromkeys(wanted))
+    quotes = next((hint for one in flat if (hint := _quotes(one, value))), "")
+    found.add(path, f"must be {text}, found {_found(value)}{quotes}")
+    return _WRONG
+
+
+def _struct(kind: inspect.StructType, value: Any, path: Path, found: Findings) -> object:
+    """Its fields; wrong ones are left out, and without a required one nothing is right."""
+    fields = {field.encode_name: field for field in kind.fields}
+    right: dict[str, object] = {}
+    whole = True
+    for name, item in value.items():
+        if name in fields:
+            good = _look(fields[name].type, item, (*path, name), found)
+            if good is not _WRONG:
+                right[name] = good
+        elif not isinstance(name, str):
+            found.add(path, f"the key {shown(name)} is not text; write it in quotes")
+        elif kind.forbid_unknown_fields:
+            found.add((*path, name), f"unknown field{nearest(name, fields)}")
+    for name, field in fields.items():
+        if field.required and name not in right:
+            whole = False
+            if name not in value:
+                found.add((*path, name), f"is missing{_example(field.type)}")
+    return right if whole or not path else _WRONG
+
+
+def _list(kind: inspect.ListType, value: Any, path: Path, found: Findings) -> object:
+    """Its items; wrong ones are left out."""
+    _bounded(kind, value, path, found)
+    looked = [_look(kind.item_type, item, (*path, at), found) for at, item in enumerate(value)]
+    kept = [at for at, item in enumerate(looked) if item is not _WRONG]
+    if len(kept) < len(looked):
+        found.kept[path] = kept
+    return [looked[at] for at in kept]
+
+
+def _dict(kind: inspect.DictType, value: Any, path: Path, found: Findings) -> object:
+    """Its values; wrong ones are left out."""
+    _bounded(kind, value, path, found)
+    right: dict[str, object] = {}
+    for name, item in value.items():
+        if not isinstance(name, str):
+            found.add(path, f"the key {shown(name)} is not text; write it in quotes")
+            continue
+        good = _look(kind.value_type, item, (*path, name), found)
+        if good is not _WRONG:
+            right[name] = good
+    return right
+
+
+def _literal(kind: inspect.LiteralType, value: object, path: Path, found: Findings) -> object:
+    """One of some words."""
+    words = [str(word) for word in kind.values]
+    if value in words:
+        return value
+    hint = nearest(str(value), words) if len(words) > 1 else ""
+    found.add(path, f"{shown(value)} is not {' or '.join(words)}{hint if 'mean' in hint else ''}")
+    return _WRONG
+
+
+def _number(kind: inspect.IntType | inspect.FloatType, value: Any, path: Path, found: Findings) -> object:
+    """A number within its bounds."""
+    if kind.ge is not None and value < kind.ge:
+        found.add(path, f"{shown(value)} is too small; the least is {kind.ge}")
+    elif kind.le is not None and value > kind.le:
+        found.add(path, f"{shown(value)} is too large; the most is {kind.le}")
+    else:
+        return value
+    return _WRONG
+
+
+def _length(kind: inspect.StrType, value: Any, path: Path, found: Findings) -> object:
+    """Text of a length within its bounds."""
+    if kind.min_length is not None and len(value) < kind.min_length:
+        found.add(path, "must not be empty")
+    elif kind.max_length is not None and len(value) > kind.max_length:
+        found.add(path, f"has {len(value)} characters; the most is {kind.max_length}")
+    else:
+        return value
+    return _WRONG
+
+
+def _bounded(kind: inspect.ListType | inspect.DictType, value: Any, path: Path, found: Findings) -> None:
+    """A number of items within its bounds."""
+    if kind.max_length is not None and len(value) > kind.max_length:
+        found.add(path, f"has {len(value)} entries; the most is {kind.max_length}")
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    """A type without what is said about it."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    return kind
+
+
+def _is_kind(kind: inspect.Type, value: object) -> bool:
+    """Whether a value is of the kind that a type asks for, whatever is inside."""
+    match kind:
+        case inspect.StructType() | inspect.DictType():
+            return isinstance(value, dict)
+        case inspect.ListType():
+            return isinstance(value, list | tuple)
+        case inspect.StrType() | inspect.LiteralType():
+            return isinstance(value, str)
+        case inspect.BoolType():
+            return isinstance(value, bool)
+        case inspect.IntType():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case inspect.FloatType():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case inspect.NoneType():
+            return value is None
+    return True
+
+
+def _wanted(kind: inspect.Type) -> str:
+    """What a type asks for, in words."""
+    match kind:
+        case inspect.StructType() | inspect.DictType():
+            return "a mapping"
+        case inspect.ListType():
+            return "a list"
+        case inspect.LiteralType():
+            return " or ".join(str(word) for word in kind.values)
+        case inspect.StrType():
+            return "text"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType():
+            return "a whole number"
+        case inspect.FloatType():
+            return "a number"
+    return "nothing"
+
+
+def _found(value: object) -> str:
+    """What a value is, in words."""
+    match value:
+        case None:
+            return "nothing"
+        case bool() | int() | float():
+            return shown(value)
+        case str():
+            return f"the text {shown(value)}"
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+    return f"a {type(value).__name__}"
+
+
+def _quotes(kind: inspect.Type, value: object) -> str:
+    """The hint that a number is text when it stands in quotes."""
+    if isinstance(kind, inspect.StrType) and isinstance(value, bool | int | float):
+        return f'; write it in quotes: "{shown(value)}"'
+    return ""
+
+
+def _example(kind: inspect.Type) -> str:
+    """What to write for a field that is missing, where there is but one choice."""
+    bare = _bare(kind)
+    if isinstance(bare, inspect.LiteralType) and len(bare.values) == 1:
+        return f"; write {bare.values[0]}"
+    return ""

@@ -1,0 +1,288 @@
+"""Text to plain values, with the line of each: YAML, and so JSON.
+
+Values are built from the parser's events rather than by its loader. So nesting and repeats are bounded while reading (an alias costs
+what it stands for), nothing is ever constructed but plain data, and scalars are read by the rules of YAML 1.2: `on` is a word and
+not true, `1:30` and times stay text.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from spillover.forms.problems import BadForm, Lines, Path, Problem, path_text, shown
+
+MOST_BYTES: Final = 4 * 2**20
+"""Of one file."""
+MOST_NODES: Final = 1_000_000
+"""Values of one file."""
+MOST_REPEATED: Final = 100_000
+"""Values of one file that aliases stand for."""
+MOST_DEPTH: Final = 64
+"""Of values inside values."""
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_WORDS: dict[str, bool | None] = {
+    "": None,
+    "~": None,
+    **dict.fromkeys(("null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class Document(Struct, frozen=True):
+    """One document of a file."""
+
+    value: object
+    """Plain data: mappings with text as keys, lists, text, numbers, booleans and None."""
+    lines: Lines
+    source: str
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with its text; the value lacks these parts."""
+
+
+class _Anchored(Struct):
+    """A value that aliases may repeat."""
+
+    value: object
+    size: int
+    """How many values it consists of."""
+    height: int
+    """How deep it is in itself."""
+
+
+class _Stop(Exception):
+    """Reading cannot go on: a problem of the whole file."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_documents(text: bytes | str, source: str) -> list[Document]:
+    """The documents of a file that are not empty; raises BadForm where it is not one."""
+    plain = _decoded(text, source)
+    try:
+        documents = list(_Reader(plain, source).documents())
+    except _Stop as stop:
+        documents = _read_as_json(plain, source)
+        if not documents:
+            raise BadForm([Problem(source, stop.line, "", str(stop))]) from None
+    if not documents:
+        raise BadForm([Problem(source, None, "", "is empty; write a job or a configuration")])
+    return documents
+
+
+def _decoded(text: bytes | str, source: str) -> str:
+    """The text, once it is known to be one of bounded size."""
+    try:
+        data = text.encode() if isinstance(text, str) else bytes(text)
+    except UnicodeEncodeError:
+        raise BadForm([Problem(source, None, "", "is not UTF-8 text")]) from None
+    if len(data) > MOST_BYTES:
+        message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
+        raise BadForm([Problem(source, None, "", message)])
+    if (at := data.find(b"\0")) >= 0:
+        line = data.count(b"\n", 0, at) + 1
+        raise BadForm([Problem(source, line, "", "holds a NUL byte; this is not a text file")])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadForm([Problem(source, line, "", "is not UTF-8 text; save it as UTF-8")]) from None
+
+
+def _read_as_json(text: str, source: str) -> list[Document]:
+    """The document of a JSON text with what YAML has no place for (tabs, halves of a character); else nothing."""
+    if not text.lstrip().startswith(("{", "[")):
+        return []
+    try:
+        value = msgspec.json.decode(text)
+        # Written anew it passes the same bounds as any other text. Its lines are not those of the file.
+        again = list(_Reader(msgspec.json.encode(value).decode(), source).documents())
+    except (msgspec.DecodeError, RecursionError, _Stop):
+        return []
+    return [msgspec.structs.replace(document, lines={}) for document in again]
+
+
+class _Reader:
+    """One pass over the events of a text."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        self.events: Iterator[Any] = self._parsed(text)
+        self.nodes = 0
+        self.repeated = 0
+        self.lines: dict[Path, int] = {}
+        self.anchors: dict[str, _Anchored | None] = {}
+        self.problems: list[Problem] = []
+
+    def documents(self) -> Iterator[Document]:
+        """Each document that is not empty."""
+        for event in self.events:
+            if not isinstance(event, yaml.DocumentStartEvent):
+                continue
+            self.lines, self.anchors, self.problems = {}, {}, []
+            value, _ = self._node(next(self.events), ())
+            if value is not None or self.problems:
+                yield Document(value, self.lines, self.source, tuple(self.problems))
+
+    def _parsed(self, text: str) -> Iterator[Any]:
+        """The parser's events; what it cannot read stops the reading."""
+        try:
+            yield from yaml.parse(text, Loader=_LOADER)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark else 1
+            raise _Stop(line, f"is not YAML: {_one_line(error.problem or error.context)}") from None
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise _Stop(line, f"is not YAML: {_one_line(error.reason)}") from None
+        except (yaml.YAMLError, ValueError, OverflowError) as error:  # an escape beyond the last character
+            raise _Stop(1, f"is not YAML: {_one_line(error)}") from None
+
+    def _note(self, path: Path, message: str, line: int | None = None) -> None:
+        """Note a problem that reading can go on after; its line is that of its place unless told."""
+        self.problems.append(Problem(self.source, line or self.lines.get(path), path_text(path), message))
+
+    def _node(self, event: Any, path: Path) -> tuple[object, int]:
+        """The value that starts with an event, and its height."""
+        line: int = event.start_mark.line + 1
+        self.lines[path] = line
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise _Stop(line, f"holds more than {MOST_NODES:,} values")
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, path, line)
+        if len(path) > MOST_DEPTH:
+            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} values")
+        before = self.nodes + self.repeated
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        value: object
+        if isinstance(event, yaml.ScalarEvent):
+            value, height = self._scalar(event, path), 0
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value, height = self._sequence(path)
+        else:
+            value, height = self._mapping(path)
+        if event.anchor is not None:
+            size = self.nodes + self.repeated - before + 1
+            self.anchors[event.anchor] = _Anchored(value, size, height)
+        return value, height
+
+    def _alias(self, event: Any, path: Path, line: int) -> tuple[object, int]:
+        """What an alias stands for: the same value, paid for in full."""
+        name = shown(event.anchor)
+        if event.anchor not in self.anchors:
+            raise _Stop(line, f"repeats {name}, which is not defined above")
+        anchored = self.anchors[event.anchor]
+        if anchored is None:
+            raise _Stop(line, f"repeats {name} inside of itself")
+        self.repeated += anchored.size
+        if self.repeated > MOST_REPEATED:
+            raise _Stop(line, f"repeats more than {MOST_REPEATED:,} values by aliases; write them out")
+        if len(path) + anchored.height > MOST_DEPTH:
+            raise _Stop(line, f"is nested deeper than {MOST_DEPTH} values")
+        return anchored.value, anchored.height
+
+    def _sequence(self, path: Path) -> tuple[list[object], int]:
+        """A list up to its end."""
+        items: list[object] = []
+        deepest = 0
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            value, height = self._node(event, (*path, len(items)))
+            items.append(value)
+            deepest = max(deepest, height)
+        return items, deepest + 1
+
+    def _mapping(self, path: Path) -> tuple[dict[str, object], int]:
+        """A mapping up to its end; keys that are not text or come twice are noted and left out."""
+        items: dict[str, object] = {}
+        deepest = 0
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            key = self._key(event, path)
+            if key is None:
+                self._node(next(self.events), (*path, "?"))
+                self.lines.pop((*path, "?"), None)
+                continue
+            place = (*path, key)
+            if key in items:
+                self._note(place, f"is there twice, in lines {self.lines[place]} and {line}; keep one", line)
+            value, height = self._node(next(self.events), place)
+            self.lines[place] = line
+            items[key] = value
+            deepest = max(deepest, height)
+        return items, deepest + 1
+
+    def _key(self, event: Any, path: Path) -> str | None:
+        """A key, or None if it is not text."""
+        key, _ = self._node(event, (*path, "?"))
+        line = self.lines.pop((*path, "?"))
+        if isinstance(key, str) and key != "<<":
+            return key
+        if key == "<<":
+            message = "merging by `<<` is not read; repeat the fields"
+        elif isinstance(key, dict | list):
+            message = "a mapping or list cannot be a key"
+        else:
+            message = f"the key {'null' if key is None else shown(key)} is not text; write it in quotes"
+        self._note(path, message, line)
+        return None
+
+    def _scalar(self, event: Any, path: Path) -> object:
+        """One plain value, by the rules of YAML 1.2 or by its tag."""
+        text: str = event.value
+        if event.tag is None or event.tag == "!":
+            if event.implicit[0]:
+                return self._plain(text, path)
+            return self._text(text, path)
+        kind = event.tag.removeprefix(_TAG)
+        if kind == "str":
+            return self._text(text, path)
+        value = self._plain(text, path) if kind in {"int", "float", "bool", "null"} else text
+        if value is text:
+            self._note(path, f"the tag {shown(event.tag)} is not read; write a plain value")
+            return None
+        return value
+
+    def _plain(self, text: str, path: Path) -> object:
+        """A value without quotes."""
+        if text in _WORDS:
+            return _WORDS[text]
+        if _INT.fullmatch(text):
+            if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+                self._note(path, f"{shown(text)} is too large a number")
+                return None
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            number = float(text) if len(text) <= 64 else float("inf")
+            if number in {float("inf"), float("-inf")}:
+                self._note(path, f"{shown(text)} is too large or too long a number")
+                return None
+            return number
+        if _NOT_FINITE.fullmatch(text):
+            self._note(path, f"{text} is not a number to count with")
+            return None
+        return self._text(text, path)
+
+    def _text(self, text: str, path: Path) -> object:
+        """Text that can be written again."""
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            self._note(path, "holds half of a character; write the whole one")
+            return None
+        return text
+
+
+def _one_line(message: object) -> str:
+    """A parser's words as one line."""
+    return " ".join(str(message).split())[:200]

@@ -1,0 +1,115 @@
+"""Job files to jobs: one from a plain value, all of a file, or one that is already decoded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from spillover.forms.meaning import AfterRef, JobForm, understand
+from spillover.forms.problems import BadForm, Findings, Lines, Path, Problem
+from spillover.forms.work import WORKS
+from spillover.forms.writing import to_doc
+from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc
+
+__all__ = ["AfterRef", "BadForm", "JobForm", "from_doc", "is_manifest", "read_job", "read_jobs", "to_doc"]
+
+MOST_JOBS = 100_000
+"""Of one file."""
+
+_SPEC_FIELDS = frozenset(SpecDoc.__struct_fields__)
+
+
+def from_doc(doc: JobDoc) -> JobForm:
+    """The job of a decoded document; raises BadForm with all that is absurd in it."""
+    found = Findings()
+    form = understand(doc.metadata, doc.spec, found)
+    if form is None:
+        raise BadForm(found.located())
+    return form
+
+
+def read_job(
+    value: object, *, source: str = "", lines: Lines | None = None, directory: str | None = None
+) -> JobForm:
+    """The job of a plain value, our own form or a Kubernetes Job; raises BadForm with all that is wrong with it."""
+    found = Findings()
+    if is_manifest(value):
+        from spillover.forms.manifests import understand_manifest  # noqa: PLC0415 - few job files need it
+
+        form = understand_manifest(value, found)
+    else:
+        form = _read(value, found, directory)
+    if form is None:
+        raise BadForm(found.located(source, lines))
+    return form
+
+
+def read_jobs(text: bytes | str, source: str, directory: str | None = None) -> list[JobForm]:
+    """The jobs of a file or a script; raises BadForm with all that is wrong with any of them."""
+    # Reading YAML takes longer to load than all of this module; `spill run` has no file.
+    from spillover.forms.documents import read_documents  # noqa: PLC0415 - see above
+    from spillover.forms.scripts import is_script, read_script  # noqa: PLC0415 - see above
+
+    if is_script(text):
+        return [read_script(text, source, directory)]
+    forms: list[JobForm] = []
+    problems: list[Problem] = []
+    more = 0
+    for document in read_documents(text, source):
+        if document.problems:
+            problems += document.problems
+        try:
+            forms.append(read_job(document.value, source=source, lines=document.lines, directory=directory))
+        except BadForm as error:
+            told = {problem.path for problem in document.problems}
+            problems += [problem for problem in error.problems if problem.path not in told]
+            more += error.more
+    if len(forms) > MOST_JOBS:
+        problems.append(Problem(source, None, "", f"has {len(forms)} jobs; the most is {MOST_JOBS}"))
+    if problems:
+        raise BadForm(sorted(problems, key=lambda problem: problem.line or 0), more)
+    return forms
+
+
+def is_manifest(value: object) -> bool:
+    """Whether a value means to be a Kubernetes Job."""
+    return isinstance(value, Mapping) and str(value.get("apiVersion", "")).startswith("batch/")
+
+
+def _read(value: object, found: Findings, directory: str | None) -> JobForm | None:
+    """The job of a plain value; None with everything noted that is wrong with it."""
+    try:
+        doc = msgspec.convert(value, JobDoc)
+    except (msgspec.ValidationError, RecursionError):
+        _explain(value, found, directory)
+        return None
+    return understand(doc.metadata, doc.spec, found, directory)
+
+
+def _explain(value: object, found: Findings, directory: str | None) -> None:
+    """Note everything that is wrong with the form of a value, and with the meaning of what is right of it."""
+    from spillover.forms.checking import check  # noqa: PLC0415 - slow to load, and only needed for what is wrong
+
+    right: Any = check(JobDoc, value, found)
+    if not isinstance(right, dict) or "spec" not in right:
+        return
+    form = list(found.found)
+    try:
+        spec = msgspec.convert(right["spec"], SpecDoc)
+        meta = msgspec.convert(right.get("metadata", {}), Metadata)
+    except (msgspec.ValidationError, RecursionError):  # a list that is too long: noted, and not mended
+        return
+    meaning = Findings()
+    understand(meta, spec, meaning, directory)
+    for path, message in meaning.found:
+        if not (path == ("spec",) and _names_work(form)):
+            found.add(found.written(path), message)
+
+
+def _names_work(form: list[tuple[Path, str]]) -> bool:
+    """Whether something wrong was said about the work, so that it is not missing."""
+    return any(
+        path[0] == "spec" and (path[1] in WORKS or path[1] not in _SPEC_FIELDS)
+        for path, _ in form
+        if len(path) > 1
+    )

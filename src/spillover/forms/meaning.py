@@ -1,0 +1,248 @@
+"""What a job file means: a decoded document to the model, with everything that is absurd in it.
+
+This is on the way of every submission, so the usual small job costs a few microseconds: quantities and shapes are remembered, and
+nothing is copied that is already right.
+"""
+
+import re
+from functools import lru_cache
+from posixpath import basename, join
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.forms.arrays import ArrayError, parse_array
+from spillover.forms.problems import Findings, shown
+from spillover.forms.quantities import (
+    MOST_CPU,
+    MOST_GRACE,
+    MOST_LOST_AFTER,
+    check_name,
+    duration,
+    money,
+    quantity,
+    read_cpu,
+    read_memory,
+    read_words,
+)
+from spillover.forms.work import check_text, work_of
+from spillover.model.ids import is_name
+from spillover.model.job import (
+    Argv,
+    Burst,
+    Container,
+    JobSpec,
+    On,
+    PythonCall,
+    Range,
+    Retry,
+    Shape,
+    Shell,
+    Terms,
+    Work,
+)
+from spillover.model.resources import Resources
+from spillover.model.units import parse_time
+from spillover.wire.jobfile import Metadata, ResourcesDoc, SpecDoc
+
+_NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_DEFAULT_TERMS: Final = Terms()
+_ONE_CPU: Final = ResourcesDoc()
+
+
+class AfterRef(Struct, frozen=True):
+    """A job to wait for, as it was named."""
+
+    ref: str
+    """Id, prefix of one, or name."""
+    on: On = On.SUCCESS
+
+
+class JobForm(Struct, frozen=True):
+    """A job as it was submitted: what it is, and what has to be looked up before it is one."""
+
+    spec: JobSpec
+    after: tuple[AfterRef, ...] = ()
+    key: str | None = None
+    """Idempotency key; None for a job that is new whenever it is submitted."""
+
+
+def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
+    """What a document means; None if anything was found to be wrong with it."""
+    before = len(found.found)
+    work, needs = work_of(doc, found)
+    name = meta.name if meta.name is not None else default_name(work)
+    _check_names(name, meta, doc, found)
+    shape = _shape(doc, needs, found)
+    terms = _terms(doc, found)
+    after = tuple(_after(doc, found)) if doc.after else ()
+    deadline = _time(doc.deadline, "deadline", found)
+    not_before = _time(doc.not_before, "not_before", found)
+    if deadline is not None and not_before is not None and not_before >= deadline:
+        found.add(("spec", "deadline"), "is not after `not_before`: the job could never finish in time")
+    if meta.labels:
+        _check_labels(meta.labels, found)
+    if doc.env:
+        _check_env(doc.env, found)
+    if doc.workdir is not None:
+        check_text(doc.workdir, ("spec", "workdir"), found)
+    array = _array(doc.array, found)
+    if doc.key is not None and not doc.key.isprintable():
+        found.add(("spec", "key"), "must be text that can be printed")
+    if work is None or len(found.found) > before:
+        return None
+    spec = JobSpec(
+        work=work,
+        name=name,
+        project=meta.project,
+        queue=doc.queue,
+        shape=shape,
+        terms=terms,
+        labels=meta.labels,
+        env=doc.env,
+        workdir=_workdir(doc.workdir, directory),
+        priority=doc.priority,
+        deadline=deadline,
+        not_before=not_before,
+        array=array,
+        after=tuple(f"{one.ref} {one.on}" for one in after),
+    )
+    return JobForm(spec, after, doc.key)
+
+
+def default_name(work: Work | None) -> str:
+    """The name of a job that was given none."""
+    match work:
+        case Shell(run=run):
+            words = (word for word in run[:256].split() if "=" not in word)
+            return clean_name(next(words, ""))
+        case Argv(command=command):
+            return clean_name(command[0])
+        case PythonCall(call=call):
+            return clean_name(call.partition(":")[2])
+        case Container(image=image):
+            return clean_name(basename(image).partition("@")[0].partition(":")[0])
+    return "job"
+
+
+@lru_cache(maxsize=1024)
+def clean_name(word: str) -> str:
+    """A word, or the file that it is the path of, as a name."""
+    return _NOT_NAME.sub("-", basename(word)[:256]).strip("._-")[:63].rstrip("._-") or "job"
+
+
+def _check_names(name: str, meta: Metadata, doc: SpecDoc, found: Findings) -> None:
+    """Names of the job, its project and its queue."""
+    if meta.name is not None:
+        check_name(name, ("metadata", "name"), found)
+    if meta.project != "default":
+        check_name(meta.project, ("metadata", "project"), found)
+    if doc.queue != "default":
+        check_name(doc.queue, ("spec", "queue"), found)
+
+
+def _shape(doc: SpecDoc, implied: tuple[str, ...], found: Findings) -> Shape:
+    """What it needs of a machine."""
+    asked = doc.resources
+    needs = implied
+    if doc.needs:
+        needs = tuple(sorted({*implied, *read_words(doc.needs, ("spec", "needs"), found)}))
+    if asked is _ONE_CPU or (
+        asked.memory is None and type(asked.cpu) is int and 0 < asked.cpu <= MOST_CPU // 1000
+    ):
+        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, doc.tasks, doc.burst)
+    path = ("spec", "resources")
+    cpu = read_cpu(asked.cpu, (*path, "cpu"), found, 0 if asked.gpu else 1)
+    memory = 0 if asked.memory is None else read_memory(asked.memory, (*path, "memory"), found)
+    return _shared_shape(cpu or 0, memory or 0, asked.gpu, needs, doc.tasks, doc.burst)
+
+
+@lru_cache(maxsize=4096)
+def _shared_shape(cpu: int, memory: int, gpu: int, needs: tuple[str, ...], tasks: int, burst: str) -> Shape:
+    """One shape for all jobs that have it."""
+    return Shape(Resources(cpu, memory, gpu), needs, tasks, Burst(burst))
+
+
+def _terms(doc: SpecDoc, found: Findings) -> Terms:
+    """How long it may take and how it is retried."""
+    walltime = estimate = max_cost = None
+    grace, lost_after = _DEFAULT_TERMS.grace, _DEFAULT_TERMS.lost_after
+    if doc.walltime is not None:
+        walltime = duration(doc.walltime, ("spec", "walltime"), found, least=1)
+    if doc.estimate is not None:
+        estimate = duration(doc.estimate, ("spec", "estimate"), found, least=1)
+        if estimate is not None and walltime is not None and estimate > walltime:
+            found.add(("spec", "estimate"), f"{shown(doc.estimate)} is more than the walltime; lower it")
+    if doc.grace is not None:
+        grace = duration(doc.grace, ("spec", "grace"), found, most=MOST_GRACE) or 0
+    if doc.lost_after is not None:
+        lost_after = (
+            duration(doc.lost_after, ("spec", "lost_after"), found, least=1, most=MOST_LOST_AFTER) or 0
+        )
+    if doc.max_cost is not None:
+        max_cost = money(doc.max_cost, ("spec", "max_cost"), found)
+    retry = Retry(doc.retry.exit, doc.retry.lost)
+    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost)
+    return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
+
+
+def _time(value: str | None, name: str, found: Findings) -> int | None:
+    """A time, if there is one and it is right."""
+    if value is None:
+        return None
+    return quantity(parse_time, value, ("spec", name), found)
+
+
+def _array(value: str | int | None, found: Findings) -> tuple[Range, ...]:
+    """The ranges of an array."""
+    if value is None:
+        return ()
+    path = ("spec", "array")
+    if isinstance(value, int):
+        found.add(path, f"{shown(value)} could be one index or a number of members; write 1-{shown(value)}")
+        return ()
+    try:
+        return parse_array(value)
+    except ArrayError as error:
+        found.add(path, str(error))
+        return ()
+
+
+def _after(doc: SpecDoc, found: Findings) -> list[AfterRef]:
+    """The jobs to wait for, each once."""
+    seen: dict[str, AfterRef] = {}
+    for at, one in enumerate(doc.after):
+        ref, on = (one, On.SUCCESS) if isinstance(one, str) else (one.job, On(one.on))
+        if not is_name(ref):
+            found.add(("spec", "after", at), f"{shown(ref)} is neither a name nor an id of a job")
+        elif ref in seen:
+            found.add(("spec", "after", at), f"names {shown(ref)} a second time; keep one")
+        seen[ref] = AfterRef(ref, on)
+    return list(seen.values())
+
+
+def _check_labels(labels: dict[str, str], found: Findings) -> None:
+    """Labels are short and printable."""
+    for name, value in labels.items():
+        if not name or len(name) > 256 or not name.isprintable():
+            found.add(("metadata", "labels", name), "is not a label; write 1 to 256 characters")
+        if len(value) > 1024 or not value.isprintable():
+            found.add(
+                ("metadata", "labels", name), "has a value longer than 1024 characters or not printable"
+            )
+
+
+def _check_env(env: dict[str, str], found: Findings) -> None:
+    """Names and values that a process can be given."""
+    for name, value in env.items():
+        if not name or "=" in name:
+            found.add(("spec", "env", name), "is not a name of a variable; write it without `=`")
+        check_text(name, ("spec", "env", name), found)
+        check_text(value, ("spec", "env", name), found)
+
+
+def _workdir(workdir: str | None, directory: str | None) -> str:
+    """Where it runs: what was written, seen from where it was submitted."""
+    if workdir is None or workdir in {".", ""}:
+        return directory or "."
+    return join(directory, workdir) if directory else workdir

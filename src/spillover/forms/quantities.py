@@ -1,0 +1,115 @@
+"""Quantities, names and words as people write them, within the bounds of what makes sense."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.units import (
+    DAY,
+    MONEY,
+    UnitError,
+    format_duration,
+    parse_cpu,
+    parse_duration,
+    parse_memory,
+    parse_money,
+)
+from spillover.wire.jobfile import Quantity
+
+MOST_CPU: Final = 1_000_000 * 1000
+"""Thousandths, of one task."""
+MOST_MEMORY: Final = 2**60 - 1
+"""Bytes, of one task."""
+MOST_TIME: Final = 3650 * DAY
+"""Of walltime and estimate."""
+MOST_GRACE: Final = DAY
+MOST_LOST_AFTER: Final = 30 * DAY
+MOST_COST: Final = 10**9 * MONEY
+WORD_RULE: Final = "1 to 100 letters, digits, ':', '.', '_', '/', '=' or '-'"
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/=-]{0,99}", re.ASCII)
+
+
+def number_text(value: Quantity) -> str:
+    """A quantity as text, whichever way it was written."""
+    if isinstance(value, float):
+        return f"{value:.9f}".rstrip("0").rstrip(".") if abs(value) < 1e30 else str(value)
+    return value if isinstance(value, str) else shown(value)
+
+
+def quantity(parse: Callable[[str], int], value: Quantity, path: Path, found: Findings) -> int | None:
+    """What a quantity means, or None with the problem noted."""
+    try:
+        return parse(value if isinstance(value, str) else number_text(value))
+    except UnitError as error:
+        text = number_text(value)
+        found.add(path, str(error).replace(repr(text), text, 1) if text != value else str(error))
+        return None
+
+
+def duration(
+    value: Quantity, path: Path, found: Findings, *, least: int = 0, most: int = MOST_TIME
+) -> int | None:
+    """Nanoseconds within bounds, or None with the problem noted."""
+    time = quantity(parse_duration, value, path, found)
+    if time is None:
+        return None
+    if time < least or time > most:
+        bound = (
+            f"the least is {format_duration(least)}"
+            if time < least
+            else f"the most is {format_duration(most)}"
+        )
+        if time == 0 and least == 1:
+            bound = "it must be more than 0"
+        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        return None
+    return time
+
+
+def read_cpu(value: Quantity, path: Path, found: Findings, least: int = 1) -> int | None:
+    """Thousandths of a CPU within bounds, or None with the problem noted."""
+    if type(value) is int and 0 < value <= MOST_CPU // 1000:
+        return value * 1000
+    cpu = quantity(parse_cpu, value, path, found)
+    if cpu is not None and not least <= cpu <= MOST_CPU:
+        bound = "write at least 1m" if cpu < least else f"the most is {MOST_CPU // 1000}"
+        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        return None
+    return cpu
+
+
+def read_memory(value: Quantity, path: Path, found: Findings) -> int | None:
+    """Bytes within bounds, or None with the problem noted."""
+    memory = quantity(parse_memory, value, path, found)
+    if memory is not None and not 0 < memory <= MOST_MEMORY:
+        bound = "leave it out if it does not matter" if memory == 0 else "the most is less than 1Ei"
+        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        return None
+    return memory
+
+
+def read_words(words: list[str], path: Path, found: Findings) -> tuple[str, ...]:
+    """Needs or offers, sorted, each once."""
+    for at, word in enumerate(words):
+        if _WORD.fullmatch(word) is None:
+            found.add((*path, at), f"{shown(word)} is not a word to match; write {WORD_RULE}")
+    return tuple(sorted(set(words)))
+
+
+def check_name(name: str, path: Path, found: Findings) -> None:
+    """Note a name that is none."""
+    if not is_name(name):
+        found.add(path, f"{shown(name)} is not a name; write {NAME_RULE}")
+
+
+def money(value: Quantity, path: Path, found: Findings) -> int | None:
+    """Millionths within bounds, or None with the problem noted."""
+    amount = quantity(parse_money, value, path, found)
+    if amount is not None and not 0 <= amount <= MOST_COST:
+        bound = "the least is 0" if amount < 0 else f"the most is {MOST_COST // MONEY}"
+        found.add(path, f"{shown(value)} is out of bounds; {bound}")
+        return None
+    return amount

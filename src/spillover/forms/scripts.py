@@ -1,0 +1,157 @@
+"""Scripts as jobs: `#SPILL --cpu 4 --walltime 2h` lines in the comments at the top say what a job file would.
+
+A script travels with its job, so that a machine without the file can run it: text for `sh` becomes the job's `run`, text for
+another interpreter that takes its program as an argument becomes `INTERPRETER -c TEXT`. For any other interpreter the job names
+the file by its path, which then has to be there on the machine that runs it. The same goes for a script too long for one argument.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from posixpath import abspath, basename
+from typing import Any, Final
+
+from spillover.forms.checking import nearest
+from spillover.forms.documents import MOST_BYTES
+from spillover.forms.jobs import read_job
+from spillover.forms.meaning import JobForm, clean_name
+from spillover.forms.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
+from spillover.forms.problems import BadForm, Problem, shown
+from spillover.forms.work import MOST_WORD
+
+_PREFIX: Final = "#SPILL"
+_SHELLS = frozenset({"bash", "dash", "ash", "zsh", "ksh", "mksh"})
+"""`-c TEXT NAME`: the name becomes `$0`."""
+_PYTHON = re.compile(r"python[0-9.]*|pypy[0-9.]*")
+_EVALUATE = frozenset({"perl", "ruby", "node"})
+"""`-e TEXT`."""
+
+
+def is_script(text: bytes | str) -> bool:
+    """Whether a file is a script: it starts with `#!`, or has a #SPILL line in the comments at its top."""
+    head = text[: 64 * 1024]
+    start = head if isinstance(head, str) else head.decode("utf-8", "replace")
+    if start.startswith("#!"):
+        return True
+    return any(line.startswith(_PREFIX) for _, line in _top(start.removeprefix("\ufeff")))
+
+
+def read_script(text: bytes | str, source: str, directory: str | None = None) -> JobForm:
+    """The job of a script; raises BadForm with all that is wrong with it."""
+    plain = _decoded(text, source)
+    problems: list[Problem] = []
+    values: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    for number, line in _top(plain):
+        if line.startswith(_PREFIX):
+            for flag, value in _flags(line, number, source, problems):
+                values.setdefault(BY_FLAG[flag].dest, []).append(value)
+                lines[flag] = number
+    form: JobForm | None = None
+    try:
+        doc = doc_from_options(values, _work(plain, source, directory))
+        doc["metadata"].setdefault("name", clean_name(source if source != "-" else "script"))
+        form = read_job(doc, directory=directory)
+    except BadForm as error:
+        problems += [
+            Problem(source, lines.get(problem.path), problem.path, problem.message)
+            for problem in as_flags(error).problems
+        ]
+    if problems or form is None:
+        raise BadForm(sorted(problems, key=lambda problem: problem.line or 0))
+    return form
+
+
+def _top(text: str) -> list[tuple[int, str]]:
+    """The comments before the first line that is none, with their numbers."""
+    top: list[tuple[int, str]] = []
+    for number, line in enumerate(text.split("\n", 2000)[:2000], 1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            break
+        top.append((number, stripped))
+    return top
+
+
+def _decoded(text: bytes | str, source: str) -> str:
+    """The text of a script."""
+    if len(text) > MOST_BYTES:
+        raise BadForm([Problem(source, None, "", f"is larger than {MOST_BYTES // 2**20} MiB")])
+    try:
+        plain = text if isinstance(text, str) else text.decode("utf-8-sig")
+        plain.encode()
+    except UnicodeError:
+        raise BadForm([Problem(source, None, "", "is not UTF-8 text; save it as UTF-8")]) from None
+    if "\0" in plain:
+        raise BadForm([Problem(source, None, "", "holds a NUL byte; this is not a text file")])
+    return plain
+
+
+def _flags(line: str, number: int, source: str, problems: list[Problem]) -> list[tuple[str, str]]:
+    """The flags of one line that are known, with their values."""
+    known = [option.flag for option in OPTIONS]
+
+    def note(path: str, message: str) -> None:
+        problems.append(Problem(source, number, path, message))
+
+    if line.removeprefix(_PREFIX)[:1].strip():
+        note("", f"{shown(line.split(maxsplit=1)[0])} is not {_PREFIX}; put a space behind it")
+        return []
+    try:
+        words = shlex.split(line.removeprefix(_PREFIX), comments=True)
+    except ValueError as error:
+        note("", f"cannot be read: {str(error).lower()}")
+        return []
+    flags: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        flag, equals, value = words[at].partition("=")
+        at += 1
+        if flag not in BY_FLAG:
+            kind = "option" if flag.startswith("-") else "word"
+            note("", f"unknown {kind} {shown(flag)}{nearest(flag, known)}")
+            at += not equals and at < len(words) and not words[at].startswith("--")
+            continue
+        if not equals:
+            if at >= len(words) or words[at].startswith("--"):
+                note(flag, f"is missing its value; write {flag} {BY_FLAG[flag].metavar}")
+                continue
+            value = words[at]
+            at += 1
+        flags.append((flag, value))
+    return flags
+
+
+def _work(text: str, source: str, directory: str | None) -> dict[str, Any]:
+    """What runs a script."""
+    first = text.partition("\n")[0]
+    interpreter = _interpreter(first) if first.startswith("#!") else []
+    program = basename(interpreter[-1] if interpreter[:1] == ["/usr/bin/env"] else "".join(interpreter[:1]))
+    if basename("".join(interpreter[:1])) == "env":
+        program = next((basename(word) for word in interpreter[1:] if word[0] != "-" and "=" not in word), "")
+    fits = len(text.encode()) <= MOST_WORD
+    if fits and (not interpreter or (program == "sh" and len(interpreter) == 1)):
+        return {"run": text}
+    if fits and program in _SHELLS | {"sh"}:
+        return {"command": [*interpreter, "-c", text, basename(source)]}
+    if fits and _PYTHON.fullmatch(program):
+        return {"command": [*interpreter, "-c", text]}
+    if fits and program in _EVALUATE:
+        return {"command": [*interpreter, "-e", text]}
+    return {"command": [*(interpreter or ["/bin/sh"]), _path(source, directory, fits=fits)]}
+
+
+def _path(source: str, directory: str | None, *, fits: bool) -> str:
+    """Where the script is, for an interpreter that has to open it."""
+    if source == "-" or directory is None:
+        why = "its interpreter opens a file" if fits else f"it is longer than {MOST_WORD} bytes"
+        raise BadForm(
+            [Problem(source, 1, "", f"cannot be run from here: {why}; save it and submit the file")]
+        )
+    return abspath(source)
+
+
+def _interpreter(first: str) -> Sequence[str]:
+    """The words of a `#!` line."""
+    words = first.removeprefix("#!").split()
+    return [word for at, word in enumerate(words) if not (at == 1 and word in {"-S", "--split-string"})]

@@ -1,0 +1,149 @@
+"""The work of a job: exactly one of a shell line, a command, a call of Python or a container."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.model.job import Argv, Container, PythonCall, Shell, Work
+from spillover.wire.jobfile import ContainerDoc, PythonDoc, SpecDoc
+
+WORKS: Final = ("run", "command", "python", "container")
+"""Fields of a spec that say what runs."""
+
+MOST_WORD: Final = 131_071
+"""Bytes of one argument or variable: Linux starts no program with a longer one."""
+
+MOST_DEPTH: Final = 64
+"""Of plain values inside values."""
+
+_CALL = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+
+
+def work_of(doc: SpecDoc, found: Findings) -> tuple[Work | None, tuple[str, ...]]:
+    """The work, and the words that a cluster must offer to do it; None with the problem noted."""
+    given = [
+        name
+        for name, value in zip(WORKS, (doc.run, doc.command, doc.python, doc.container), strict=True)
+        if value is not None
+    ]
+    if len(given) > 1:
+        names = " and ".join(f"`{name}`" for name in given)
+        found.add(("spec", given[1]), f"{names} are different kinds of work; keep one")
+        return None, ()
+    if doc.run is not None:
+        return _shell(doc.run, found), ()
+    if doc.command is not None:
+        return _argv(doc.command, found), ()
+    if doc.python is not None:
+        return _python(doc.python, found), ("python",)
+    if doc.container is not None:
+        return _container(doc.container, found), ("container",)
+    found.add(("spec",), "missing command; write `run`, `command`, `python` or `container`")
+    return None, ()
+
+
+def check_text(text: str, path: Path, found: Findings) -> None:
+    """Note text that no process can be given."""
+    if "\0" in text:
+        found.add(path, "holds a NUL character, which no process can be given")
+    if len(text) > MOST_WORD // 4 or not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            found.add(path, f"{shown(text)} is not UTF-8 text")
+            return
+        if size > MOST_WORD:
+            found.add(path, f"has {size} bytes; a process can be given {MOST_WORD} in one piece")
+
+
+def check_plain(value: object, path: Path, found: Findings) -> None:
+    """Note what is not plain data: text, numbers, booleans, nothing, lists and mappings."""
+    if len(path) > MOST_DEPTH:
+        found.add(path[:4], f"is nested deeper than {MOST_DEPTH} values")
+        return
+    if isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            check_plain(item, (*path, at), found)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(name, str):
+                check_plain(item, (*path, name), found)
+            else:
+                found.add(path, f"the key {shown(name)} is not text; write it in quotes")
+    else:
+        _check_scalar(value, path, found)
+
+
+def _check_scalar(value: object, path: Path, found: Findings) -> None:
+    """Note a single value that could not be written as JSON and read again."""
+    match value:
+        case None | bool():
+            pass
+        case str():
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                found.add(path, f"{shown(value)} is not UTF-8 text")
+        case int():
+            if not -(2**63) <= value < 2**63:
+                found.add(path, f"{shown(value)} is too large a number")
+        case float():
+            if not abs(value) < float("inf"):
+                found.add(path, f"{value} is not a number to count with")
+        case _:
+            found.add(path, f"a {type(value).__name__} is not plain data")
+
+
+def _shell(run: str, found: Findings) -> Work | None:
+    """A line for the shell."""
+    if not run.strip():
+        found.add(("spec", "run"), "is empty: missing command")
+        return None
+    check_text(run, ("spec", "run"), found)
+    return Shell(run)
+
+
+def _argv(command: list[str], found: Findings) -> Work | None:
+    """A program and its arguments."""
+    path = ("spec", "command")
+    if not command or not command[0]:
+        found.add(path, "is empty: missing command")
+        return None
+    _check_words(command, path, found)
+    return Argv(tuple(command))
+
+
+def _python(doc: PythonDoc, found: Findings) -> Work:
+    """A function and what it is called with."""
+    path = ("spec", "python")
+    if _CALL.fullmatch(doc.call) is None:
+        found.add((*path, "call"), f"{shown(doc.call)} is not a function; write module:function")
+    check_plain(doc.args, (*path, "args"), found)
+    return PythonCall(doc.call, tuple(doc.args))
+
+
+def _container(doc: ContainerDoc, found: Findings) -> Work:
+    """An image and its command."""
+    path = ("spec", "container")
+    if any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
+        found.add((*path, "image"), f"{shown(doc.image)} is not the name of an image")
+    check_text(doc.image, (*path, "image"), found)
+    _check_words(doc.command, (*path, "command"), found)
+    if doc.manifest is None:
+        return Container(doc.image, tuple(doc.command))
+    before = len(found.found)
+    check_plain(doc.manifest, (*path, "manifest"), found)
+    whole = len(found.found) == before
+    return Container(doc.image, tuple(doc.command), manifest_text(doc.manifest) if whole else None)
+
+
+def manifest_text(manifest: dict[str, Any]) -> str:
+    """A manifest as JSON, always the same for the same content."""
+    return msgspec.json.encode(manifest, order="deterministic").decode()
+
+
+def _check_words(words: list[str], path: Path, found: Findings) -> None:
+    """Words that a process can be given."""
+    for at, word in enumerate(words):
+        if "\0" in word or len(word) > MOST_WORD // 4 or not word.isascii():
+            check_text(word, (*path, at), found)

@@ -1,0 +1,88 @@
+"""A job back as the document that reads as the same job: to be shown, and to be sent."""
+
+from typing import Any
+
+import msgspec
+
+from spillover.forms.arrays import format_array
+from spillover.forms.meaning import JobForm
+from spillover.model.job import Argv, Burst, Container, JobSpec, PythonCall, Retry, Shell, Terms, Work
+from spillover.model.units import MONEY, format_time, write_duration, write_memory
+from spillover.wire.jobfile import API_VERSION
+
+_TERMS = Terms()
+_RETRY = Retry()
+
+
+def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
+    """The job file of a job, as it was understood."""
+    spec, key = (job.spec, job.key) if isinstance(job, JobForm) else (job, None)
+    metadata: dict[str, Any] = {"name": spec.name, "project": spec.project}
+    if spec.labels:
+        metadata["labels"] = dict(spec.labels)
+    body = _work(spec.work) | _surroundings(spec) | _terms(spec.terms)
+    if key is not None:
+        body["key"] = key
+    return {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": body}
+
+
+def _work(work: Work) -> dict[str, Any]:
+    """The field that says what runs."""
+    match work:
+        case Shell():
+            return {"run": work.run}
+        case Argv():
+            return {"command": list(work.command)}
+        case PythonCall():
+            return {"python": {"call": work.call, "args": list(work.args)}}
+        case Container():
+            container: dict[str, Any] = {"image": work.image}
+            if work.command:
+                container["command"] = list(work.command)
+            if work.manifest is not None:
+                container["manifest"] = msgspec.json.decode(work.manifest)
+            return {"container": container}
+
+
+def _surroundings(spec: JobSpec) -> dict[str, Any]:
+    """Where, when and with what it runs."""
+    cpu, memory, gpu = spec.shape.resources.cpu, spec.shape.resources.memory, spec.shape.resources.gpu
+    resources: dict[str, Any] = {"cpu": cpu // 1000 if cpu % 1000 == 0 else cpu / 1000}
+    if memory:
+        resources["memory"] = write_memory(memory)
+    if gpu:
+        resources["gpu"] = gpu
+    body: dict[str, Any] = {"workdir": spec.workdir, "resources": resources, "queue": spec.queue}
+    implied = {PythonCall: "python", Container: "container"}.get(type(spec.work))
+    needs = [word for word in spec.shape.needs if word != implied]
+    after = [one.partition(" ") for one in spec.after]
+    optional: dict[str, Any] = {
+        "env": dict(spec.env),
+        "tasks": spec.shape.tasks if spec.shape.tasks != 1 else None,
+        "priority": spec.priority,
+        "burst": str(spec.shape.burst) if spec.shape.burst is not Burst.AUTO else None,
+        "needs": needs,
+        "deadline": None if spec.deadline is None else format_time(spec.deadline),
+        "not_before": None if spec.not_before is None else format_time(spec.not_before),
+        "array": format_array(spec.array),
+        "after": [{"job": ref, "on": on} for ref, _, on in after],
+    }
+    return body | {name: value for name, value in optional.items() if value}
+
+
+def _terms(terms: Terms) -> dict[str, Any]:
+    """How long it may take and how it is retried, where that is not the default."""
+    body: dict[str, Any] = {}
+    if terms.walltime is not None:
+        body["walltime"] = write_duration(terms.walltime)
+    if terms.estimate is not None:
+        body["estimate"] = write_duration(terms.estimate)
+    if terms.grace != _TERMS.grace:
+        body["grace"] = write_duration(terms.grace)
+    if terms.lost_after != _TERMS.lost_after:
+        body["lost_after"] = write_duration(terms.lost_after)
+    if terms.retry != _RETRY:
+        body["retry"] = {"exit": terms.retry.exit, "lost": terms.retry.lost}
+    if terms.max_cost is not None:
+        body["max_cost"] = terms.max_cost / MONEY
+    return body

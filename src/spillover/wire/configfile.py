@@ -1,0 +1,132 @@
+"""spill.yaml, version 1, as people write it.
+
+Only form is said here; what it means, and which names are known, is checked in `config`. Descriptions go into the JSON schema.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+from spillover.wire.jobfile import Quantity
+
+ChoiceDoc: TypeAlias = str | dict[str, dict[str, Any] | None]
+"""`name`, or `{name: {option: value}}`."""
+
+
+class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which policy decides what: a name, or {name: {option: value}}."""
+
+    order: Annotated[ChoiceDoc | None, Meta(description="Who comes first: fifo, priority.")] = None
+    backfill: Annotated[
+        ChoiceDoc | None, Meta(description="Who may pass one that does not fit: strict, out_of_order.")
+    ] = None
+    place: Annotated[ChoiceDoc | None, Meta(description="Which machine: first_fit, best_fit.")] = None
+    wait: Annotated[
+        ChoiceDoc | None,
+        Meta(description="How long a job waits before it is rented for: zero, never, constant, compute."),
+    ] = None
+    depth: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="How many kinds of jobs a cycle tries when room was gained."),
+    ] = 1000
+    unknown_runtime: Annotated[
+        Quantity, Meta(description="Expected of a job that states neither estimate nor walltime.")
+    ] = "1h"
+
+
+class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """An agent that the server starts on its own machine."""
+
+    name: Annotated[str, Meta(description="Unlike any other agent's.")]
+    cpu: Annotated[Quantity, Meta(description="CPUs that it has to give.")]
+    memory: Annotated[Quantity | None, Meta(description="Memory to give; default: all of this machine.")] = (
+        None
+    )
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs that it has to give.")] = 0
+    queue: Annotated[
+        Annotated[int, Meta(ge=0, le=100_000)] | None,
+        Meta(description="Jobs that it takes beyond those it runs; default: its own choice."),
+    ] = None
+    offers: Annotated[
+        list[str], Meta(max_length=100, description="Words that jobs may need, such as gpu:a100.")
+    ] = field(default_factory=list)
+    labels: Annotated[dict[str, str], Meta(max_length=100, description="Words of your own.")] = field(
+        default_factory=dict
+    )
+
+
+class PriceDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an hour costs, in the currency."""
+
+    cpu_hour: Annotated[Quantity, Meta(description="Of one CPU.")] = 0
+    memory_gib_hour: Annotated[Quantity, Meta(description="Of one GiB of memory.")] = 0
+    gpu_hour: Annotated[Quantity, Meta(description="Of one GPU.")] = 0
+
+
+class BillingDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How use is rounded before it is priced."""
+
+    step: Annotated[Quantity, Meta(description="Every started step is paid.")] = "1s"
+    minimum: Annotated[Quantity, Meta(description="Paid at the least.")] = "0s"
+
+
+class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Somewhere jobs run."""
+
+    name: Annotated[str, Meta(description="Unlike any other cluster's.")]
+    kind: Annotated[Literal["agents"], Meta(description="Who runs the jobs.")] = "agents"
+    role: Annotated[Literal["owned", "rented"], Meta(description="There anyway, or paid for by use.")] = (
+        "owned"
+    )
+    local: Annotated[
+        list[LocalDoc], Meta(max_length=1000, description="Agents that are started on this machine.")
+    ] = field(default_factory=list)
+    price: Annotated[PriceDoc, Meta(description="What use of it costs.")] = PriceDoc()
+    billing: Annotated[BillingDoc, Meta(description="How use of it is rounded.")] = BillingDoc()
+
+
+class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds for all agents."""
+
+    lost_after: Annotated[
+        Quantity, Meta(description="How long a started task outlives an unreachable server.")
+    ] = "5m"
+    on_shutdown: Annotated[
+        Literal["stop", "keep"], Meta(description="What becomes of local tasks when the server stops.")
+    ] = "stop"
+    heartbeat: Annotated[
+        Quantity | None, Meta(description="Between two heartbeats; default: by the number of agents.")
+    ] = None
+
+
+class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long ended things are kept."""
+
+    jobs: Annotated[Quantity, Meta(description="Jobs in the archive.")] = "90d"
+    logs: Annotated[Quantity, Meta(description="Output of tasks.")] = "14d"
+    events: Annotated[Quantity, Meta(description="The journal's history.")] = "7d"
+
+
+class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A server."""
+
+    apiVersion: Literal["spillover/v1"]  # noqa: N815 - as Kubernetes spells it
+    kind: Literal["Config"]
+    data: Annotated[str, Meta(min_length=1, description="Folder of everything that the server keeps.")] = (
+        "./spill-data"
+    )
+    store: Annotated[str, Meta(description="sqlite, memory or postgresql://...")] = "sqlite"
+    http: Annotated[str, Meta(description="HOST:PORT of the API; port 0 picks a free one.")] = (
+        "127.0.0.1:7070"
+    )
+    grpc: Annotated[str, Meta(description="HOST:PORT for agents; port 0 picks a free one.")] = (
+        "127.0.0.1:7071"
+    )
+    currency: Annotated[str, Meta(description="Three letters, such as USD.")] = "USD"
+    policy: Annotated[PolicyDoc, Meta(description="Which policy decides what.")] = PolicyDoc()
+    clusters: Annotated[
+        Annotated[list[ClusterDoc], Meta(max_length=1000)] | None,
+        Meta(description="In the order they are tried; default: this machine."),
+    ] = None
+    agents: Annotated[AgentsDoc, Meta(description="What holds for all agents.")] = AgentsDoc()
+    retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()

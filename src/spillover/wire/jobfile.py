@@ -1,0 +1,130 @@
+"""The job file, version 1, as people write it and as the API takes it.
+
+Only form is said here: what may stand where. What it means, and what is absurd, is checked in `forms`. Quantities are kept as
+they were written. Descriptions go into the JSON schema.
+"""
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+API_VERSION: Final = "spillover/v1"
+
+Quantity: TypeAlias = str | int | float
+"""A number, or a number with its unit."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+
+
+class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job is called and whom it belongs to."""
+
+    name: Annotated[str | None, Meta(description="Default: the first word of its command.")] = None
+    project: Annotated[str, Meta(description="Who pays for it.")] = "default"
+    labels: Annotated[
+        dict[str, str], Meta(max_length=100, description="Words of your own, to find it again.")
+    ] = field(default_factory=dict)
+
+
+class PythonDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a Python function."""
+
+    call: Annotated[str, Meta(description="`module:function`.")]
+    args: Annotated[list[Any], Meta(description="Plain values to call it with.")] = field(
+        default_factory=list
+    )
+
+
+class ContainerDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A command in an image."""
+
+    image: Annotated[str, Meta(min_length=1, description="Name of the image.")]
+    command: Annotated[
+        list[str], Meta(description="Program and arguments; default: the image's own entry point.")
+    ] = field(default_factory=list)
+    manifest: Annotated[
+        dict[str, Any] | None, Meta(description="The Kubernetes Job that it was written as.")
+    ] = None
+
+
+class ResourcesDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """What each task needs of a machine."""
+
+    cpu: Annotated[Quantity, Meta(description="CPUs: 2, 1.5 or 500m.")] = 1
+    memory: Annotated[
+        Quantity | None, Meta(description="Bytes: 512Mi, 2Gi, 2G; default: it does not matter.")
+    ] = None
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="Whole GPUs.")] = 0
+
+
+class RetryDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a job is tried again."""
+
+    exit: Annotated[Count, Meta(description="After an exit code that is not 0, or a signal.")] = 0
+    lost: Annotated[Count, Meta(description="After its machine was lost.")] = 3
+
+
+class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job that must have ended first."""
+
+    job: Annotated[str, Meta(description="Its name or id; a job of the same file may be named.")]
+    on: Annotated[
+        Literal["success", "any"], Meta(description="Which end counts; after a failure `success` cancels.")
+    ] = "success"
+
+
+class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """What runs, and how. Exactly one of `run`, `command`, `python` and `container` says what."""
+
+    run: Annotated[str | None, Meta(description="A line or a script for /bin/sh.")] = None
+    command: Annotated[list[str] | None, Meta(description="A program and its arguments, as they are.")] = None
+    python: Annotated[PythonDoc | None, Meta(description="A function to call.")] = None
+    container: Annotated[ContainerDoc | None, Meta(description="An image to run.")] = None
+    env: Annotated[dict[str, str], Meta(max_length=1000, description="Environment variables.")] = field(
+        default_factory=dict
+    )
+    workdir: Annotated[str | None, Meta(description="Default: where it was submitted.")] = None
+    tasks: Annotated[
+        int, Meta(ge=1, le=100_000, description="More than one is a gang: all start or none.")
+    ] = 1
+    resources: Annotated[ResourcesDoc, Meta(description="Of each task.")] = ResourcesDoc()
+    walltime: Annotated[Quantity | None, Meta(description="Limit such as 2h; then TERM, grace, KILL.")] = None
+    estimate: Annotated[
+        Quantity | None, Meta(description="Expected time to run; default: the walltime, else predicted.")
+    ] = None
+    deadline: Annotated[str | None, Meta(description="Latest finish, RFC 3339 with a zone.")] = None
+    not_before: Annotated[str | None, Meta(description="Earliest start, RFC 3339 with a zone.")] = None
+    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000, description="Higher first.")] = 0
+    queue: Annotated[str, Meta(description="The queue it waits in.")] = "default"
+    burst: Annotated[
+        Literal["auto", "never", "always"], Meta(description="Whether it may run on rented capacity.")
+    ] = "auto"
+    max_cost: Annotated[Quantity | None, Meta(description="The most it may cost, in the currency.")] = None
+    needs: Annotated[
+        list[str], Meta(max_length=100, description="Words that its cluster must offer, as gpu:a100.")
+    ] = field(default_factory=list)
+    retry: Annotated[RetryDoc, Meta(description="When it is tried again.")] = RetryDoc()
+    lost_after: Annotated[
+        Quantity | None, Meta(description="How long a started task outlives an unreachable server.")
+    ] = None
+    grace: Annotated[Quantity | None, Meta(description="Between TERM and KILL; default 10s.")] = None
+    array: Annotated[
+        str | int | None, Meta(description="One member for each index: 1-100, 1-10,20 or 0-90:10.")
+    ] = None
+    after: Annotated[
+        list[AfterDoc | str],
+        Meta(max_length=10_000, description="Jobs that must have ended before it starts."),
+    ] = field(default_factory=list)
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=256)] | None,
+        Meta(description="Idempotency key: what is repeated under it is submitted once."),
+    ] = None
+
+
+class JobDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """One job, or one array of jobs."""
+
+    apiVersion: Literal["spillover/v1"]  # noqa: N815 - as Kubernetes spells it
+    kind: Literal["Job"]
+    spec: SpecDoc
+    metadata: Metadata = Metadata()
