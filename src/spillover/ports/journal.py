@@ -58,11 +58,17 @@ class Fenced(StoreError):
 
 
 class Moved(StoreError):
-    """The journal does not end at `after`: the state that decided this is not the state of the store. Nothing was written."""
+    """The store is not where its caller believes it to be: the journal does not end at `after`, or events were forgotten while
+    they were read. Nothing was written; load again.
+    """
 
 
 class Unwritable(StoreError):
     """The store cannot be written now (disk full, read-only, connection lost). Whether the batch was written is unknown."""
+
+
+class Unreadable(StoreError):
+    """The store cannot be read now: the connection is lost, or the file is damaged or not ours."""
 
 
 class TooNew(StoreError):
@@ -81,7 +87,9 @@ class Journal(Protocol):
         ...
 
     def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
-        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one."""
+        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one. Raises Moved if a
+        compaction overtakes the reader: there is never a silent gap.
+        """
         ...
 
     async def oldest(self) -> int:
@@ -93,7 +101,9 @@ class Journal(Protocol):
         ...
 
     async def compact(self, upto: int, epoch: int) -> int:
-        """Forget events up to a revision, never past the checkpoint or the archive; returns how many."""
+        """Forget whole batches up to a revision, never past the checkpoint; returns how many events went. What ended is in the
+        archive before the state drops it, so the checkpoint bounds both.
+        """
         ...
 
     async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -101,7 +111,7 @@ class Journal(Protocol):
         ...
 
     async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
-        """Drop blobs that neither `keep` nor the archive refers to; returns how many."""
+        """Drop blobs that neither `keep`, the archive nor a batch after the checkpoint refers to; returns how many."""
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,245 @@
+"""Journal, election and archive in memory: what the ports mean, in the fewest words, and the store of tests and simulations.
+
+A `Shelf` is the data; several stores opened on one shelf are several servers on one database.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+
+from spillover.model.ids import JobId
+from spillover.ports.archive import Finished, Query
+from spillover.ports.election import Holder
+from spillover.ports.journal import Batch, Changed, Loaded, Stored
+from spillover.stores.rows import BatchRow, check_checkpoint, check_epoch, check_tip, encode_events
+from spillover.stores.store import TERM, Store
+from spillover.stores.tail import read_tail
+from spillover.stores.watch import Watch
+
+
+class Shelf:
+    """Everything that a store keeps."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.holder: Holder | None = None
+        self.renewal = 0
+        """Counts the renewals of an epoch, so that others see a living holder."""
+        self.batches: dict[int, BatchRow] = {}
+        """By first revision, oldest first."""
+        self.last = 0
+        self.checkpoint = 0
+        self.records: dict[tuple[str, str], bytes] = {}
+        self.blobs: dict[bytes, tuple[int, bytes]] = {}
+        """By digest: the newest revision that brought it, and its content."""
+        self.finished: dict[JobId, Finished] = {}
+
+
+class MemoryJournal:
+    """History in a dict."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def append(self, after: int, batch: Batch, epoch: int) -> int:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        last = after + len(batch.events)
+        row = (after + 1, last, batch.at, epoch, encode_events(batch.events))
+        if shelf.last > after and shelf.batches.get(after + 1) == row:
+            return last
+        check_tip(shelf.last, after)
+        if batch.events:
+            shelf.batches[after + 1] = row
+            shelf.last = last
+        shelf.blobs.update((digest, (last, blob)) for digest, blob in batch.blobs.items())
+        return last
+
+    async def load(self) -> Loaded:
+        """See Journal."""
+        shelf = self._shelf
+        records = [(kind, key, body) for (kind, key), body in sorted(shelf.records.items())]
+        return Loaded(checkpoint=shelf.checkpoint, records=records, last=shelf.last)
+
+    async def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
+        """See Journal."""
+
+        async def page(due: int, end: int, rows: int) -> list[BatchRow]:
+            found = (row for row in self._shelf.batches.values() if row[1] >= due and row[0] <= end)
+            return list(islice(found, rows))
+
+        async for stored in read_tail(page, after, self._shelf.last, limit):
+            yield stored
+
+    async def oldest(self) -> int:
+        """See Journal."""
+        return next(iter(self._shelf.batches), self._shelf.last + 1)
+
+    async def checkpoint(self, changed: Changed, epoch: int) -> None:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        check_checkpoint(changed.revision, shelf.checkpoint, shelf.last)
+        for key, body in changed.records.items():
+            if body is None:
+                shelf.records.pop(key, None)
+            else:
+                shelf.records[key] = body
+        shelf.checkpoint = changed.revision
+
+    async def compact(self, upto: int, epoch: int) -> int:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        bound = min(upto, shelf.checkpoint)
+        gone = [row for row in shelf.batches.values() if row[1] <= bound]
+        for row in gone:
+            del shelf.batches[row[0]]
+        return sum(last - first + 1 for first, last, *_ in gone)
+
+    async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """See Journal."""
+        there = self._shelf.blobs
+        return {digest: there[digest][1] for digest in digests if digest in there}
+
+    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        archived = {job.spec for job in shelf.finished.values()}
+        gone = [
+            digest
+            for digest, (revision, _) in shelf.blobs.items()
+            if revision <= shelf.checkpoint and digest not in keep and digest not in archived
+        ]
+        for digest in gone:
+            del shelf.blobs[digest]
+        return len(gone)
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+
+class MemoryElection:
+    """Who leads on one shelf."""
+
+    def __init__(self, shelf: Shelf, term: float, monotonic: Callable[[], float]) -> None:
+        self.term = term
+        self._shelf = shelf
+        self._watch = Watch(term, monotonic)
+        self._epoch = 0
+        """The last one that this contender took; 0 if it never did."""
+
+    async def campaign(self, name: str, url: str) -> int | Holder:
+        """See Election."""
+        shelf = self._shelf
+        if (
+            shelf.holder is not None
+            and shelf.epoch != self._epoch
+            and not self._watch.expired(shelf.epoch, shelf.renewal)
+        ):
+            return shelf.holder
+        shelf.epoch += 1
+        shelf.renewal = 0
+        shelf.holder = Holder(name=name, url=url, epoch=shelf.epoch)
+        self._epoch = shelf.epoch
+        return shelf.epoch
+
+    async def renew(self, epoch: int) -> bool:
+        """See Election."""
+        if self._shelf.epoch != epoch or self._shelf.holder is None:
+            return False
+        self._shelf.renewal += 1
+        return True
+
+    async def resign(self, epoch: int) -> None:
+        """See Election."""
+        if self._shelf.epoch == epoch:
+            self._shelf.holder = None
+
+    async def holder(self) -> Holder | None:
+        """See Election."""
+        return self._shelf.holder
+
+
+class MemoryArchive:
+    """Ended jobs in a dict."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def put(self, jobs: Sequence[Finished], epoch: int) -> None:
+        """See Archive."""
+        check_epoch(self._shelf.epoch, epoch)
+        self._shelf.finished.update((job.job, job) for job in jobs)
+
+    async def get(self, job: JobId) -> Finished | None:
+        """See Archive."""
+        return self._shelf.finished.get(job)
+
+    async def find(self, prefix: str, limit: int) -> list[JobId]:
+        """See Archive."""
+        members = "." in prefix
+        found = (
+            job
+            for job in _newest(self._shelf)
+            if job.job.startswith(prefix) and (members or "." not in job.job)
+        )
+        return [job.job for job in islice(found, limit)]
+
+    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
+        """See Archive."""
+        wanted = set(keys)
+        return {
+            job.key: job
+            for job in reversed(_newest(self._shelf))
+            if job.key is not None and job.key in wanted
+        }
+
+    async def list(self, query: Query) -> list[Finished]:
+        """See Archive."""
+        found = (job for job in _newest(self._shelf) if _matches(job, query))
+        return list(islice(found, query.limit))
+
+    async def count(self) -> int:
+        """See Archive."""
+        return len(self._shelf.finished)
+
+    async def forget(self, before: int, epoch: int) -> int:
+        """See Archive."""
+        check_epoch(self._shelf.epoch, epoch)
+        gone = [job.job for job in self._shelf.finished.values() if job.finished < before]
+        for job in gone:
+            del self._shelf.finished[job]
+        return len(gone)
+
+
+def _newest(shelf: Shelf) -> list[Finished]:
+    """All of them as they are listed."""
+    return sorted(shelf.finished.values(), key=lambda job: (-job.number, job.job))
+
+
+def _matches(job: Finished, query: Query) -> bool:
+    """Whether a query asks for this job."""
+    return (
+        (query.members or "." not in job.job)
+        and (query.state is None or job.state == query.state)
+        and (query.project is None or job.project == query.project)
+        and (query.user is None or job.user == query.user)
+        and (query.name is None or job.name == query.name)
+        and (query.since is None or job.submitted >= query.since)
+        and (query.before is None or (-job.number, job.job) > (-query.before[0], query.before[1]))
+    )
+
+
+def open_memory(
+    shelf: Shelf | None = None, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
+) -> Store:
+    """A store on a shelf; without one, on an empty one of its own."""
+    shelf = Shelf() if shelf is None else shelf
+    return Store(
+        journal=MemoryJournal(shelf),
+        election=MemoryElection(shelf, term, monotonic),
+        archive=MemoryArchive(shelf),
+    )

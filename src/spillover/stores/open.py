@@ -1,0 +1,30 @@
+"""The one place that knows which stores there are."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spillover.ports.journal import StoreError
+from spillover.stores.memory import open_memory
+from spillover.stores.store import TERM, Store
+
+
+async def open_store(
+    where: str, data: Path, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
+) -> Store:
+    """Open `memory`, `sqlite` (in the data folder) or `postgresql://...`; raises StoreError with one clear line."""
+    if where == "memory":
+        return open_memory(None, term, monotonic)
+    if where == "sqlite":
+        from spillover.stores.sqlite.open import open_sqlite  # noqa: PLC0415 - only what is used is loaded
+
+        return await open_sqlite(data, term, monotonic)
+    if where.startswith(("postgresql://", "postgres://")):
+        try:
+            from spillover.stores.postgresql.open import open_postgresql  # noqa: PLC0415 - an optional dependency
+        except ModuleNotFoundError as error:
+            raise StoreError(
+                "a PostgreSQL store needs the package asyncpg: pip install 'spillover[postgresql]'"
+            ) from error
+        return await open_postgresql(where, term, monotonic)
+    raise StoreError(f"unknown store {where!r}: write memory, sqlite or postgresql://USER@HOST/DATABASE")

@@ -1,0 +1,1 @@
+"""Journal, election and archive in a PostgreSQL database, for several servers."""

@@ -1,0 +1,156 @@
+"""The journal in PostgreSQL. Every write locks the row of the epoch first, so that it is either before a takeover or fenced by it."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from spillover.ports.journal import Batch, Changed, Loaded, Stored
+from spillover.stores.postgresql.connection import Database
+from spillover.stores.rows import BatchRow, check_checkpoint, check_epoch, check_tip, encode_events
+from spillover.stores.tail import PAGE_BYTES, read_tail
+
+_LAST: Final = (
+    "SELECT coalesce((SELECT last FROM batches ORDER BY first DESC LIMIT 1), "
+    "(SELECT value FROM meta WHERE name = 'compacted'))"
+)
+_OLDEST: Final = (
+    "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
+)
+_CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+# The inner query bounds the rows, the outer one the bytes, but lets at least one row through.
+_PAGE: Final = """
+SELECT first, last, at, epoch, body FROM (
+    SELECT *, sum(octet_length(body)) OVER (ORDER BY first) - octet_length(body) AS ahead FROM (
+        SELECT first, last, at, epoch, body FROM batches
+        WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= $1), 0) AND last >= $1 AND first <= $2
+        ORDER BY first LIMIT $3
+    ) AS some
+) AS sized WHERE ahead < $4 ORDER BY first
+"""
+
+
+class PostgresqlJournal:
+    """History in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, after: int, batch: Batch, epoch: int) -> int:
+        """See Journal."""
+        last = after + len(batch.events)
+        row = (after + 1, last, batch.at, epoch, encode_events(batch.events))
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            tip = await connection.fetchval(_LAST)
+            if tip > after:
+                there = await connection.fetchrow(
+                    "SELECT first, last, at, epoch, body FROM batches WHERE first = $1", after + 1
+                )
+                if (
+                    there is not None and tuple(there) == row
+                ):  # a retry of what was written, though the answer was lost
+                    return last
+            check_tip(tip, after)
+            if batch.events:
+                await connection.execute("INSERT INTO batches VALUES ($1, $2, $3, $4, $5)", *row)
+            if batch.blobs:
+                await connection.executemany(
+                    "INSERT INTO blobs VALUES ($1, $2, $3) ON CONFLICT (digest) DO UPDATE SET revision = excluded.revision",
+                    [(digest, last, body) for digest, body in batch.blobs.items()],
+                )
+        return last
+
+    async def load(self) -> Loaded:
+        """See Journal."""
+        async with self._database.read() as connection:
+            checkpoint = await connection.fetchval(_CHECKPOINT)
+            last = await connection.fetchval(_LAST)
+            records = await connection.fetch("SELECT kind, key, body FROM records")
+        return Loaded(checkpoint=checkpoint, records=[tuple(row) for row in records], last=last)
+
+    async def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
+        """See Journal."""
+
+        async def page(due: int, end: int, rows: int) -> list[BatchRow]:
+            async with self._database.read() as connection:
+                found: list[Any] = await connection.fetch(_PAGE, due, end, rows, PAGE_BYTES)
+            return found
+
+        async for stored in read_tail(page, after, await self._number(_LAST), limit):
+            yield stored
+
+    async def oldest(self) -> int:
+        """See Journal."""
+        return await self._number(_OLDEST)
+
+    async def checkpoint(self, changed: Changed, epoch: int) -> None:
+        """See Journal."""
+        gone = [key for key, body in changed.records.items() if body is None]
+        there = [(*key, body) for key, body in changed.records.items() if body is not None]
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            check_checkpoint(
+                changed.revision, await connection.fetchval(_CHECKPOINT), await connection.fetchval(_LAST)
+            )
+            await connection.executemany("DELETE FROM records WHERE kind = $1 AND key = $2", gone)
+            await connection.executemany(
+                "INSERT INTO records VALUES ($1, $2, $3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body",
+                there,
+            )
+            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'checkpoint'", changed.revision)
+
+    async def compact(self, upto: int, epoch: int) -> int:
+        """See Journal."""
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so
+            # what the checkpoint no longer holds is archived.
+            bound = min(upto, await connection.fetchval(_CHECKPOINT))
+            oldest = await connection.fetchval(_OLDEST)
+            # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
+            whole = await connection.fetchval(
+                "SELECT coalesce(max(last), 0) FROM "
+                "(SELECT last FROM batches WHERE first <= $1 ORDER BY first DESC LIMIT 2) AS newest WHERE last <= $1",
+                bound,
+            )
+            if whole < oldest:
+                return 0
+            await connection.execute("DELETE FROM batches WHERE first <= $1", whole)
+            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'compacted'", whole)
+        return int(whole - oldest + 1)
+
+    async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        """See Journal."""
+        async with self._database.read() as connection:
+            found = await connection.fetch(
+                "SELECT digest, body FROM blobs WHERE digest = ANY($1::bytea[])", digests
+            )
+        return {digest: body for digest, body in found}  # noqa: C416 - rows are records, not pairs
+
+    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+        """See Journal."""
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was
+            # named again after the caller worked out what to keep.
+            loose = await connection.fetch(
+                f"SELECT digest FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
+                "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
+            )
+            gone = [digest for (digest,) in loose if digest not in keep]
+            await connection.execute("DELETE FROM blobs WHERE digest = ANY($1::bytea[])", gone)
+        return len(gone)
+
+    async def close(self) -> None:
+        """Close the connections, for all ports on them."""
+        await self._database.close()
+
+    async def _number(self, statement: str) -> int:
+        async with self._database.read() as connection:
+            return int(await connection.fetchval(statement))
+
+
+async def fence(connection: asyncpg.Connection, epoch: int) -> None:
+    """Raise Fenced unless the epoch is the store's, and keep it so until the transaction ends."""
+    check_epoch(await connection.fetchval("SELECT epoch FROM leader FOR UPDATE"), epoch)

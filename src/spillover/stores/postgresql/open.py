@@ -1,0 +1,35 @@
+"""Opens the store in a PostgreSQL database."""
+
+import time
+from collections.abc import Callable
+
+from spillover.ports.journal import Unwritable
+from spillover.stores.postgresql.archive import PostgresqlArchive
+from spillover.stores.postgresql.connection import Database
+from spillover.stores.postgresql.election import PostgresqlElection
+from spillover.stores.postgresql.journal import PostgresqlJournal
+from spillover.stores.postgresql.schema import prepare, require_current
+from spillover.stores.store import TERM, Store
+
+
+async def open_postgresql(
+    url: str, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
+) -> Store:
+    """Create, upgrade or just open the data; a database that cannot be written is opened for reading only."""
+    database = Database(url)
+    try:
+        try:
+            await prepare(database)
+        except Unwritable as error:
+            try:
+                await require_current(database)
+            except Exception as worse:
+                raise error from worse
+    except BaseException:
+        await database.close()
+        raise
+    return Store(
+        journal=PostgresqlJournal(database),
+        election=PostgresqlElection(database, term, monotonic),
+        archive=PostgresqlArchive(database),
+    )

@@ -1,0 +1,143 @@
+"""The tables of the PostgreSQL store, and how an older database gets them. They mean what those of SQLite mean.
+
+`meta` keeps its form in all versions, so that any version can say that another one is needed.
+"""
+
+from typing import Any, Final
+
+import asyncpg
+
+from spillover.ports.journal import Unreadable
+from spillover.stores.postgresql.connection import SCHEMA, Database
+from spillover.stores.rows import FINISHED_COLUMNS, SCHEMA_VERSION
+from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
+
+# Two servers may create the tables at once; any number will do that no other program takes.
+_CREATING: Final = 0x5B111
+_META: Final = "CREATE TABLE meta (name text PRIMARY KEY, value bigint NOT NULL);"
+_RECORDS: Final = """
+CREATE TABLE records (
+    kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea NOT NULL, PRIMARY KEY (kind, key)
+);
+"""
+_TABLES: Final = """
+CREATE TABLE leader (
+    epoch bigint NOT NULL,
+    holder text,
+    url text NOT NULL,
+    renewal bigint NOT NULL
+);
+CREATE TABLE batches (
+    first bigint PRIMARY KEY,
+    last bigint NOT NULL,
+    at bigint NOT NULL,
+    epoch bigint NOT NULL,
+    body bytea NOT NULL
+);
+CREATE TABLE blobs (
+    digest bytea PRIMARY KEY,
+    revision bigint NOT NULL,
+    body bytea NOT NULL
+);
+CREATE TABLE archive (
+    job text COLLATE "C" PRIMARY KEY,
+    number bigint NOT NULL,
+    member smallint NOT NULL,
+    state text NOT NULL,
+    project text NOT NULL,
+    owner text NOT NULL,
+    name text NOT NULL,
+    submitted bigint NOT NULL,
+    finished bigint NOT NULL,
+    key text,
+    spec bytea NOT NULL,
+    body bytea NOT NULL
+);
+CREATE INDEX archive_all ON archive (number DESC, job);
+CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_owner ON archive (owner, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_name ON archive (name, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_key ON archive (key) WHERE key IS NOT NULL;
+CREATE INDEX archive_finished ON archive (finished);
+CREATE INDEX archive_spec ON archive (spec);
+"""
+_UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
+PUT_FINISHED: Final = (
+    f"INSERT INTO archive ({', '.join(FINISHED_COLUMNS)}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join(f'${index}' for index in range(1, len(FINISHED_COLUMNS) + 1))}) "
+    f"ON CONFLICT (job) DO UPDATE SET {_UPDATES}"
+)
+
+
+async def prepare(database: Database) -> None:
+    """Create the tables, or bring older ones up to date, in one transaction."""
+    async with database.write() as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _CREATING)
+        version = await _version(connection)
+        if version is None:
+            await _create(connection)
+        else:
+            refuse_newer(version, database.name)
+            if version == 0:
+                await _upgrade_from_0(connection)
+
+
+async def require_current(database: Database) -> None:
+    """Raise unless the data can be read as they are."""
+    async with database.read() as connection:
+        version = await _version(connection)
+    if version is None:
+        raise Unreadable(f"there are no data in {database.name}")
+    refuse_newer(version, database.name)
+    if version < SCHEMA_VERSION:
+        raise Unreadable(
+            f"data in {database.name} are of version {version} and must be upgraded, but cannot be written"
+        )
+
+
+async def _version(connection: Any) -> int | None:
+    """The version of a database; None for an empty one."""
+    if await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.meta") is None:
+        return None
+    return int(await connection.fetchval("SELECT value FROM meta WHERE name = 'version'"))
+
+
+async def _create(connection: asyncpg.Connection) -> None:
+    await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    await connection.execute(_META + _RECORDS + _TABLES)
+    await connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0)")
+    await connection.execute(
+        "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
+    )
+
+
+async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
+    """See the upgrade module for what version 0 was."""
+    for table in ("meta", "blobs", "archive"):
+        await connection.execute(
+            f"ALTER TABLE {table} RENAME TO {table}_v0; ALTER INDEX {table}_pkey RENAME TO {table}_v0_pkey"
+        )
+    await connection.execute(_META + _TABLES)
+    await connection.execute(
+        "INSERT INTO leader SELECT value::bigint, NULL, '', 0 FROM meta_v0 WHERE name = 'epoch'"
+    )
+    await connection.execute(
+        "INSERT INTO meta SELECT name, value::bigint FROM meta_v0 WHERE name = 'checkpoint'"
+    )
+    await connection.execute(
+        "INSERT INTO meta SELECT 'compacted', coalesce(min(revision) - 1, (SELECT value FROM meta WHERE name = 'checkpoint')) "
+        "FROM events"
+    )
+    await connection.execute("INSERT INTO meta VALUES ('version', $1)", SCHEMA_VERSION)
+    events = await connection.fetch("SELECT revision, at, epoch, event FROM events ORDER BY revision")
+    await connection.executemany(
+        "INSERT INTO batches VALUES ($1, $2, $3, $4, $5)", batches_from_v0(tuple(row) for row in events)
+    )
+    await connection.execute(
+        "INSERT INTO blobs SELECT digest, (SELECT coalesce(max(revision), 0) FROM events), body FROM blobs_v0"
+    )
+    bodies = await connection.fetch("SELECT body FROM archive_v0")
+    await connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
+    await connection.execute("DROP TABLE meta_v0, blobs_v0, archive_v0, events")

@@ -1,0 +1,136 @@
+"""What a row holds: the forms that SQLite and PostgreSQL share, so that data can be read with one decoder.
+
+A batch of events is one row. An ended job is columns to look it up by, and one body for the rest; the body is a list, so a new
+field goes at its end with a default and old rows stay readable.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from spillover.model.ids import JobId
+from spillover.model.job import Shape, Terms
+from spillover.ports.archive import Finished
+from spillover.ports.journal import Fenced, Moved
+
+SCHEMA_VERSION: Final = 1
+"""Of the tables; one number for all stores."""
+
+BatchRow: TypeAlias = tuple[int, int, int, int, bytes]
+"""First revision, last revision, at, epoch, body."""
+
+FinishedRow: TypeAlias = tuple[str, int, bool, str, str, str, str, int, int, str | None, bytes, bytes]
+"""The values of FINISHED_COLUMNS, in that order."""
+
+FINISHED_COLUMNS: Final = (
+    "job",
+    "number",
+    "member",
+    "state",
+    "project",
+    "owner",  # `user` is a reserved word of SQL
+    "name",
+    "submitted",
+    "finished",
+    "key",
+    "spec",
+    "body",
+)
+
+
+class Rest(Struct, frozen=True, array_like=True):
+    """What is known of an ended job beyond its columns; see `Finished` for the meaning of each."""
+
+    queue: str
+    priority: int
+    started: int | None
+    cluster: str | None
+    node: str | None
+    attempt: int
+    exit_code: int | None
+    signal: int | None
+    cost: int
+    shape: Shape
+    terms: Terms
+    why: bytes | None
+    placed_why: bytes | None
+    usage: tuple[int, int, int]
+    body: bytes
+    deadline: int | None
+    not_before: int | None
+    array: bytes | None
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_events: Final = msgspec.msgpack.Decoder(list[bytes])
+_rest: Final = msgspec.msgpack.Decoder(Rest)
+
+
+def encode_events(events: Sequence[bytes]) -> bytes:
+    """The body of a batch."""
+    return _encoder.encode(events)
+
+
+def decode_events(body: bytes) -> list[bytes]:
+    """The events of a batch."""
+    return _events.decode(body)
+
+
+def check_epoch(stored: int, epoch: int) -> None:
+    """Raise Fenced unless the store's epoch is the writer's. A lower one (say, of a restored backup) is as foreign."""
+    if stored != epoch:
+        raise Fenced(f"the store is in epoch {stored}, this server in {epoch}: another one leads")
+
+
+def check_tip(last: int, after: int) -> None:
+    """Raise Moved unless the journal ends where its writer believes."""
+    if last != after:
+        raise Moved(f"the journal ends at revision {last}, not at {after}")
+
+
+def check_checkpoint(revision: int, checkpoint: int, last: int) -> None:
+    """Raise Moved for a checkpoint that is older than the one there, or newer than the journal."""
+    if not checkpoint <= revision <= last:
+        raise Moved(
+            f"a checkpoint at revision {revision} is not between {checkpoint} (the last) and {last} (the end)"
+        )
+
+
+def finished_row(job: Finished) -> FinishedRow:
+    """An ended job as columns."""
+    rest = Rest(**{field: getattr(job, field) for field in Rest.__struct_fields__})
+    return (
+        job.job,
+        job.number,
+        "." in job.job,
+        job.state,
+        job.project,
+        job.user,
+        job.name,
+        job.submitted,
+        job.finished,
+        job.key,
+        job.spec,
+        _encoder.encode(rest),
+    )
+
+
+def finished_from(row: Sequence[Any]) -> Finished:
+    """An ended job from its columns."""
+    job, number, _, state, project, user, name, submitted, finished, key, spec, body = row
+    rest = _rest.decode(body)
+    return Finished(
+        job=JobId(job),
+        number=number,
+        state=state,
+        project=project,
+        user=user,
+        name=name,
+        submitted=submitted,
+        finished=finished,
+        key=key,
+        spec=spec,
+        **{field: getattr(rest, field) for field in Rest.__struct_fields__},
+    )

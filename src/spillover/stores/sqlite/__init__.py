@@ -1,0 +1,1 @@
+"""Journal, election and archive in one SQLite file."""

@@ -1,0 +1,94 @@
+"""Ended jobs in SQLite."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+
+from spillover.model.ids import JobId
+from spillover.ports.archive import Finished, Query
+from spillover.stores.filters import conditions, prefix_range
+from spillover.stores.rows import FINISHED_COLUMNS, finished_from, finished_row
+from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.files import transaction
+from spillover.stores.sqlite.journal import fence, one
+from spillover.stores.sqlite.schema import PUT_FINISHED
+
+_SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
+
+
+class SqliteArchive:
+    """Ended jobs in the file."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, jobs: Sequence[Finished], epoch: int) -> None:
+        """See Archive."""
+
+        def work(connection: apsw.Connection) -> None:
+            rows = [finished_row(job) for job in jobs]
+            with transaction(connection):
+                fence(connection, epoch)
+                connection.executemany(PUT_FINISHED, rows)
+
+        await self._database.write(work)
+
+    async def get(self, job: JobId) -> Finished | None:
+        """See Archive."""
+        found = await _select(self._database, f"{_SELECT} WHERE job = ?", [job])
+        return found[0] if found else None
+
+    async def find(self, prefix: str, limit: int) -> list[JobId]:
+        """See Archive."""
+        members = "" if "." in prefix else "AND member = 0"
+        # The plus keeps the order from being taken from an index: few ids start so, many are newer.
+        statement = (
+            f"SELECT job FROM archive WHERE job >= ? AND job < ? {members} "  # noqa: S608 - constants
+            "ORDER BY +number DESC, +job LIMIT ?"
+        )
+        values = (*prefix_range(prefix), limit)
+        return await self._database.read(
+            lambda connection: [JobId(job) for (job,) in connection.execute(statement, values)]
+        )
+
+    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
+        """See Archive."""
+
+        def work(connection: apsw.Connection) -> dict[str, Finished]:
+            statement = f"{_SELECT} WHERE key = ? ORDER BY number DESC, job LIMIT 1"
+            rows = (connection.execute(statement, (key,)).fetchone() for key in keys)
+            return {job.key: job for job in map(finished_from, filter(None, rows)) if job.key is not None}
+
+        return await self._database.read(work)
+
+    async def list(self, query: Query) -> list[Finished]:
+        """See Archive."""
+        where, values = conditions(query, lambda index: f"?{index}")
+        values.append(query.limit)
+        return await _select(
+            self._database,
+            f"{_SELECT} WHERE {where} ORDER BY number DESC, job LIMIT ?{len(values)}",
+            values,
+        )
+
+    async def count(self) -> int:
+        """See Archive."""
+        return await self._database.read(lambda connection: one(connection, "SELECT count(*) FROM archive"))
+
+    async def forget(self, before: int, epoch: int) -> int:
+        """See Archive."""
+
+        def work(connection: apsw.Connection) -> int:
+            with transaction(connection):
+                fence(connection, epoch)
+                connection.execute("DELETE FROM archive WHERE finished < ?", (before,))
+                return connection.changes()
+
+        return await self._database.write(work)
+
+
+async def _select(database: Database, statement: str, values: Sequence[Any]) -> list[Finished]:
+    return await database.read(
+        lambda connection: [finished_from(row) for row in connection.execute(statement, values)]
+    )

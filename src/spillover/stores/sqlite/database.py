@@ -1,0 +1,69 @@
+"""One database file, with the thread that writes to it and the thread that reads from it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import apsw
+
+from spillover.ports.journal import StoreError, Unreadable, Unwritable
+from spillover.stores.sqlite.files import Reading, open_writer
+from spillover.stores.sqlite.worker import Worker, cause
+
+T = TypeVar("T")
+
+FILE: Final = "spill.db"
+
+
+class Database:
+    """Where all work on one file goes. Readers never wait for the writer, nor it for them."""
+
+    def __init__(self, folder: Path, vfs: str | None = None) -> None:
+        self.folder = folder
+        self._path = folder / FILE
+        self._on_close: Callable[[], None] = lambda: None
+        reading = Reading(self._path, vfs)
+        self._writer = Worker("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
+        self._reader = Worker("sqlite-reader", reading.open, self._unreadable, reading.stale)
+
+    async def open(self) -> None:
+        """Create or upgrade the data; data that cannot be written are opened for reading only."""
+        try:
+            await self._try_open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do something on the writing thread; raises Unwritable when the file cannot be written."""
+        return await self._writer.run(work)
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do something on the reading thread; raises Unreadable when the file cannot be read."""
+        return await self._reader.run(work)
+
+    async def close(self) -> None:
+        """End both threads. The writer is the last to go: it puts the log into the file and removes it."""
+        await self._reader.close()
+        await self._writer.close()
+        self._on_close()
+
+    def on_close(self, call: Callable[[], None]) -> None:
+        """Have something else let go after the file is closed."""
+        self._on_close = call
+
+    async def _try_open(self) -> None:
+        try:
+            await self._writer.run(lambda _: None)
+        except Unwritable:
+            if not self._path.exists():
+                raise
+        await self._reader.run(lambda _: None)
+
+    def _unwritable(self, error: Exception) -> StoreError:
+        if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+            return self._unreadable(error)
+        return Unwritable(f"cannot write {self._path}: {cause(error, self.folder)}")
+
+    def _unreadable(self, error: Exception) -> StoreError:
+        return Unreadable(f"cannot read {self._path}: {cause(error, self.folder)}")

@@ -1,0 +1,166 @@
+"""Who leads, on SQLite: a row, and a lock on a file that dies with its process.
+
+Whoever gets the lock of a holder that had it knows that the holder is gone, and takes over at once: a killed server restarts
+without waiting. A holder that is only stopped keeps the lock; once its row has not changed for a term, another takes a new epoch
+without the lock (`locked` = 0 says so, or its own missing lock would look like its death) and gets the lock when it can.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+from msgspec import Struct
+
+from spillover.ports.election import Holder
+from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.files import transaction
+from spillover.stores.watch import Watch
+
+LOCK_FILE: Final = "leader.lock"
+
+
+class Row(Struct, frozen=True):
+    """What the store says about the lead."""
+
+    epoch: int
+    holder: str | None
+    """None when nobody leads."""
+    url: str
+    renewal: int
+    locked: int
+    """1 if the holder has the lock file, else 0."""
+
+
+class Lock:
+    """A lock on a file; the system lets it go when the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+        """None while we do not have it. Children do not inherit it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether it is ours."""
+        return self._handle is not None
+
+    def take(self) -> bool:
+        """Get it if it is free."""
+        if self._handle is not None:
+            return True
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        """Let it go, if it is ours."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            os.close(handle)
+
+
+class SqliteElection:
+    """One contender for the lead. Its work runs on the writing thread, so nothing here happens twice at once."""
+
+    def __init__(self, database: Database, term: float, monotonic: Callable[[], float]) -> None:
+        self.term = term
+        self._database = database
+        self._watch = Watch(term, monotonic)
+        self._lock = Lock(database.folder / LOCK_FILE)
+        self._epoch = 0
+        """The last one that this contender took; 0 if it never did."""
+
+    async def campaign(self, name: str, url: str) -> int | Holder:
+        """See Election."""
+        return await self._database.write(lambda connection: self._campaign(connection, name, url))
+
+    async def renew(self, epoch: int) -> bool:
+        """See Election."""
+        return await self._database.write(lambda connection: self._renew(connection, epoch))
+
+    async def resign(self, epoch: int) -> None:
+        """See Election."""
+        await self._database.write(lambda connection: self._resign(connection, epoch))
+
+    async def holder(self) -> Holder | None:
+        """See Election."""
+        row = await self._database.read(_row)
+        return None if row.holder is None else _holder(row)
+
+    def release(self) -> None:
+        """Let the lock go without a word: what the end of the process would do."""
+        self._lock.release()
+
+    def _campaign(self, connection: apsw.Connection, name: str, url: str) -> int | Holder:
+        row = _row(connection)  # a look needs no lock of the database, so that one who waits disturbs nobody
+        if self._lock.held and row.epoch != self._epoch:
+            self._lock.release()  # somebody took over while we were stopped
+        if not self._may_lead(row):
+            return _holder(row)
+        try:
+            with transaction(connection):
+                now = _row(connection)
+                if now != row:  # somebody was faster
+                    self._lock.release()
+                    return _holder(now)
+                epoch = row.epoch + 1
+                connection.execute(
+                    "UPDATE leader SET epoch = ?, holder = ?, url = ?, renewal = 0, locked = ?",
+                    (epoch, name, url, self._lock.held),
+                )
+        except BaseException:
+            self._lock.release()
+            raise
+        self._epoch = epoch
+        return epoch
+
+    def _may_lead(self, row: Row) -> bool:
+        """Whether the holder is known to be gone, or silent for a term; if it is gone, we have its lock."""
+        if self._lock.take():
+            if row.holder is None or row.locked or row.epoch == self._epoch:
+                return True
+            self._lock.release()  # the holder never had it: it may live, and takes the lock when it renews
+        return row.epoch == self._epoch or self._watch.expired(row.epoch, row.renewal)
+
+    def _renew(self, connection: apsw.Connection, epoch: int) -> bool:
+        if epoch == self._epoch:
+            self._lock.take()
+        with transaction(connection):
+            connection.execute(
+                "UPDATE leader SET renewal = renewal + 1, locked = ? WHERE epoch = ? AND holder IS NOT NULL",
+                (self._lock.held, epoch),
+            )
+            ours = connection.changes() == 1
+        if not ours and epoch == self._epoch:
+            self._lock.release()
+        return ours
+
+    def _resign(self, connection: apsw.Connection, epoch: int) -> None:
+        try:
+            with transaction(connection):
+                connection.execute("UPDATE leader SET holder = NULL, locked = 0 WHERE epoch = ?", (epoch,))
+        finally:
+            if epoch == self._epoch:
+                self._lock.release()
+
+
+def _row(connection: apsw.Connection) -> Row:
+    columns = ", ".join(Row.__struct_fields__)
+    found: Any = connection.execute(f"SELECT {columns} FROM leader").get  # noqa: S608 - constants
+    return Row(*found)
+
+
+def _holder(row: Row) -> Holder:
+    """Who leads; a lock without a name is somebody's who is about to."""
+    return Holder(name=row.holder or "a server that is starting", url=row.url, epoch=row.epoch)

@@ -1,0 +1,119 @@
+"""How the database file is opened: for writing, and, where that is impossible, for reading all the same.
+
+Write-ahead logging with synchronous FULL: a commit returns when it is on the disk, and is seen by readers only then. Reading a
+write-ahead log needs its index (`-shm`), a file that SQLite wants to create or to write; where it cannot, these are tried in turn:
+
+1. read-only, with the index of a writer that lives or was killed;
+2. the same with the index left alone, its content rebuilt in memory (a full disk);
+3. as an immutable file, if there is no log: then nobody has it open for writing and it holds everything.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import apsw
+
+from spillover.ports.journal import Unreadable
+from spillover.stores.sqlite.schema import prepare, require_current
+
+BUSY_MS: Final = 5_000
+"""How long to wait for another writer; commits take milliseconds, an upgrade of old data a few seconds."""
+LOG_BYTES: Final = 64 << 20
+"""A log that one huge batch blew up is cut back to this."""
+
+
+def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
+    """Open for writing: create the file, or bring an older one up to date."""
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        _sync_folder(path.parent.parent)
+    connection = apsw.Connection(str(path), vfs=vfs)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        prepare(connection, path.parent)
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+class Reading:
+    """Opens for reading, whatever it takes, and remembers what it took."""
+
+    def __init__(self, path: Path, vfs: str | None) -> None:
+        self._path = path
+        self._log = Path(f"{path}-wal")
+        self._vfs = vfs
+        self._immutable = False
+
+    def open(self) -> apsw.Connection:
+        """The first of the ways that works."""
+        failed: Exception | None = None
+        for options in self._ways():
+            try:
+                connection = _open_reading(self._path, options, self._vfs)
+            except (apsw.CantOpenError, apsw.IOError, apsw.FullError, apsw.ReadOnlyError) as error:
+                failed = failed or error
+            else:
+                self._immutable = "immutable" in options
+                return connection
+        if not self._path.exists():
+            raise Unreadable(f"there are no data in {self._path.parent}")
+        raise Unreadable(f"cannot read {self._path}: {failed}") from failed
+
+    def stale(self) -> bool:
+        """Whether the file was opened as one that nobody changes, and now somebody does."""
+        return self._immutable and not self._nobody_writes()
+
+    def _ways(self) -> list[str]:
+        ways = ["mode=ro", "mode=ro&readonly_shm=1"]
+        return [*ways, "mode=ro&immutable=1"] if self._nobody_writes() else ways
+
+    def _nobody_writes(self) -> bool:
+        """A writer has a log; an empty one may be left behind by a try to write where nothing can be written."""
+        try:
+            left = self._log.stat().st_size
+        except OSError:
+            return True
+        return left == 0 and bool(os.statvfs(self._log).f_flag & os.ST_RDONLY)
+
+
+def _open_reading(path: Path, options: str, vfs: str | None) -> apsw.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?{options}"
+    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        require_current(connection, path.parent)
+    except BaseException:
+        connection.close(force=True)
+        raise
+    return connection
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new entry of a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing, and the only writer from its beginning."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -1,0 +1,25 @@
+"""Opens the SQLite store of a data folder."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spillover.stores.sqlite.archive import SqliteArchive
+from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.election import SqliteElection
+from spillover.stores.sqlite.journal import SqliteJournal
+from spillover.stores.store import TERM, Store
+
+
+async def open_sqlite(
+    folder: Path,
+    term: float = TERM,
+    monotonic: Callable[[], float] = time.monotonic,
+    vfs: str | None = None,
+) -> Store:
+    """Create, upgrade or just open the data; `vfs` names another way to the disk, for tests of its faults."""
+    database = Database(folder, vfs)
+    await database.open()
+    election = SqliteElection(database, term, monotonic)
+    database.on_close(election.release)
+    return Store(journal=SqliteJournal(database), election=election, archive=SqliteArchive(database))

@@ -1,0 +1,144 @@
+"""The tables of the SQLite store, and how an older file gets them.
+
+`meta` keeps its form in all versions, so that any version can say that another one is needed.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from spillover.ports.journal import Unreadable
+from spillover.stores.rows import FINISHED_COLUMNS, SCHEMA_VERSION
+from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
+
+TABLES: Final = """
+CREATE TABLE leader (
+    epoch INTEGER NOT NULL,
+    holder TEXT,                -- NULL when nobody leads
+    url TEXT NOT NULL,
+    renewal INTEGER NOT NULL,   -- rises while the holder lives
+    locked INTEGER NOT NULL     -- whether the holder has the lock file, so that a free one means its death
+);
+CREATE TABLE batches (
+    first INTEGER PRIMARY KEY,
+    last INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE TABLE blobs (
+    digest BLOB PRIMARY KEY,
+    revision INTEGER NOT NULL,  -- the newest one that named it
+    body BLOB NOT NULL
+);
+CREATE TABLE archive (
+    job TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    project TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    submitted INTEGER NOT NULL,
+    finished INTEGER NOT NULL,
+    key TEXT,
+    spec BLOB NOT NULL,
+    body BLOB NOT NULL
+);
+-- Lists leave members out, so the indexes they use do too; `submitted` is there so that `since` needs no row.
+CREATE INDEX archive_all ON archive (number DESC, job);
+CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_owner ON archive (owner, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_name ON archive (name, number DESC, job, submitted) WHERE member = 0;
+CREATE INDEX archive_key ON archive (key) WHERE key IS NOT NULL;
+CREATE INDEX archive_finished ON archive (finished);
+CREATE INDEX archive_spec ON archive (spec);
+"""
+
+FIRST_TABLES: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE records (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+"""
+
+PUT_FINISHED: Final = (
+    f"INSERT OR REPLACE INTO archive ({', '.join(FINISHED_COLUMNS)}) "  # noqa: S608 - constants
+    f"VALUES ({', '.join('?' * len(FINISHED_COLUMNS))})"
+)
+
+
+def version_of(connection: apsw.Connection) -> int | None:
+    """The version of a file; None for an empty one."""
+    if connection.table_exists("main", "meta"):
+        found = connection.execute("SELECT value FROM meta WHERE name = 'version'").get
+        return int(found)
+    return None
+
+
+def require_current(connection: apsw.Connection, folder: Path) -> None:
+    """Raise unless the file can be read as it is."""
+    version = version_of(connection)
+    if version is None:
+        raise Unreadable(f"there are no data in {folder}")
+    refuse_newer(version, folder)
+    if version < SCHEMA_VERSION:
+        raise Unreadable(
+            f"data in {folder} are of version {version} and must be upgraded, but cannot be written"
+        )
+
+
+def prepare(connection: apsw.Connection, folder: Path) -> None:
+    """Create the tables, or bring older ones up to date, in one transaction."""
+    if version_of(connection) == SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = version_of(connection)  # another process may have been faster
+        if version is None:
+            _create(connection)
+        else:
+            refuse_newer(version, folder)
+            if version == 0:
+                _upgrade_from_0(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _create(connection: apsw.Connection) -> None:
+    connection.execute(FIRST_TABLES + TABLES)
+    connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0, 0)")
+    connection.execute(
+        "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
+    )
+
+
+def _upgrade_from_0(connection: apsw.Connection) -> None:
+    """See the upgrade module for what version 0 was."""
+    for table in ("meta", "blobs", "archive"):
+        connection.execute(f"ALTER TABLE {table} RENAME TO {table}_v0")
+    connection.execute(FIRST_TABLES.splitlines()[1] + TABLES)
+    connection.execute(
+        "INSERT INTO leader SELECT CAST(value AS INTEGER), NULL, '', 0, 0 FROM meta_v0 WHERE name = 'epoch'"
+    )
+    connection.execute(
+        "INSERT INTO meta SELECT name, CAST(value AS INTEGER) FROM meta_v0 WHERE name = 'checkpoint'"
+    )
+    connection.execute(
+        "INSERT INTO meta SELECT 'compacted', coalesce(min(revision) - 1, (SELECT value FROM meta WHERE name = 'checkpoint')) "
+        "FROM events"
+    )
+    connection.execute("INSERT INTO meta VALUES ('version', ?)", (SCHEMA_VERSION,))
+    events = connection.execute("SELECT revision, at, epoch, event FROM events ORDER BY revision")
+    connection.executemany("INSERT INTO batches VALUES (?, ?, ?, ?, ?)", batches_from_v0(events))
+    connection.execute(
+        "INSERT INTO blobs SELECT digest, (SELECT coalesce(max(revision), 0) FROM events), body FROM blobs_v0"
+    )
+    bodies = connection.execute("SELECT body FROM archive_v0")
+    connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
+    for table in ("meta_v0", "blobs_v0", "archive_v0", "events"):
+        connection.execute(f"DROP TABLE {table}")

@@ -1,0 +1,105 @@
+"""A thread with a connection of its own: SQLite waits for the disk, the event loop must not.
+
+What is asked is done in order. After an error the connection is given up and opened anew by the next call, so that a disk which has
+room again, or a folder which became writable, needs no restart.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from spillover.ports.journal import StoreError
+
+T = TypeVar("T")
+
+
+class Worker:
+    """One thread, one connection."""
+
+    def __init__(
+        self,
+        name: str,
+        opening: Callable[[], apsw.Connection],
+        failing: Callable[[Exception], StoreError],
+        stale: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._opening = opening
+        self._failing = failing
+        self._stale = stale
+        self._connection: apsw.Connection | None = None
+        """None before the first call and after an error."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._closed = False
+
+    async def run(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do something with the connection, off the event loop."""
+        if self._closed:
+            raise self._failing(apsw.ConnectionClosedError("the store is closed"))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+
+    async def close(self) -> None:
+        """Finish what was asked and end the thread."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+            self._thread.shutdown()
+
+    def _do(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            if self._connection is not None and self._stale():
+                self._drop()
+            if self._connection is None:
+                self._connection = self._opening()
+            return work(self._connection)
+        except (
+            apsw.BusyError
+        ) as error:  # somebody else writes for long; nothing is wrong with this connection
+            raise self._failing(error) from error
+        except (apsw.Error, OSError) as error:
+            self._drop()
+            raise self._failing(error) from error
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(force=True)
+
+
+def cause(error: Exception, folder: Path) -> str:
+    """Why SQLite or the system refused, in words that tell what to do."""
+    match error:
+        case apsw.BusyError():
+            return "another process holds its lock"
+        case apsw.FullError():
+            return "the disk is full"
+        case apsw.ReadOnlyError():
+            return "it is read-only"
+        case apsw.NotADBError() | apsw.CorruptError():
+            return "it is damaged or not a database of Spillover"
+        case OSError():
+            return error.strerror or str(error)
+        case apsw.Error():
+            return _guess(folder) or str(error)
+        case _:
+            return str(error)
+
+
+def _guess(folder: Path) -> str | None:
+    """What is wrong with the folder, where SQLite only says that input or output failed; None if nothing can be seen."""
+    try:
+        system = os.statvfs(folder)
+    except OSError as error:
+        return error.strerror
+    if system.f_flag & os.ST_RDONLY:
+        return os.strerror(errno.EROFS)
+    if system.f_bavail == 0:
+        return os.strerror(errno.ENOSPC)
+    if not os.access(folder, os.W_OK):
+        return os.strerror(errno.EACCES)
+    return None

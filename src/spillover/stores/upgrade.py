@@ -1,0 +1,89 @@
+"""How data of older versions become data of today, whatever the store.
+
+Version 0 (before the first release):
+
+* `meta(name, value)` holds version, epoch and checkpoint, all as text;
+* `events(revision, at, epoch, event)` has one row for each event, which made bulk submissions slow;
+* `blobs(digest, body)` does not say when a blob was last named;
+* `records(kind, key, body)` is as today;
+* `archive(job, number, body)` has nothing to filter by: the body is a map of all fields, without `usage` and `placed_why`.
+
+Version 1 puts events into `batches`, the epoch with its holder into `leader`, and gives the archive its columns.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from spillover.model.ids import JobId
+from spillover.model.job import Shape, Terms
+from spillover.ports.archive import Finished
+from spillover.ports.journal import TooNew
+from spillover.stores.rows import SCHEMA_VERSION, BatchRow, FinishedRow, encode_events, finished_row
+
+GROUP: Final = 10_000
+"""The most events that an upgrade puts into one batch."""
+
+
+class FinishedV0(Struct, frozen=True):
+    """The body of an ended job in version 0; see `Finished` for the meaning of each field."""
+
+    job: JobId
+    number: int
+    name: str
+    user: str
+    project: str
+    queue: str
+    priority: int
+    state: str
+    submitted: int
+    started: int | None
+    finished: int
+    cluster: str | None
+    node: str | None
+    attempt: int
+    exit_code: int | None
+    signal: int | None
+    cost: int
+    spec: bytes
+    shape: Shape
+    terms: Terms
+    why: bytes | None
+    key: str | None = None
+    body: bytes = b""
+    deadline: int | None = None
+    not_before: int | None = None
+    array: bytes | None = None
+
+
+_v0: Final = msgspec.msgpack.Decoder(FinishedV0)
+
+
+def refuse_newer(version: int, where: object) -> None:
+    """Raise TooNew for data that this software cannot know."""
+    if version > SCHEMA_VERSION:
+        raise TooNew(
+            f"data in {where} are of version {version}; "
+            f"this Spillover knows up to {SCHEMA_VERSION}: use a newer Spillover"
+        )
+
+
+def batches_from_v0(events: Iterable[tuple[int, int, int, bytes]]) -> Iterator[BatchRow]:
+    """Batches of what was decided at one time, from rows of revision, at, epoch and event in order."""
+    for (at, epoch), group in groupby(events, key=itemgetter(1, 2)):
+        rows = list(group)
+        for start in range(0, len(rows), GROUP):
+            part = rows[start : start + GROUP]
+            yield part[0][0], part[-1][0], at, epoch, encode_events([event for _, _, _, event in part])
+
+
+def finished_from_v0(body: bytes) -> FinishedRow:
+    """The columns of an ended job; what it used was not measured, and why it ran where it did was not kept."""
+    old = _v0.decode(body)
+    kept = {field: getattr(old, field) for field in FinishedV0.__struct_fields__}
+    ran = old.finished - old.started if old.started is not None else 0
+    return finished_row(Finished(**kept, placed_why=None, usage=(ran, 0, 0)))
