@@ -24,8 +24,9 @@ class Election(Protocol):
     """Seconds that a renewal lasts."""
 
     async def campaign(self, name: str, url: str) -> int | Holder:
-        """Take a new epoch if nobody leads, else say who does. Asked again and again by a standby, which is how it learns
-        that a holder stopped renewing.
+        """Take a new epoch if nobody leads, else say who does.
+
+        Asked again and again by a standby, which is how it learns that a holder stopped renewing.
         """
         ...
 

@@ -58,8 +58,9 @@ class Fenced(StoreError):
 
 
 class Moved(StoreError):
-    """The store is not where its caller believes it to be: the journal does not end at `after`, or events were forgotten while
-    they were read. Nothing was written; load again.
+    """The store is not where its caller believes it to be. Nothing was written; load again.
+
+    The journal does not end at `after`, or events were forgotten while they were read.
     """
 
 
@@ -87,8 +88,9 @@ class Journal(Protocol):
         ...
 
     def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
-        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one. Raises Moved if a
-        compaction overtakes the reader: there is never a silent gap.
+        """Events after a revision, oldest first, that are durable when asked; starts at the oldest kept one.
+
+        Raises Moved if a compaction overtakes the reader: there is never a silent gap.
         """
         ...
 
@@ -101,8 +103,9 @@ class Journal(Protocol):
         ...
 
     async def compact(self, upto: int, epoch: int) -> int:
-        """Forget whole batches up to a revision, never past the checkpoint; returns how many events went. What ended is in the
-        archive before the state drops it, so the checkpoint bounds both.
+        """Forget whole batches up to a revision, never past the checkpoint; returns how many events went.
+
+        What ended is in the archive before the state drops it, so the checkpoint is bound enough for both.
         """
         ...
 

@@ -25,7 +25,7 @@ SELECT first, last, at, epoch, body FROM (
         SELECT first, last, at, epoch, body FROM batches
         WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= $1), 0) AND last >= $1 AND first <= $2
         ORDER BY first LIMIT $3
-    ) AS some
+    ) AS found
 ) AS sized WHERE ahead < $4 ORDER BY first
 """
 

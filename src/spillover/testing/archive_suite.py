@@ -1,0 +1,134 @@
+"""What every archive must do."""
+
+import pytest
+
+from spillover.model.ids import JobId, member_id
+from spillover.ports.archive import Finished, Query
+from spillover.stores.store import Store
+from spillover.testing.stores import Opener, a_finished, lead
+
+
+class ArchiveSuite:
+    """Ended jobs."""
+
+    @pytest.fixture
+    async def store(self, opener: Opener) -> Store:
+        """A store whose lead is taken: epoch 1."""
+        store = await opener()
+        assert await lead(store) == 1
+        return store
+
+    async def test_every_field_comes_back(self, store: Store) -> None:
+        """And what is not there is not found."""
+        job = a_finished(key="nightly", why=b"why", array=b"sum", signal=9, not_before=4, exit_code=None)
+        bare = a_finished(
+            "bbbbbbbbbbbb", 2, started=None, cluster=None, node=None, placed_why=None, deadline=None, body=b""
+        )
+        await store.archive.put([job, bare], 1)
+        assert await store.archive.get(job.job) == job
+        assert await store.archive.get(bare.job) == bare
+        assert await store.archive.get(JobId("cccccccccccc")) is None
+        assert await store.archive.count() == 2
+
+    async def test_putting_again_replaces(self, store: Store) -> None:
+        """Archiving is repeated after a crash."""
+        await store.archive.put([a_finished()], 1)
+        await store.archive.put([a_finished(state="FAILED", name="other")], 1)
+        assert await store.archive.count() == 1
+        assert [job.state for job in await store.archive.list(Query(name="other"))] == ["FAILED"]
+        assert await store.archive.list(Query(name="train")) == []
+
+    async def test_lists_are_newest_first_and_go_on_after_a_cursor(self, store: Store) -> None:
+        """No job is missed or repeated from page to page, also among equal numbers."""
+        jobs = [a_finished(f"{letter}aaaaaaaaaaa", number // 2) for number, letter in enumerate("hgfedcba")]
+        await store.archive.put(jobs, 1)
+        expected = sorted(jobs, key=lambda job: (-job.number, job.job))
+        seen: list[Finished] = []
+        before = None
+        while page := await store.archive.list(Query(limit=3, before=before)):
+            seen += page
+            before = (page[-1].number, page[-1].job)
+        assert seen == expected
+
+    async def test_lists_are_filtered(self, store: Store) -> None:
+        """By each field, and by all together."""
+        jobs = [
+            a_finished("aaaaaaaaaaaa", 1, state="FAILED"),
+            a_finished("bbbbbbbbbbbb", 2, project="speech"),
+            a_finished("cccccccccccc", 3, user="bob"),
+            a_finished("dddddddddddd", 4, name="test"),
+            a_finished("eeeeeeeeeeee", 5, state="FAILED", project="speech", user="bob", name="test"),
+        ]
+        await store.archive.put(jobs, 1)
+
+        async def numbers(query: Query) -> list[int]:
+            return [job.number for job in await store.archive.list(query)]
+
+        assert await numbers(Query()) == [5, 4, 3, 2, 1]
+        assert await numbers(Query(state="FAILED")) == [5, 1]
+        assert await numbers(Query(project="speech")) == [5, 2]
+        assert await numbers(Query(user="bob")) == [5, 3]
+        assert await numbers(Query(name="test")) == [5, 4]
+        assert await numbers(Query(since=1_003)) == [5, 4, 3]
+        assert await numbers(Query(since=1_003, before=(4, "dddddddddddd"))) == [3]
+        everything = Query(state="FAILED", project="speech", user="bob", name="test", since=1, before=(6, ""))
+        assert await numbers(everything) == [5]
+        assert await numbers(Query(state="CANCELLED")) == []
+
+    async def test_members_are_listed_only_when_asked_for(self, store: Store) -> None:
+        """An array of a million would hide everything else."""
+        array = JobId("aaaaaaaaaaaa")
+        members = [a_finished(member_id(array, index), 1) for index in (1, 2, 10)]
+        await store.archive.put([*members, a_finished(array, 1), a_finished("aaaaaaaaaaab", 2)], 1)
+        assert [job.job for job in await store.archive.list(Query())] == ["aaaaaaaaaaab", "aaaaaaaaaaaa"]
+        listed = [job.job for job in await store.archive.list(Query(members=True))]
+        assert listed == [
+            "aaaaaaaaaaab",
+            "aaaaaaaaaaaa",
+            "aaaaaaaaaaaa.1",
+            "aaaaaaaaaaaa.10",
+            "aaaaaaaaaaaa.2",
+        ]
+        assert await store.archive.get(member_id(array, 2)) == members[1]
+
+    async def test_ids_are_found_by_their_beginning(self, store: Store) -> None:
+        """Members only with the dot; signs that mean something to SQL mean nothing here."""
+        array = JobId("abcaaaaaaaaa")
+        await store.archive.put(
+            [
+                a_finished(array, 1),
+                a_finished(member_id(array, 1), 1),
+                a_finished(member_id(array, 12), 1),
+                a_finished("abdaaaaaaaaa", 3),
+                a_finished("xbcaaaaaaaaa", 2),
+            ],
+            1,
+        )
+        find = store.archive.find
+        assert await find("ab", 10) == ["abdaaaaaaaaa", "abcaaaaaaaaa"]
+        assert await find("ab", 1) == ["abdaaaaaaaaa"]
+        assert await find("abc", 10) == ["abcaaaaaaaaa"]
+        assert await find("abcaaaaaaaaa", 10) == ["abcaaaaaaaaa"]
+        assert await find("abcaaaaaaaaa.1", 10) == ["abcaaaaaaaaa.1", "abcaaaaaaaaa.12"]
+        assert await find("", 10) == ["abdaaaaaaaaa", "xbcaaaaaaaaa", "abcaaaaaaaaa"]
+        for nothing in ("q", "a%", "_bc", "abc'", "ä", "AB"):
+            assert await find(nothing, 10) == []
+
+    async def test_jobs_are_found_by_key(self, store: Store) -> None:
+        """The newest, where a key was used again."""
+        old, new, other = (
+            a_finished("aaaaaaaaaaaa", 1, key="k"),
+            a_finished("bbbbbbbbbbbb", 2, key="k"),
+            a_finished("cccccccccccc", 3, key="other"),
+        )
+        await store.archive.put([new, old, other, a_finished("dddddddddddd", 4)], 1)
+        assert await store.archive.keyed(["k", "other", "none"]) == {"k": new, "other": other}
+        assert await store.archive.keyed([]) == {}
+
+    async def test_jobs_are_forgotten_by_when_they_finished(self, store: Store) -> None:
+        """Before a time, not at it."""
+        jobs = [a_finished(f"{letter}aaaaaaaaaaa", number) for number, letter in enumerate("abcd")]
+        await store.archive.put(jobs, 1)
+        assert await store.archive.forget(3_002, 1) == 2
+        assert await store.archive.forget(3_002, 1) == 0
+        assert [job.number for job in await store.archive.list(Query())] == [3, 2]
