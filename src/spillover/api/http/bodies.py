@@ -107,7 +107,7 @@ async def read_jobs(body: bytes) -> list[JobForm]:
         return await _careful(body)
 
 
-JOBS: Final = Body[list[JobForm]]((JobDoc, Jobs), read_jobs)
+JOBS: Final = Body((JobDoc, Jobs), read_jobs)
 
 
 async def _fast(body: bytes) -> list[JobForm]:

@@ -1,0 +1,255 @@
+"""An in-memory server side of the HTTP API: no scheduler, only what is needed to see requests arrive and answers leave.
+
+Tests of the API, of the client and of the command line's output put it behind the real HTTP server.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from spillover.forms.jobs import JobForm, to_doc
+from spillover.model.ids import job_id
+from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.wire.api import (
+    Action,
+    AgentView,
+    ClusterView,
+    EventView,
+    Forecast,
+    Forecasts,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    ReasonView,
+    ServerView,
+    WhyView,
+)
+
+_ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
+_AT = "2027-01-31T18:00:00.000000Z"
+FRESH = ReasonView("fresh", "was just submitted; the next cycle looks at it", never=False)
+
+
+class FakeCommands:
+    """Jobs that do what a test tells them to."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, JobDetail] = {}
+        """By id, oldest first."""
+        self.keys: dict[str, str] = {}
+        """Ids by idempotency key."""
+        self.history: list[EventView] = []
+        self.written: dict[tuple[str, bool], bytes] = {}
+        """Output by job and whether it is stderr."""
+        self.calls: list[str] = []
+        """Who asked for what, in order."""
+        self.missing: str | None = None
+        """What `ready` answers."""
+        self.failures: list[Exception] = []
+        """Raised by the next calls, one each."""
+        self.changed = asyncio.Condition()
+
+    # What a test does
+
+    async def end(self, ref: str, state: str = "SUCCEEDED", code: int | None = 0) -> None:
+        """End a job."""
+        job = self._find(ref)
+        self.all[job.id] = msgspec.structs.replace(job, state=state, exit_code=code, finished_at=_AT)
+        await self.happen("job_finished", job.id)
+
+    async def write(self, ref: str, data: bytes, *, stderr: bool = False) -> None:
+        """Let a job write something."""
+        key = (self._find(ref).id, stderr)
+        self.written[key] = self.written.get(key, b"") + data
+        await self._wake()
+
+    async def happen(self, kind: str, job: str | None = None) -> None:
+        """Add to history."""
+        self.history.append(EventView(len(self.history) + 1, _AT, kind, job, f"{kind} {job or ''}".strip()))
+        await self._wake()
+
+    async def _wake(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    # What the API calls
+
+    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Take jobs; one whose key is known is the one that was taken before."""
+        self._called(f"submit {len(jobs)} by {user}")
+        ids: list[str] = []
+        for form in jobs:
+            known = self.keys.get(form.key) if form.key else None
+            ids.append(known or await self._take(form, user))
+        return tuple(ids)
+
+    async def _take(self, form: JobForm, user: str) -> str:
+        job = job_id(len(self.all) * 0x9E3779B97F4A7C15 % 2**60)
+        spec = form.spec
+        self.all[job] = JobDetail(
+            id=job,
+            name=spec.name,
+            user=user,
+            project=spec.project,
+            queue=spec.queue,
+            state="QUEUED",
+            cluster=None,
+            node=None,
+            attempt=1,
+            reason=FRESH,
+            submitted_at=_AT,
+            started_at=None,
+            finished_at=None,
+            exit_code=None,
+            signal=None,
+            cost=0.0,
+            estimate_s=None,
+            priority=spec.priority,
+            spec=to_doc(form),
+        )
+        if form.key:
+            self.keys[form.key] = job
+        await self.happen("job_submitted", job)
+        return job
+
+    async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
+        """All would wait."""
+        self._called(f"forecast {len(jobs)} by {user}")
+        return Forecasts([Forecast(job.spec.name, None, None, None, FRESH, None, None, None) for job in jobs])
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """Newest first; the cursor is how many came before."""
+        self._called(f"jobs {query}")
+        if query.cursor is not None and not query.cursor.isdecimal():
+            raise CommandError(Kind.INVALID, "the cursor is not one of this server")
+        found: list[JobView] = [
+            job
+            for job in reversed(self.all.values())
+            if query.state in {None, job.state}
+            and query.project in {None, job.project}
+            and query.user in {None, job.user}
+            and query.name in {None, job.name}
+        ]
+        start = min(int(query.cursor or "0"), len(found))
+        end = start + query.limit
+        return JobPage(found[start:end], str(end) if end < len(found) else None)
+
+    async def job(self, ref: str) -> JobDetail:
+        """One job."""
+        self._called(f"job {ref}")
+        return self._find(ref)
+
+    async def why(self, ref: str) -> WhyView:
+        """Always fresh."""
+        self._called(f"why {ref}")
+        job = self._find(ref)
+        return WhyView(
+            job.id, job.state, FRESH, f"{job.id} {FRESH.message}", _AT, 0.0, None, None, 0, None, None, []
+        )
+
+    async def act(self, action: Action, who: str) -> Ids:
+        """Change states."""
+        self._called(f"{action.act} by {who}")
+        jobs = [self._find(ref) for ref in action.jobs]
+        state = {"cancel": "CANCELLED", "hold": "HELD", "release": "QUEUED", "requeue": "QUEUED"}[action.act]
+        for job in jobs:
+            if job.state in _ENDED:
+                raise CommandError(Kind.CONFLICT, f"{job.id} has ended")
+        for job in jobs:
+            self.all[job.id] = msgspec.structs.replace(job, state=state)
+            await self.happen(f"job_{action.act}", job.id)
+        return Ids([job.id for job in jobs])
+
+    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
+        """Change a priority."""
+        self._called(f"set_priority {priority} by {who}")
+        job = self._find(ref)
+        self.all[job.id] = msgspec.structs.replace(job, priority=priority)
+        return Ids([job.id])
+
+    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - as the port has it
+        """The job when it ended, or as it is."""
+        self._called(f"wait {ref}")
+        job = self._find(ref)
+        try:
+            async with asyncio.timeout(timeout), self.changed:
+                await self.changed.wait_for(lambda: self.all[job.id].state in _ENDED)
+        except TimeoutError:
+            pass
+        return self.all[job.id]
+
+    async def output(
+        self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What a test let the job write."""
+        self._called(f"output {ref} attempt={attempt} task={task} offset={offset}")
+        return self._output(self._find(ref).id, stderr, offset, follow)
+
+    async def _output(self, job: str, stderr: bool, offset: int, follow: bool) -> AsyncIterator[bytes]:
+        while True:
+            data = self.written.get((job, stderr), b"")[offset:]
+            for start in range(0, len(data), 1024):
+                yield data[start : start + 1024]
+            offset += len(data)
+            if not follow or (self.all[job].state in _ENDED and not data):
+                return
+            async with self.changed:
+                while (
+                    self.all[job].state not in _ENDED and len(self.written.get((job, stderr), b"")) <= offset
+                ):
+                    await self.changed.wait()
+
+    async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+        """What happened."""
+        self._called(f"events after={after} follow={follow}")
+        wanted = self._find(job).id if job else None
+        seen = after if after is not None else len(self.history) if follow else 0
+        while True:
+            for event in self.history[seen:]:
+                if wanted in {None, event.job}:
+                    yield event
+                seen = event.revision
+            if not follow:
+                return
+            async with self.changed:
+                while len(self.history) <= seen:
+                    await self.changed.wait()
+
+    async def clusters(self) -> list[ClusterView]:
+        """One."""
+        self._called("clusters")
+        return [ClusterView("onprem", "agents", "owned", "READY", 1, {"cpu": 2.0}, {"cpu": 0.0}, 0, {})]
+
+    async def agents(self) -> list[AgentView]:
+        """One."""
+        self._called("agents")
+        return [AgentView("n1", "onprem", "ready", {"cpu": 2.0}, {"cpu": 0.0}, 0, 0, [], {}, _AT)]
+
+    async def server(self) -> ServerView:
+        """Itself."""
+        self._called("server")
+        queued = sum(job.state == "QUEUED" for job in self.all.values())
+        return ServerView("0", 1, True, True, None, "USD", len(self.history), queued, 0, {"order": "fifo"})
+
+    def ready(self) -> str | None:
+        """What a test set."""
+        return self.missing
+
+    def _called(self, what: str) -> None:
+        """Note a call, and fail it if a test asked for that."""
+        self.calls.append(what)
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def _find(self, ref: str) -> JobDetail:
+        """The job of an id, a unique prefix, or a unique name."""
+        if ref in self.all:
+            return self.all[ref]
+        found = [job for job in self.all.values() if job.name == ref or job.id.startswith(ref)]
+        if not found:
+            raise CommandError(Kind.UNKNOWN, f"no job is called {ref}")
+        if len(found) > 1:
+            raise CommandError(Kind.AMBIGUOUS, f"{len(found)} jobs are meant by {ref}")
+        return found[0]

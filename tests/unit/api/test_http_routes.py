@@ -1,0 +1,167 @@
+"""Every route: what is decoded, which command is called, what is encoded."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from spillover.api.http import build_app
+from spillover.testing.commands import FakeCommands
+from spillover.testing.http import TOKEN
+
+
+def doc(name: str = "train", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"run": "true", **spec},
+    }
+
+
+@pytest.fixture
+def commands() -> FakeCommands:
+    return FakeCommands()
+
+
+@pytest.fixture
+async def http(commands: FakeCommands) -> AsyncIterator[httpx.AsyncClient]:
+    registry = CollectorRegistry()
+    Counter("spill_tests", "Tests.", registry=registry).inc()
+    transport = httpx.ASGITransport(build_app(commands, TOKEN, registry))
+    async with httpx.AsyncClient(
+        transport=transport,
+        base_url="http://localhost",
+        headers={"Authorization": f"Bearer {TOKEN}", "Spill-User": "ada"},
+    ) as client:
+        yield client
+
+
+async def test_one_job_is_submitted_by_its_user(http: httpx.AsyncClient, commands: FakeCommands):
+    answer = await http.post("/v1/jobs", json=doc())
+    assert answer.status_code == 201
+    (job,) = answer.json()["jobs"]
+    assert commands.all[job].user == "ada"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_many_jobs_keep_their_order(http: httpx.AsyncClient, commands: FakeCommands):
+    names = [f"j{at}" for at in range(1200)]
+    answer = await http.post("/v1/jobs", json={"jobs": [doc(name) for name in names]})
+    assert [commands.all[job].name for job in answer.json()["jobs"]] == names
+    assert commands.calls == ["submit 1200 by ada"]
+
+
+async def test_jobs_need_not_be_the_first_field(http: httpx.AsyncClient):
+    answer = await http.post("/v1/jobs", content=b' { "jobs" : [] }')
+    assert answer.status_code == 400
+    assert answer.json()["problems"] == [{"path": "jobs", "message": "is empty; give at least one job"}]
+
+
+async def test_a_kubernetes_job_can_be_submitted(http: httpx.AsyncClient, commands: FakeCommands):
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "pi"},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "perl", "command": ["perl"]}]}}},
+    }
+    answer = await http.post("/v1/jobs", json={"jobs": [manifest, doc()]})
+    assert answer.status_code == 201, answer.text
+    assert [commands.all[job].name for job in answer.json()["jobs"]] == ["pi", "train"]
+
+
+async def test_a_forecast_submits_nothing(http: httpx.AsyncClient, commands: FakeCommands):
+    answer = await http.post("/v1/forecast", json=doc("a"))
+    assert answer.json()["jobs"][0]["name"] == "a"
+    assert not commands.all
+
+
+async def test_a_listing_goes_on_where_its_cursor_points(http: httpx.AsyncClient):
+    ids = (await http.post("/v1/jobs", json={"jobs": [doc(f"j{at}") for at in range(5)]})).json()["jobs"]
+    first = (await http.get("/v1/jobs", params={"limit": 3})).json()
+    second = (await http.get("/v1/jobs", params={"limit": 3, "cursor": first["next"]})).json()
+    assert [job["id"] for job in first["jobs"] + second["jobs"]] == ids[::-1]
+    assert second["next"] is None
+
+
+async def test_a_listing_takes_every_filter(http: httpx.AsyncClient, commands: FakeCommands):
+    since = datetime(2027, 1, 31, 18, tzinfo=UTC)
+    query = {
+        "state": "QUEUED",
+        "project": "p",
+        "user": "ada",
+        "name": "n",
+        "since": since.isoformat(),
+        "limit": "7",
+        "members": "true",
+    }
+    assert (await http.get("/v1/jobs", params=query)).json() == {"jobs": [], "next": None}
+    assert commands.calls == [
+        f"jobs JobQuery(state='QUEUED', project='p', user='ada', name='n', since={int(since.timestamp()) * 10**9}, "
+        "limit=7, cursor=None, members=True)"
+    ]
+
+
+async def test_a_job_is_shown_explained_changed_and_stopped(http: httpx.AsyncClient, commands: FakeCommands):
+    (job,) = (await http.post("/v1/jobs", json=doc())).json()["jobs"]
+    shown = (await http.get("/v1/jobs/train")).json()
+    assert (shown["id"], shown["spec"]["spec"]["run"]) == (job, "true")
+    assert (await http.get(f"/v1/jobs/{job}/why")).json()["reason"]["code"] == "fresh"
+    assert (await http.patch(f"/v1/jobs/{job}", json={"priority": 7})).json() == {"jobs": [job]}
+    assert commands.all[job].priority == 7
+    answer = await http.post("/v1/actions", json={"act": "cancel", "jobs": [job[:5]]})
+    assert answer.json() == {"jobs": [job]}
+    assert (await http.get(f"/v1/jobs/{job}/wait", params={"timeout": 0})).json()["state"] == "CANCELLED"
+    assert commands.calls[-2:] == ["cancel by ada", f"wait {job}"]
+
+
+async def test_a_wait_that_is_over_answers_with_the_job_as_it_is(http: httpx.AsyncClient):
+    await http.post("/v1/jobs", json=doc())
+    assert (await http.get("/v1/jobs/train/wait", params={"timeout": "0"})).json()["state"] == "QUEUED"
+
+
+async def test_output_is_sent_as_it_was_written(http: httpx.AsyncClient, commands: FakeCommands):
+    await http.post("/v1/jobs", json=doc())
+    await commands.write("train", bytes(range(256)) * 1000)
+    await commands.write("train", b"oh", stderr=True)
+    answer = await http.get("/v1/jobs/train/logs", params={"offset": 256, "attempt": 2, "task": 1})
+    assert answer.content == bytes(range(256)) * 999
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert (await http.get("/v1/jobs/train/logs", params={"stream": "stderr"})).content == b"oh"
+    assert "output train attempt=2 task=1 offset=256" in commands.calls
+
+
+async def test_history_is_lines_of_json(http: httpx.AsyncClient, commands: FakeCommands):
+    (job,) = (await http.post("/v1/jobs", json=doc())).json()["jobs"]
+    await commands.happen("agent_lost")
+    await commands.end(job)
+    answer = await http.get("/v1/events")
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert len(answer.text.splitlines()) == 3
+    assert len((await http.get("/v1/events", params={"after": 1, "job": job})).text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/clusters", "/v1/agents", "/v1/server"])
+async def test_what_there_is_can_be_listed(http: httpx.AsyncClient, path: str):
+    answer = await http.get(path)
+    assert answer.status_code == 200
+    assert answer.json()
+
+
+async def test_figures_are_in_the_form_of_prometheus(http: httpx.AsyncClient):
+    answer = await http.get("/metrics")
+    assert "spill_tests_total 1.0" in answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+
+
+async def test_health_and_readiness_need_no_token(http: httpx.AsyncClient, commands: FakeCommands):
+    del http.headers["Authorization"]
+    assert (await http.get("/v1/health")).json() == {"status": "ok", "message": None}
+    assert (await http.get("/v1/ready")).status_code == 200
+    commands.missing = "the disk is full"
+    answer = await http.get("/v1/ready")
+    assert (answer.status_code, answer.json()["message"]) == (503, "the disk is full")
+    assert (await http.get("/v1/health")).status_code == 200
