@@ -1,0 +1,77 @@
+"""`spill cancel`, `hold`, `release`, `requeue` and `set`: what people do to jobs. Quiet when it worked."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, add_connection, add_job, add_jobs
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add_jobs(parser)
+    add_connection(parser)
+
+
+def _configure_set(parser: ArgumentParser) -> None:
+    add_job(parser)
+    parser.add_argument(
+        "--priority", type=_priority, required=True, metavar="N", help="higher first; 0 is usual"
+    )
+    add_connection(parser)
+
+
+def _priority(text: str) -> int:
+    """A whole number, which may be negative."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _done(act: "Callable[[Client, Namespace], object]") -> Callable[[Namespace, Context], int]:
+    """A command that does one thing and says nothing."""
+
+    def run(args: Namespace, context: Context) -> int:
+        with context.connect(args) as client:
+            act(client, args)
+        return codes.OK
+
+    return run
+
+
+COMMANDS = {
+    "cancel": Command(
+        "Cancel jobs, all or none. What runs is told to stop (TERM, then KILL after its grace).",
+        _configure,
+        _done(lambda client, args: client.cancel(*args.jobs)),
+        "spill cancel train k4x2",
+    ),
+    "hold": Command(
+        "Keep queued jobs from starting, all or none.",
+        _configure,
+        _done(lambda client, args: client.hold(*args.jobs)),
+        "spill hold train",
+    ),
+    "release": Command(
+        "Let held jobs go, all or none.",
+        _configure,
+        _done(lambda client, args: client.release(*args.jobs)),
+        "spill release train",
+    ),
+    "requeue": Command(
+        "Stop placed or running jobs and put them back to their place in the queue, all or none.",
+        _configure,
+        _done(lambda client, args: client.requeue(*args.jobs)),
+        "spill requeue train",
+    ),
+    "set": Command(
+        "Change the priority of a job that has not been placed.",
+        _configure_set,
+        _done(lambda client, args: client.set_priority(args.job, args.priority)),
+        "spill set train --priority 10",
+    ),
+}

@@ -1,0 +1,56 @@
+"""`spill events`: what happened, one line each."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.arguments import index
+from spillover.cli.command import Command, Context, add_connection
+from spillover.cli.output import Output
+from spillover.cli.shown import local
+
+if TYPE_CHECKING:
+    from spillover.wire.api import EventView
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as things happen, until Ctrl-C")
+    parser.add_argument("--after", type=index, metavar="REV", help="only what came after this revision")
+    parser.add_argument("--job", metavar="JOB", help="only of this job")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON array; with -f one JSON object a line"
+    )
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    with context.connect(args) as client:
+        happened = client.events(after=args.after, follow=args.follow, job=args.job)
+        if args.json and not args.follow:
+            context.out.json(list(happened))
+        else:
+            show(context.out, happened, as_json=args.json)
+    return codes.OK
+
+
+def show(out: Output, happened: "Iterable[EventView]", *, as_json: bool) -> None:
+    """Print each event as it comes."""
+    import msgspec  # noqa: PLC0415 - heavy
+
+    for event in happened:
+        if as_json:
+            out.line(msgspec.json.encode(event).decode())
+        else:
+            out.line(f"{event.revision:>6}  {local(event.at)}  {event.text}")
+        out.flush()
+
+
+COMMANDS = {
+    "events": Command(
+        "Print what happened, the oldest first. With -f, go on as things happen.",
+        _configure,
+        _run,
+        "spill events -f\nspill events --after 120 --json",
+    )
+}

@@ -1,0 +1,98 @@
+"""`spill ls`: jobs in a list, newest first."""
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli import codes
+from spillover.cli.arguments import count, seconds, state
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.listing import COLUMNS, rows
+from spillover.cli.output import Output, rich_table
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.wire.api import JobView
+
+_EVERY: Final = 1.0
+"""Seconds between two looks of `--watch`."""
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--state", type=state, metavar="S", help="only jobs in this state, such as QUEUED")
+    parser.add_argument("--project", metavar="P", help="only jobs of this project")
+    parser.add_argument("--mine", action="store_true", help="only jobs that you submitted")
+    parser.add_argument(
+        "--since", type=seconds, metavar="AGO", help="only jobs submitted within this time, such as 1d"
+    )
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most this many (default 50)")
+    parser.add_argument("--watch", action="store_true", help="look again every second until Ctrl-C")
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    if args.watch and args.json:
+        raise Usage(
+            "--watch is for people and --json for programs; `spill events -f --json` follows what happens"
+        )
+    with context.connect(args) as client:
+        if args.watch:
+            watch(context.out, _looks(client, args))
+            return codes.OK
+        jobs = find(client, args)
+    if args.json:
+        context.out.json(jobs)
+    elif jobs:
+        context.out.table(COLUMNS, rows(jobs))
+    else:
+        context.out.note("no jobs")
+    return codes.OK
+
+
+def find(client: "Client", args: Namespace) -> "list[JobView]":
+    """The jobs that the options ask for."""
+    found = client.jobs(
+        state=args.state,
+        project=args.project,
+        user=client.user if args.mine else None,
+        since=None if args.since is None else datetime.now(UTC) - timedelta(seconds=args.since),
+        limit=args.limit,
+    )
+    return list(islice(found, args.limit))
+
+
+def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
+    """Show each look in place of the one before; in a pipe, one below the other."""
+    if not out.terminal:
+        for number, jobs in enumerate(looks):
+            if number:
+                out.line()
+            out.table(COLUMNS, rows(jobs))
+            out.flush()
+        return
+    from rich.live import Live  # noqa: PLC0415 - heavy
+
+    with Live(console=out.console(), auto_refresh=False, screen=True) as live:
+        for jobs in looks:
+            live.update(rich_table(COLUMNS, rows(jobs)), refresh=True)
+
+
+def _looks(client: "Client", args: Namespace) -> "Iterator[list[JobView]]":
+    """The same question again and again."""
+    while True:
+        yield find(client, args)
+        time.sleep(_EVERY)
+
+
+COMMANDS = {
+    "ls": Command(
+        "List jobs, the newest first.",
+        _configure,
+        _run,
+        "spill ls --state running --since 1d\nspill ls --mine --json | jq -r '.[].id'",
+    )
+}

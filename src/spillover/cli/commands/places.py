@@ -1,0 +1,127 @@
+"""`spill clusters` and `spill agents`: where jobs run."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, add_connection, add_json
+from spillover.cli.output import Cell, Column, Row
+from spillover.cli.shown import NOTHING, between, duration, number, resources
+
+if TYPE_CHECKING:
+    from spillover.wire.api import AgentView, ClusterView
+
+_GOOD: Final = frozenset({"ready", "READY"})
+CLUSTERS: Final = (
+    Column("CLUSTER"),
+    Column("KIND"),
+    Column("ROLE"),
+    Column("STATE"),
+    Column("AGENTS", right=True),
+    Column("RUNNING", right=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("GPU", right=True),
+    Column("PRICE", gives=True),
+)
+AGENTS: Final = (
+    Column("AGENT"),
+    Column("CLUSTER"),
+    Column("STATE"),
+    Column("RUNNING", right=True),
+    Column("LEASED", right=True),
+    Column("CPU", right=True),
+    Column("MEMORY", right=True),
+    Column("GPU", right=True),
+    Column("HEARD", right=True),
+    Column("OFFERS", gives=True),
+)
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_connection(parser)
+
+
+def _clusters(args: Namespace, context: Context) -> int:
+    with context.connect(args) as client:
+        found = list(client.clusters())
+        if args.json:
+            context.out.json(found)
+        else:
+            currency = client.server().currency if any(cluster.price for cluster in found) else ""
+            context.out.table(CLUSTERS, [cluster_row(cluster, currency) for cluster in found])
+    return codes.OK
+
+
+def _agents(args: Namespace, context: Context) -> int:
+    with context.connect(args) as client:
+        found = list(client.agents())
+    if args.json:
+        context.out.json(found)
+    elif found:
+        context.out.table(AGENTS, [agent_row(agent) for agent in found])
+    else:
+        context.out.note("no agents")
+    return codes.OK
+
+
+def cluster_row(cluster: "ClusterView", currency: str) -> Row:
+    """One cluster, with use and capacity of each resource."""
+    return (
+        cluster.name,
+        cluster.kind,
+        cluster.role,
+        _state(cluster.state),
+        str(cluster.agents),
+        str(cluster.running),
+        *(_use(cluster.used, cluster.capacity, kind) for kind in ("cpu", "memory", "gpu")),
+        ", ".join(
+            f"{number(price)} {currency} a {kind.replace('_', ' ')}"
+            for kind, price in cluster.price.items()
+            if price
+        )
+        or NOTHING,
+    )
+
+
+def agent_row(agent: "AgentView") -> Row:
+    """One agent, with use and capacity of each resource."""
+    heard = between(agent.heartbeat_at, None)
+    return (
+        agent.name,
+        agent.cluster,
+        _state(agent.state),
+        str(agent.running),
+        str(agent.leased),
+        *(_use(agent.used, agent.capacity, kind) for kind in ("cpu", "memory", "gpu")),
+        NOTHING if heard is None else f"{duration(heard)} ago",
+        " ".join(agent.offers) or NOTHING,
+    )
+
+
+def _use(used: dict[str, float], capacity: dict[str, float], kind: str) -> str:
+    """How much of a resource is taken."""
+    if not capacity.get(kind):
+        return NOTHING
+    return f"{_amount(used.get(kind, 0), kind)}/{_amount(capacity[kind], kind)}"
+
+
+def _amount(value: float, kind: str) -> str:
+    """Memory in its own units, all else as a number."""
+    if kind != "memory":
+        return number(value)
+    return resources({"memory": value}).removeprefix("0 CPU").removeprefix(", ") or "0"
+
+
+def _state(name: str) -> Cell:
+    """A state, green when work can be given to it."""
+    return Cell(name, "green" if name in _GOOD else "yellow")
+
+
+COMMANDS = {
+    "clusters": Command(
+        "List clusters with what they have and what they cost.", _configure, _clusters, "spill clusters"
+    ),
+    "agents": Command("List agents and what they are doing.", _configure, _agents, "spill agents --json"),
+}

@@ -1,0 +1,29 @@
+"""`spill schema`: what job files and spill.yaml may hold, for editors and other programs."""
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument("what", choices=("job", "config"), help="job files, or spill.yaml")
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.forms.schema import config_schema, job_schema  # noqa: PLC0415 - heavy
+
+    schema = job_schema() if args.what == "job" else config_schema()
+    print(json.dumps(schema, indent=2), file=context.out.out)
+    return codes.OK
+
+
+COMMANDS = {
+    "schema": Command(
+        "Print the JSON Schema of job files or of spill.yaml.",
+        _configure,
+        _run,
+        "spill schema job > job.schema.json",
+    )
+}

@@ -1,0 +1,94 @@
+"""`spill show`: all that is known of one job."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, add_connection, add_job, add_json
+from spillover.cli.listing import place, progress
+from spillover.cli.output import Output
+from spillover.cli.shown import ENDED, between, duration, local, money, resources
+
+if TYPE_CHECKING:
+    from spillover.wire.api import JobDetail
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add_job(parser)
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    with context.connect(args) as client:
+        job = client.job(args.job)
+        if args.json:
+            context.out.json(job)
+        else:
+            sheet(context.out, job, client.server().currency)
+    return codes.OK
+
+
+def sheet(out: Output, job: "JobDetail", currency: str) -> None:
+    """Print a job as facts and its file as it was understood."""
+    out.sheet([(name, text) for name, text in facts(job, currency) if text])
+    if job.spec:
+        import yaml  # noqa: PLC0415 - heavy
+
+        out.line()
+        for line in yaml.safe_dump(job.spec, sort_keys=False, allow_unicode=True).splitlines():
+            out.line(line)
+
+
+def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
+    """What there is to say, in the order a person asks; an empty text is left out."""
+    where = place(job)
+    reason = job.reason.message if job.reason is not None and job.state != "SUCCEEDED" else ""
+    because = job.placed_because.message if job.placed_because is not None else ""
+    return [
+        ("job", job.id),
+        ("name", job.name),
+        ("state", f"{job.state}, {reason}" if reason else job.state),
+        ("array", progress(job.array.counts, job.array.size) if job.array else ""),
+        ("where", f"{where}, because {because}" if where and because else where),
+        ("attempt", str(job.attempt) if job.attempt else ""),
+        ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
+        ("asks", resources(job.resources) if job.resources else ""),
+        ("estimate", duration(job.estimate_s) if job.estimate_s is not None else ""),
+        ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
+        ("started", _started(job)),
+        ("finished", local(job.finished_at) if job.finished_at else ""),
+        ("ran", _ran(job)),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("signal", "" if job.signal is None else str(job.signal)),
+        ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
+    ]
+
+
+def _started(job: "JobDetail") -> str:
+    """When it started and how long it waited for that."""
+    if job.started_at is None:
+        return ""
+    return f"{local(job.started_at)} (waited {duration(between(job.submitted_at, job.started_at))})"
+
+
+def _ran(job: "JobDetail") -> str:
+    """How long it ran, and what it used as far as that was measured."""
+    ran = job.ran_s if job.ran_s is not None else between(job.started_at, job.finished_at)
+    if ran is None:
+        return ""
+    parts = [duration(ran)]
+    if job.cpu_s is not None:
+        parts.append(f"{duration(job.cpu_s)} of CPU")
+    if job.peak_memory:
+        from spillover.model.units import format_memory  # noqa: PLC0415 - only ended jobs have it
+
+        parts.append(f"at most {format_memory(job.peak_memory)} of memory")
+    return ", ".join(parts)
+
+
+COMMANDS = {
+    "show": Command(
+        "Print all that is known of a job.", _configure, _run, "spill show train\nspill show train --json"
+    )
+}

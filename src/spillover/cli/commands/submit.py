@@ -1,0 +1,56 @@
+"""`spill submit`: job files, scripts and standard input, all of them or none."""
+
+from argparse import ArgumentParser, Namespace
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.commands.wait import verdict
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a job file, a script with #SPILL lines, or - for standard input",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="wait until all have ended; exit code 1 if one did not succeed"
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say where and when they would start and at what cost, and submit nothing",
+    )
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.cli.forecasting import forecast  # noqa: PLC0415 - only for a dry run
+    from spillover.cli.reading import read_files  # noqa: PLC0415 - heavy
+
+    if args.wait and args.dry_run:
+        raise Usage("--dry-run submits nothing, so there is nothing to --wait for")
+    documents = read_files(args.files)
+    with context.connect(args) as client:
+        if args.dry_run:
+            return forecast(context.out, client, documents, as_json=args.json)
+        ids = client.submit(documents)
+        if args.json:
+            context.out.json(ids)
+        else:
+            for job in ids:
+                context.out.line(job)
+        context.out.flush()
+        return verdict(context.out, client.wait(*ids)) if args.wait else codes.OK
+
+
+COMMANDS = {
+    "submit": Command(
+        "Submit jobs, all or none, and print their ids, one a line.",
+        _configure,
+        _run,
+        "spill submit prepare.yaml train.yaml --wait\nspill submit train.sh --dry-run",
+    )
+}

@@ -1,0 +1,40 @@
+"""`spill up`: a server on this machine."""
+
+from argparse import ArgumentParser, Namespace
+
+from spillover.cli.arguments import count
+from spillover.cli.command import Command, Context
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="spill.yaml (default: ./spill.yaml if it is there)")
+    parser.add_argument("--data", metavar="DIR", help="where everything is kept")
+    parser.add_argument("--http", metavar="HOST:PORT", help="address for people (port 0 picks a free one)")
+    parser.add_argument("--grpc", metavar="HOST:PORT", help="address for agents (port 0 picks a free one)")
+    parser.add_argument(
+        "--slots", type=count, metavar="N", help="CPUs of the local agent (default: those of this machine)"
+    )
+    parser.add_argument("--standby", action="store_true", help="wait until the server that leads is gone")
+
+
+def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server prints for itself
+    from spillover.server.up import run  # noqa: PLC0415 - heavy
+
+    return run(
+        config=args.config,
+        data=args.data,
+        http=args.http,
+        grpc=args.grpc,
+        slots=args.slots,
+        standby=args.standby,
+    )
+
+
+COMMANDS = {
+    "up": Command(
+        "Start a server with its local agents. Prints `ready URL` when it accepts work; Ctrl-C or SIGTERM stops it.",
+        _configure,
+        _run,
+        "spill up --data ./spill-data --slots 4\nspill up --config spill.yaml",
+    )
+}

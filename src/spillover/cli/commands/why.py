@@ -1,0 +1,75 @@
+"""`spill why`: why a job is where it is, and what would change that."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, add_connection, add_job, add_json
+from spillover.cli.output import Column, Output
+from spillover.cli.shown import duration, local
+
+if TYPE_CHECKING:
+    from spillover.wire.api import WhyView
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add_job(parser)
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    with context.connect(args) as client:
+        why = client.why(args.job)
+    if args.json:
+        context.out.json(why)
+    else:
+        explain(context.out, why)
+    return codes.OK
+
+
+def explain(out: Output, why: "WhyView") -> None:
+    """Print the sentence, then the facts that it rests on, then what each cluster says."""
+    out.line(why.sentence)
+    if listed := [(name, text) for name, text in facts(why) if text]:
+        out.line()
+        out.sheet(listed)
+    if why.clusters:
+        out.line()
+        out.table(
+            (Column("CLUSTER"), Column("ROLE"), Column("SAYS", gives=True)),
+            [
+                (one.cluster, one.role, one.reason.message if one.reason else "would take it now")
+                for one in why.clusters
+            ],
+        )
+
+
+def facts(why: "WhyView") -> list[tuple[str, str]]:
+    """What the sentence rests on; an empty text is left out."""
+    waited = f" ({duration(why.waited_s)} ago)" if why.waited_s is not None else ""
+    spills = f" (in {duration(why.spills_in_s)})" if why.spills_in_s is not None else ""
+    told = f" (from {why.estimate_from})" if why.estimate_from not in {None, "estimate"} else ""
+    return [
+        ("state", why.state),
+        ("waiting since", local(why.waiting_since) + waited if why.waiting_since else ""),
+        ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
+        ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
+        ("expected to run", "" if why.estimate_s is None else duration(why.estimate_s) + told),
+        (
+            "never",
+            "no cluster that is known could ever run it"
+            if why.reason and why.reason.never and why.state in {"QUEUED", "HELD"}
+            else "",
+        ),
+    ]
+
+
+COMMANDS = {
+    "why": Command(
+        "Say why a job is where it is: what it waits for, since when, when it may spill over, and what each cluster says.",
+        _configure,
+        _run,
+        "spill why train",
+    )
+}

@@ -1,0 +1,103 @@
+"""The command itself: start a server, submit the jobs over some seconds, watch, report, and leave nothing behind."""
+
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, Usage
+from spillover.cli.demo.plan import CONFIG, OWNED, OWNED_CPUS, RENTED, RENTED_CPUS, Wave, waves
+from spillover.cli.demo.report import report
+from spillover.cli.demo.server import running
+from spillover.cli.demo.story import Look, happened
+from spillover.cli.demo.view import View
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.wire.api import JobView
+
+_EVERY: Final = 0.2
+"""Seconds between two looks."""
+_MOST: Final = 45.0
+"""Seconds after which something is wrong."""
+
+
+def _configure(parser: ArgumentParser) -> None:
+    del parser  # it has no options
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.client import Client  # noqa: PLC0415 - heavy
+
+    del args
+    out = context.out
+    out.line(
+        f"{OWNED} has {OWNED_CPUS} CPUs that are there anyway; {RENTED} has {RENTED_CPUS} that cost a cent a second each."
+    )
+    out.line("A job waits for owned room as long as that is cheaper by its size, then it spills over.")
+    out.line()
+    out.flush()
+    with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:
+        with View(out) as view:
+            jobs = play(client, view)
+        report(out, jobs)
+        out.flush()
+    return codes.OK
+
+
+def play(client: "Client", view: View) -> "list[JobView]":
+    """Submit everything at its time and watch until all have ended."""
+    coming = sorted(waves(), key=lambda wave: wave.at)
+    total = sum(_size(document) for wave in coming for document in wave.documents)
+    start, seen = time.monotonic(), Look(0.0, {}, [], total)
+    while not seen.done():
+        elapsed = time.monotonic() - start
+        if elapsed > _MOST:
+            raise Usage(f"the demo's jobs have not ended after {_MOST:g} seconds; is this machine very busy?")
+        coming = _submit_due(client, coming, elapsed)
+        look = Look(elapsed, _jobs(client), list(client.clusters()), total)
+        view.show(look, happened(seen.jobs, look.jobs))
+        seen = look
+        time.sleep(_EVERY)
+    return list(seen.jobs.values())
+
+
+def _submit_due(client: "Client", coming: list[Wave], elapsed: float) -> list[Wave]:
+    """Submit the waves whose time has come; returns the others."""
+    for wave in coming:
+        if wave.at <= elapsed:
+            client.submit(wave.documents)
+    return [wave for wave in coming if wave.at > elapsed]
+
+
+def _jobs(client: "Client") -> "dict[str, JobView]":
+    """All jobs in the order of their submission, arrays by their members."""
+    newest_first = list(client.jobs(limit=200))
+    return {job.id: job for listed in reversed(newest_first) for job in _members(client, listed)}
+
+
+def _members(client: "Client", job: "JobView") -> "Iterator[JobView]":
+    """The members of an array, or the job itself."""
+    if job.array is None:
+        yield job
+        return
+    for index in range(1, job.array.size + 1):
+        yield client.job(f"{job.id}.{index}")
+
+
+def _size(document: dict[str, Any]) -> int:
+    """How many jobs a document stands for."""
+    first, dash, last = str(document["spec"].get("array", "")).partition("-")
+    return int(last) - int(first) + 1 if dash else 1
+
+
+COMMANDS = {
+    "demo": Command(
+        f"Start a server in a temporary folder with two CPUs on `{OWNED}` (owned) and four on `{RENTED}` (rented), run about 40"
+        " short jobs, and show\nwhere each goes and why. Takes some twenty seconds and leaves nothing behind.",
+        _configure,
+        _run,
+        "spill demo\nspill demo | tee demo.txt",
+    )
+}

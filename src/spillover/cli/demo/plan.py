@@ -1,0 +1,82 @@
+"""What the demo runs: its spill.yaml, its jobs, and when each is submitted.
+
+Seconds stand for hours here. A rented CPU costs a cent a second, so that the amounts of jobs this short can be read, and
+the wait is long enough for some jobs to find owned room and for others to spill over.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+CURRENCY: Final = "USD"
+OWNED: Final = "onprem"
+RENTED: Final = "cloud"
+OWNED_CPUS: Final = 2
+RENTED_CPUS: Final = 4
+PATIENCE: Final = 1.6
+"""Coefficient of the wait: a job of C CPUs that is expected to run r seconds waits at most this times C times r."""
+
+CONFIG: Final = f"""\
+apiVersion: spillover/v1
+kind: Config
+currency: {CURRENCY}
+policy:
+  order: fifo
+  backfill: out_of_order
+  place: best_fit
+  wait: {{compute: {{coefficient: {PATIENCE}, min_wait: 1s}}}}
+clusters:
+- name: {OWNED}
+  kind: agents
+  role: owned
+  local: [{{name: n1, cpu: {OWNED_CPUS}, memory: 4Gi}}]
+- name: {RENTED}
+  kind: agents
+  role: rented
+  local: [{{name: v1, cpu: {RENTED_CPUS}, memory: 8Gi}}]
+  price: {{cpu_hour: 36}}
+  billing: {{step: 1s}}
+agents: {{on_shutdown: stop}}
+"""
+
+
+class Wave(NamedTuple):
+    """Jobs that are submitted together."""
+
+    at: float
+    """Seconds after the first."""
+    documents: list[dict[str, Any]]
+
+
+def waves() -> Iterator[Wave]:
+    """All submissions of the demo, the earliest first: 40 jobs over some ten seconds."""
+    yield Wave(0.0, [_job("prepare", 0.8), _job("report", 0.4, after=[{"job": "prepare", "on": "success"}])])
+    yield Wave(0.3, [_job("sweep", 0.7, array="1-4")])
+    for number in range(8):
+        yield Wave(0.8 + number * 1.2, list(_mixed(number)))
+    yield Wave(4.0, [_job("urgent", 1.0, cpu=2, burst="always"), _job("private", 1.5, burst="never")])
+    yield Wave(4.5, [_job("broken", 0.5, code=3)])
+
+
+def _mixed(number: int) -> Iterator[dict[str, Any]]:
+    """Four jobs: a short one, two of middle length, and one that is long and wide."""
+    yield _job(f"quick-{number + 1}", 0.3 + number % 3 * 0.1)
+    yield _job(f"fit-{number + 1}", 0.6 + number % 4 * 0.2)
+    yield _job(f"render-{number + 1}", 1.0 + number % 2 * 0.4)
+    yield _job(f"train-{number + 1}", 1.5 + number % 3 * 0.5, cpu=2)
+
+
+def _job(name: str, runs: float, *, cpu: int = 1, code: int = 0, **more: Any) -> dict[str, Any]:
+    """A job that sleeps as long as it is expected to run."""
+    ends = f"; exit {code}" if code else ""
+    return {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "project": "demo"},
+        "spec": {
+            "run": f"sleep {runs:g}{ends}",
+            "estimate": f"{runs:g}s",
+            "walltime": "30s",
+            "resources": {"cpu": cpu, "memory": "64Mi"},
+            **more,
+        },
+    }

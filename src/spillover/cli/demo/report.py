@@ -1,0 +1,80 @@
+"""What the demo ends with: where each job ran and why, the totals, and what to try next."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
+from spillover.cli.demo.story import called, mean_wait, ran, waited
+from spillover.cli.output import Cell, Column, Output, Row
+from spillover.cli.shown import NOTHING, STYLES, duration, money
+
+if TYPE_CHECKING:
+    from spillover.wire.api import JobView
+
+COLUMNS: Final = (
+    Column("JOB"),
+    Column("WHERE"),
+    Column("WAITED", right=True),
+    Column("RAN", right=True),
+    Column("COST", right=True),
+    Column("WHY THERE", gives=True),
+)
+
+
+def report(out: Output, jobs: "Sequence[JobView]") -> None:
+    """Print the table, the totals and the next commands."""
+    out.table(COLUMNS, [_row(job) for job in jobs])
+    out.line()
+    out.sheet(totals(jobs))
+    out.line()
+    out.line("next:")
+    for command in next_commands():
+        out.line(f"  {command}")
+
+
+def totals(jobs: "Sequence[JobView]") -> list[tuple[str, str]]:
+    """The sums that a person would ask for."""
+    succeeded = sum(job.state == "SUCCEEDED" for job in jobs)
+    owned, rented = ([job for job in jobs if job.cluster == name] for name in (OWNED, RENTED))
+    return [
+        ("jobs", f"{len(jobs)}, of which {succeeded} succeeded"),
+        (OWNED, f"{len(owned)} jobs on owned capacity, which waited {duration(mean_wait(owned))} on average"),
+        (RENTED, f"{len(rented)} jobs spilled over, after {duration(mean_wait(rented))} on average"),
+        ("rent", money(sum(job.cost for job in rented), CURRENCY)),
+        ("mean wait", duration(mean_wait(jobs))),
+    ]
+
+
+def next_commands() -> list[str]:
+    """Three commands that work as they stand, in this order."""
+    spill = program()
+    return [
+        f"{spill} up --data ./spill-data &",
+        f"{spill} run --data ./spill-data --name hello --estimate 5s --wait -- sh -c 'sleep 2; echo hello from $SPILL_CLUSTER'",
+        f"{spill} show hello --data ./spill-data",
+    ]
+
+
+def program() -> str:
+    """How `spill` is called from here: by name if a shell finds it, else by its path."""
+    here = Path(sys.argv[0])
+    by_path = here.name == "spill" and here.is_file() and shutil.which("spill") is None
+    return os.path.relpath(here) if by_path else "spill"
+
+
+def _row(job: "JobView") -> Row:
+    because = job.placed_because.message if job.placed_because is not None else NOTHING
+    if job.state != "SUCCEEDED" and job.reason is not None:
+        because = f"{because}; {job.reason.message}"
+    return (
+        Cell(called(job), "" if job.state == "SUCCEEDED" else STYLES.get(job.state, "")),
+        Cell(job.cluster or NOTHING, "yellow" if job.cluster == RENTED else "cyan"),
+        duration(waited(job)),
+        duration(ran(job)),
+        money(job.cost) if job.cost else NOTHING,
+        because,
+    )

@@ -1,0 +1,134 @@
+"""A server of the demo's own: started as a real process, and gone with its agents and data when the demo ends."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final, NamedTuple, NoReturn
+
+from spillover.cli.command import Usage
+
+_COMMAND: Final = (sys.executable, "-m", "spillover.cli", "up")
+_FREE: Final = "127.0.0.1:0"
+"""A port that is free."""
+_START: Final = 20.0
+"""Seconds that a server may take until it is ready."""
+_STOP: Final = 8.0
+"""Seconds that it may take to stop before it is killed."""
+
+
+class Running(NamedTuple):
+    """A server that is ready."""
+
+    url: str
+    token: str | None
+    data: Path
+    process: subprocess.Popen[bytes]
+
+
+@contextlib.contextmanager
+def running(config: str) -> Iterator[Running]:
+    """A server on free ports in a folder of its own; leaves nothing behind, however the demo ends."""
+    with _orderly_end():
+        folder = Path(tempfile.mkdtemp(prefix="spill-demo-"))
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            (folder / "spill.yaml").write_text(config, encoding="utf-8")
+            data = folder / "data"
+            process = _start(folder, data)
+            url = _ready(process, folder / "stderr")
+            token = data / "token"
+            yield Running(url, token.read_text().strip() if token.exists() else None, data, process)
+        finally:
+            with _undisturbed():
+                if process is not None:
+                    _stop(process)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path, data: Path) -> subprocess.Popen[bytes]:
+    """Start `spill up` in a session of its own, so that Ctrl-C reaches the demo alone, which then stops it in order."""
+    given = ("--config", str(folder / "spill.yaml"), "--data", str(data), "--http", _FREE, "--grpc", _FREE)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
+    with (folder / "stderr").open("wb") as errors:
+        return subprocess.Popen(
+            [*_COMMAND, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
+    """The address that the server prints once it accepts work."""
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    until = time.monotonic() + _START
+    said = b""
+    while (left := until - time.monotonic()) > 0:
+        if not select.select([process.stdout], [], [], left)[0]:
+            break
+        piece = os.read(process.stdout.fileno(), 4096)
+        if not piece:
+            process.wait()
+            told = errors.read_text(errors="replace").strip().splitlines()
+            raise Usage(
+                "the demo's server did not start", *(line.removeprefix("spill: ") for line in told[-5:])
+            )
+        said += piece
+        for line in said.splitlines(keepends=True):
+            if line.startswith(b"ready ") and line.endswith(b"\n"):
+                return line.split()[1].decode()
+    raise Usage(f"the demo's server was not ready after {_START:g} seconds")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop the server, which stops its agents; kill what is left of its session."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no impatient signal leave something running."""
+    before = {
+        number: signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,104 @@
+"""What happened to the demo's jobs between two looks, as lines to show. Values in, values out."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spillover.cli.demo.plan import CURRENCY, RENTED
+from spillover.cli.shown import ENDED, between, duration, money
+
+if TYPE_CHECKING:
+    from spillover.wire.api import ClusterView, JobView
+
+_UNPLACED: Final = frozenset({"HELD", "QUEUED"})
+
+
+class Happening(NamedTuple):
+    """One thing worth a line."""
+
+    job: str
+    """Its name."""
+    text: str
+    style: str
+    """On a terminal."""
+
+
+class Look(NamedTuple):
+    """Everything that one look at the server saw."""
+
+    elapsed: float
+    """Seconds since the first submission."""
+    jobs: "dict[str, JobView]"
+    """By id, in the order of submission; members of arrays stand for their array."""
+    clusters: "list[ClusterView]"
+    total: int
+    """How many jobs there will be."""
+
+    def count(self, *states: str) -> int:
+        """How many jobs are in one of these states."""
+        return sum(job.state in states for job in self.jobs.values())
+
+    def waiting(self) -> "list[JobView]":
+        """Jobs that were not placed yet, the oldest first."""
+        return [job for job in self.jobs.values() if job.state in _UNPLACED]
+
+    def done(self) -> bool:
+        """Whether all jobs were submitted and have ended."""
+        return self.count(*ENDED) == self.total
+
+    def rent(self) -> float:
+        """What rented capacity has cost so far."""
+        return sum(job.cost for job in self.jobs.values() if job.cluster == RENTED)
+
+
+def happened(before: "Mapping[str, JobView]", after: "Mapping[str, JobView]") -> list[Happening]:
+    """What is new since the look before: where jobs went and why, and how they ended."""
+    found: list[Happening] = []
+    for key, job in after.items():
+        old = before.get(key)
+        if job.cluster is not None and (old is None or old.state in _UNPLACED) and job.state not in _UNPLACED:
+            found.append(_went(job))
+        if job.state in ENDED and (old is None or old.state not in ENDED):
+            found.append(_ended(job))
+    return found
+
+
+def called(job: "JobView") -> str:
+    """The name of a job; a member of an array has its index."""
+    _, dot, index = job.id.partition(".")
+    return f"{job.name}.{index}" if dot else job.name
+
+
+def waited(job: "JobView") -> float | None:
+    """Seconds until it started; None if it never did."""
+    return None if job.started_at is None else between(job.submitted_at, job.started_at)
+
+
+def ran(job: "JobView") -> float | None:
+    """Seconds it ran; None if it never did."""
+    return None if job.finished_at is None else between(job.started_at, job.finished_at)
+
+
+def mean_wait(jobs: "Iterable[JobView]") -> float:
+    """Seconds that the jobs which started had waited, on average."""
+    waits = [seconds for job in jobs if (seconds := waited(job)) is not None]
+    return sum(waits) / len(waits) if waits else 0.0
+
+
+def _went(job: "JobView") -> Happening:
+    """A job found its place."""
+    why = f": {job.placed_because.message}" if job.placed_because is not None else ""
+    spilled = job.cluster == RENTED
+    return Happening(
+        called(job),
+        f"{'spills over to' if spilled else 'goes to'} {job.cluster}{why}",
+        "yellow" if spilled else "cyan",
+    )
+
+
+def _ended(job: "JobView") -> Happening:
+    """A job ended."""
+    if job.state != "SUCCEEDED":
+        why = f": {job.reason.message}" if job.reason is not None else ""
+        return Happening(called(job), f"{job.state.lower().replace('_', ' ')}{why}", "red")
+    cost = f" for {money(job.cost, CURRENCY)}" if job.cost else ""
+    return Happening(called(job), f"succeeded on {job.cluster} after {duration(ran(job))}{cost}", "green")

@@ -1,0 +1,35 @@
+"""What is said when a command fails: one line a problem, each with what to do."""
+
+import os
+
+from spillover.cli.command import Usage
+from spillover.cli.output import clean
+
+
+def lines_of(error: Exception) -> list[str]:
+    """The lines that a person sees instead of a traceback."""
+    return [clean(line) for line in _problems(error) if line.strip()]
+
+
+def _problems(error: Exception) -> list[str]:
+    """What is wrong, by the kind of error."""
+    if isinstance(error, Usage):
+        return list(error.problems)
+    from spillover.client import SpillError  # noqa: PLC0415 - heavy, and only for errors of these kinds
+    from spillover.forms.problems import BadForm  # noqa: PLC0415 - likewise
+
+    match error:
+        case BadForm() | SpillError():
+            return str(error).splitlines()
+        case OSError():
+            return [_system(error)]
+    told = " ".join(str(error).split())
+    return [
+        f"this should not happen: {type(error).__name__}{': ' if told else ''}{told}; SPILL_DEBUG=1 shows where"
+    ]
+
+
+def _system(error: OSError) -> str:
+    """What the system says about a file, without its number."""
+    said = os.strerror(error.errno) if error.errno else str(error)
+    return f"{os.fsdecode(error.filename)}: {said}" if isinstance(error.filename, str | bytes) else said

@@ -1,0 +1,45 @@
+"""What `--dry-run` prints: where and when each job would start, by the real cycle on the real state."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from spillover.cli import codes
+from spillover.cli.output import Column, Output, Row
+from spillover.cli.shown import NOTHING, between, duration, local, money
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.wire.api import Forecast
+
+COLUMNS: Final = (
+    Column("NAME", gives=True),
+    Column("WHERE"),
+    Column("WHEN"),
+    Column("COST", right=True),
+    Column("WHY", gives=True),
+)
+_NOW: Final = 1.0
+"""Seconds from now that are not worth a time."""
+
+
+def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]], *, as_json: bool) -> int:
+    """Ask for a forecast and print it."""
+    told = client.forecast(documents)
+    if as_json:
+        out.json(told)
+    else:
+        out.table(COLUMNS, [_row(one) for one in told])
+    return codes.OK
+
+
+def _row(one: "Forecast") -> Row:
+    where = "/".join(part for part in (one.cluster, one.node) if part)
+    return (one.name, where or NOTHING, _when(one), money(one.cost), one.reason.message)
+
+
+def _when(one: "Forecast") -> str:
+    """Now, a time and how far away it is, or never."""
+    if one.starts_at is None:
+        return "never" if one.reason.never else "not known"
+    away = -(between(one.starts_at, None) or 0.0)
+    return "now" if away < _NOW else f"{local(one.starts_at)} (in {duration(away)})"

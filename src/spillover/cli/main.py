@@ -1,0 +1,157 @@
+"""Entry point of `spill`: finds the command, loads it alone, and turns every failure into one line.
+
+Nothing heavy is imported here: a command line that is typed all day has to start at once.
+"""
+
+import importlib
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+from spillover.cli import codes
+
+if TYPE_CHECKING:
+    from spillover.cli.command import Command
+    from spillover.client import Client
+
+
+class Entry(NamedTuple):
+    """Where a command is, and its line in the overview."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "up": Entry("commands.up", "start a server on this machine"),
+    "submit": Entry("commands.submit", "submit job files or scripts"),
+    "run": Entry("commands.run", "run one command as a job"),
+    "ls": Entry("commands.ls", "list jobs"),
+    "show": Entry("commands.show", "all that is known of a job"),
+    "why": Entry("commands.why", "why a job is where it is"),
+    "logs": Entry("commands.logs", "what a job printed"),
+    "cancel": Entry("commands.change", "cancel jobs"),
+    "wait": Entry("commands.wait", "wait until jobs have ended"),
+    "hold": Entry("commands.change", "keep queued jobs from starting"),
+    "release": Entry("commands.change", "let held jobs go"),
+    "requeue": Entry("commands.change", "put placed or running jobs back into the queue"),
+    "set": Entry("commands.change", "change the priority of a job"),
+    "clusters": Entry("commands.places", "list clusters"),
+    "agents": Entry("commands.places", "list agents"),
+    "events": Entry("commands.events", "what happened"),
+    "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),
+    "schema": Entry("commands.schema", "JSON Schema of job files and spill.yaml"),
+    "version": Entry("commands.version", "print the version"),
+}
+
+
+class Parser(ArgumentParser):
+    """A parser whose errors are one line, as all errors of the command line are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is."""
+        from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+
+        raise Usage(f"{message} (see `{self.prog} --help`)")
+
+
+def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], Client] | None" = None) -> int:
+    """Run one command and return its exit code; `connect` opens another client than the usual one."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments, connect or _connect)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return codes.INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return codes.BROKEN_PIPE
+    except SystemExit as error:  # argparse leaves this way after it has printed help
+        return error.code if isinstance(error.code, int) else codes.OK
+    except Exception as error:  # nobody sees a traceback unless they ask for it
+        if os.environ.get("SPILL_DEBUG") == "1":
+            raise
+        from spillover.cli.failures import lines_of  # noqa: PLC0415 - only when something is wrong
+
+        for line in lines_of(error):
+            print(f"spill: {line}", file=sys.stderr)
+        return codes.REFUSED
+    return code
+
+
+def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") -> int:
+    """Find the command, read its options and run it."""
+    if not arguments or arguments[0] in {"-h", "--help", "help"}:
+        print(overview())
+        return codes.OK if arguments else codes.REFUSED
+    name, *rest = arguments
+    name = "version" if name == "--version" else name
+    if name not in COMMANDS:
+        _unknown(name)
+    command = load(name)
+    args = make_parser(name, command).parse_args(rest)
+    from spillover.cli.command import Context  # noqa: PLC0415 - loaded with the command
+    from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
+
+    return command.run(args, Context(Output(sys.stdout, sys.stderr), connect))
+
+
+def load(name: str) -> "Command":
+    """The command of this name, with its module."""
+    module = importlib.import_module(f"spillover.cli.{COMMANDS[name].module}")
+    command: Command = module.COMMANDS[name]
+    return command
+
+
+def make_parser(name: str, command: "Command") -> Parser:
+    """The options of one command; its help ends with the example."""
+    indented = "\n".join(f"  {line}" for line in command.example.strip().splitlines())
+    parser = Parser(
+        prog=f"spill {name}",
+        description=command.about,
+        epilog=f"example:\n{indented}",
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    return parser
+
+
+def overview() -> str:
+    """What `spill --help` prints."""
+    wide = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:{wide}}  {entry.summary}" for name, entry in COMMANDS.items())
+    return (
+        "usage: spill COMMAND [options]\n\n"
+        "One queue over the machines you own and the ones you can rent.\n\n"
+        f"commands:\n{listed}\n\n"
+        "`spill COMMAND --help` tells more about each.\n\n"
+        "example:\n  spill up &\n  spill run --cpu 2 --estimate 1m --wait -- python train.py"
+    )
+
+
+def _connect(args: Namespace) -> "Client":
+    """A client for the server that the options, the environment or the data folder name."""
+    from spillover.client import Client  # noqa: PLC0415 - heavy; not every command talks to a server
+
+    return Client(server=args.server, data=args.data)
+
+
+def _unknown(name: str) -> NoReturn:
+    """Refuse a command that is not there and name the nearest."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
+
+    from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists them"
+    raise Usage(f"there is no command {name!r}; {hint}")
+
+
+def _drop_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush is quiet too."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)

@@ -1,0 +1,186 @@
+"""The parts of the demo that need no server."""
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.cli.command import Usage
+from spillover.cli.demo import server
+from spillover.cli.demo.command import play
+from spillover.cli.demo.plan import CONFIG, OWNED, RENTED, waves
+from spillover.cli.demo.report import report, totals
+from spillover.cli.demo.story import Look, happened
+from spillover.cli.demo.view import View, picture
+from spillover.cli.output import Output
+from spillover.forms.documents import read_documents
+from spillover.forms.jobs import read_job
+from spillover.wire.api import ArrayView, ClusterView
+
+
+@pytest.fixture
+def ended(a_job: Any, a_failed_job: Any, a_reason: Any) -> list[Any]:
+    """Three jobs: owned, rented, and one that failed."""
+    spilled = a_reason("its wait was over after 3.2s", "wait_over")
+    return [
+        a_job(id="a", name="fit-1", cluster=OWNED),
+        a_job(id="b", name="train-1", cluster=RENTED, node="v1", cost=0.06, placed_because=spilled),
+        a_failed_job(id="c.2", name="sweep", cluster=OWNED),
+    ]
+
+
+def test_every_job_of_the_demo_is_a_valid_job_file() -> None:
+    documents = [document for wave in waves() for document in wave.documents]
+    forms = [read_job(document) for document in documents]
+    assert len({form.spec.name for form in forms}) == len(forms)
+    assert 35 <= sum(sum(map(len, form.spec.array)) or 1 for form in forms) <= 45
+    assert any(form.after for form in forms)
+    assert any(form.spec.array for form in forms)
+
+
+def test_the_demo_asks_for_less_than_half_a_minute_of_its_machines() -> None:
+    work = sum(
+        float(document["spec"]["estimate"].removesuffix("s")) * document["spec"]["resources"]["cpu"]
+        for wave in waves()
+        for document in wave.documents
+    )
+    assert max(wave.at for wave in waves()) < 12
+    assert work / 6 < 15
+
+
+def test_the_configuration_of_the_demo_is_yaml() -> None:
+    [document] = read_documents(CONFIG, "spill.yaml")
+    assert not document.problems
+
+
+def test_a_look_tells_what_is_new(ended: list[Any], a_queued_job: Any) -> None:
+    before = {"a": a_queued_job(id="a"), "b": a_queued_job(id="b")}
+    after = {job.id: job for job in ended}
+    assert [(one.job, one.text) for one in happened(before, after)] == [
+        ("fit-1", "goes to onprem: owned capacity had room"),
+        ("fit-1", "succeeded on onprem after 1m"),
+        ("train-1", "spills over to cloud: its wait was over after 3.2s"),
+        ("train-1", "succeeded on cloud after 1m for 0.0600 USD"),
+        ("sweep.2", "goes to onprem: owned capacity had room"),
+        ("sweep.2", "failed: exited with code 3"),
+    ]
+    assert happened(after, after) == []
+
+
+def test_the_view_prints_plain_lines_in_a_pipe(ended: list[Any]) -> None:
+    pipe = io.StringIO()
+    look = Look(3.25, {job.id: job for job in ended}, [], 3)
+    with View(Output(pipe, pipe)) as view:
+        view.show(look, happened({}, look.jobs)[:2])
+    assert pipe.getvalue() == (
+        "  3.2s  fit-1       goes to onprem: owned capacity had room\n  3.2s  fit-1       succeeded on onprem after 1m\n"
+    )
+
+
+def test_the_picture_has_a_steady_height_and_fits_80_columns(
+    terminal: Output, ended: list[Any], a_queued_job: Any
+) -> None:
+    clusters = [
+        ClusterView(OWNED, "agents", "owned", "READY", 1, {"cpu": 2.0}, {"cpu": 2.0}, 2, {}),
+        ClusterView(
+            RENTED, "agents", "rented", "READY", 1, {"cpu": 4.0}, {"cpu": 1.0}, 1, {"cpu_hour": 36.0}
+        ),
+    ]
+    queued = {f"q{number}": a_queued_job(id=f"q{number}") for number in range(60)}
+    heights = set()
+    for jobs in ({}, {job.id: job for job in ended} | queued):
+        look = Look(12.0, jobs, clusters, 100)
+        news = [(12.0, one) for one in happened({}, jobs)]
+        drawn = io.StringIO()
+        console = Output(drawn, drawn, width=80).console()
+        console.print(picture(look, news))
+        lines = drawn.getvalue().splitlines()
+        heights.add(len(lines))
+        assert all(len(line) <= 80 for line in lines)
+    assert len(heights) == 1
+
+
+def test_the_report_ends_with_totals_and_three_commands(ended: list[Any]) -> None:
+    pipe = io.StringIO()
+    report(Output(pipe, pipe), ended)
+    lines = pipe.getvalue().splitlines()
+    assert lines[0].split() == ["JOB", "WHERE", "WAITED", "RAN", "COST", "WHY", "THERE"]
+    assert lines[2].split(maxsplit=5) == [
+        "train-1",
+        "cloud",
+        "5s",
+        "1m",
+        "0.0600",
+        "its wait was over after 3.2s",
+    ]
+    assert lines[3].endswith("owned capacity had room; exited with code 3")
+    assert "jobs       3, of which 2 succeeded" in lines
+    assert dict(totals(ended))["rent"] == "0.0600 USD"
+    assert lines[-4] == "next:"
+    assert all(re.match(r"  \S*spill (up|run|show) ", line) for line in lines[-3:])
+
+
+def test_the_demo_submits_everything_and_ends_with_its_last_job(
+    client: Any, a_job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = iter(range(1000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(passed)))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    def submit(documents: list[dict[str, Any]]) -> None:
+        for document in documents:
+            array = ArrayView(4, {}) if "array" in document["spec"] else None
+            client.known.insert(
+                0, a_job(id=f"j{len(client.known):011}", name=document["metadata"]["name"], array=array)
+            )
+
+    client.known = []
+    monkeypatch.setattr(client, "submit", submit)
+    monkeypatch.setattr(client, "job", lambda ref: a_job(id=ref, name="sweep"))
+    pipe = io.StringIO()
+    with View(Output(pipe, pipe)) as view:
+        jobs = play(client, view)
+    assert [job.name for job in jobs[:3]] == ["prepare", "report", "sweep"]
+    assert len([job for job in jobs if job.name == "sweep"]) == 4
+    assert len(jobs) == sum(4 if "array" in one["spec"] else 1 for wave in waves() for one in wave.documents)
+
+
+@pytest.fixture
+def instead_of_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Start a small program where the demo would start `spill up`."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def use(program: str) -> None:
+        monkeypatch.setattr(server, "_COMMAND", (sys.executable, "-c", program))
+
+    return use
+
+
+def test_a_server_that_does_not_start_says_why_and_leaves_nothing(
+    instead_of_a_server: Callable[[str], None], tmp_path: Path
+) -> None:
+    instead_of_a_server("import sys; sys.exit('spill: this port is in use')")
+    with pytest.raises(Usage, match="did not start; this port is in use"), server.running("x: 1"):
+        pytest.fail("it is not ready")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_server_and_its_folder_are_gone_after_ctrl_c(
+    instead_of_a_server: Callable[[str], None], tmp_path: Path
+) -> None:
+    instead_of_a_server(
+        "import time; print('starting'); print('ready http://127.0.0.1:1', flush=True); time.sleep(60)"
+    )
+    seen = []
+    with contextlib.suppress(KeyboardInterrupt), server.running("x: 1") as running:
+        seen = [running.url, *tmp_path.iterdir()]
+        raise KeyboardInterrupt
+    assert seen[0] == "http://127.0.0.1:1"
+    assert len(seen) == 2
+    assert running.process.returncode is not None
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,154 @@
+"""Finding commands, and how failures look."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spillover import __version__
+from spillover.cli import codes
+from spillover.cli.main import COMMANDS, load, make_parser
+from spillover.client import Unreachable
+
+
+def test_the_overview_names_every_command(spill: Callable[..., Any]) -> None:
+    typed = spill("--help")
+    assert typed.code == codes.OK
+    assert all(f"  {name} " in typed.out for name in COMMANDS)
+
+
+def test_no_command_at_all_prints_the_overview_and_is_refused(spill: Callable[..., Any]) -> None:
+    typed = spill()
+    assert (typed.code, typed.err) == (codes.REFUSED, "")
+    assert typed.out.startswith("usage: spill COMMAND")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_ends_with_an_example_of_it(name: str, spill: Callable[..., Any]) -> None:
+    typed = spill(name, "--help")
+    assert typed.code == codes.OK
+    _, _, example = typed.out.rpartition("\nexample:\n")
+    assert example.strip()
+    assert all(f"spill {name}" in line for line in example.strip().splitlines())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_says_what_it_does(name: str) -> None:
+    assert all(action.help for action in make_parser(name, load(name))._actions)
+
+
+def test_a_command_that_is_not_there_is_refused_with_the_nearest(spill: Callable[..., Any]) -> None:
+    assert spill("sumbit") == (2, "", "spill: there is no command 'sumbit'; did you mean `spill submit`?\n")
+    assert spill("frobnicate") == (
+        2,
+        "",
+        "spill: there is no command 'frobnicate'; `spill --help` lists them\n",
+    )
+
+
+def test_a_wrong_option_is_one_line(spill: Callable[..., Any]) -> None:
+    typed = spill("ls", "--colour")
+    assert (typed.code, typed.out) == (codes.REFUSED, "")
+    assert typed.err == "spill: unrecognized arguments: --colour (see `spill ls --help`)\n"
+
+
+def test_an_option_may_not_be_shortened(spill: Callable[..., Any]) -> None:
+    assert spill("ls", "--proj", "vision").code == codes.REFUSED
+
+
+def test_an_error_of_the_client_is_one_line_a_problem(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise Unreachable("no server answers\nstart one")
+
+    monkeypatch.setattr(client, "job", fail)
+    assert spill("show", "train") == (2, "", "spill: no server answers\nspill: start one\n")
+
+
+def test_an_error_that_should_not_happen_is_one_line_too(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise ValueError("odd\nthing \x1b[31m")
+
+    monkeypatch.setattr(client, "job", fail)
+    typed = spill("show", "train")
+    assert typed.code == codes.REFUSED
+    assert (
+        typed.err == "spill: this should not happen: ValueError: odd thing �[31m; SPILL_DEBUG=1 shows where\n"
+    )
+
+
+def test_the_traceback_is_there_for_those_who_ask(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(client, "job", fail)
+    monkeypatch.setenv("SPILL_DEBUG", "1")
+    with pytest.raises(ValueError, match="odd"):
+        spill("show", "train")
+
+
+def test_ctrl_c_ends_a_command_quietly(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "job", interrupt)
+    assert spill("show", "train") == (130, "", "")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """Closed before anything is written, so that the very first flush fails."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "spillover.cli", "version"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (codes.BROKEN_PIPE, b"")
+
+
+def test_the_version_is_printed(spill: Callable[..., Any]) -> None:
+    assert spill("version") == (0, f"spillover {__version__}\n", "")
+    assert spill("--version") == (0, f"spillover {__version__}\n", "")
+    assert spill("version", "--json") == (0, f'{{"version":"{__version__}"}}\n', "")
+
+
+def test_printing_the_version_loads_nothing_heavy() -> None:
+    probe = (
+        "import sys; from spillover.cli.main import main; main(['version']);"
+        "print([name for name in ('asyncio', 'httpx', 'msgspec', 'rich', 'yaml', 'grpc') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("ls", "--state", "runing"), "'runing' is not a state; did you mean RUNNING?"),
+        (("ls", "--since", "yesterday"), "'yesterday' is not a duration; write 90s, 10m, 1h30m or 2d"),
+        (("ls", "--limit", "0"), "'0' is not a whole number from 1"),
+        (("wait", "train", "--timeout", "-1s"), "expected one argument"),
+        (("set", "train", "--priority", "high"), "'high' is not a whole number"),
+        (("set", "train"), "the following arguments are required: --priority"),
+        (("logs", "train", "--attempt", "x"), "'x' is not a whole number from 1"),
+        (("cancel",), "the following arguments are required: JOB"),
+        (("schema", "jobs"), "invalid choice: 'jobs' (choose from 'job', 'config')"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_to_write(
+    arguments: tuple[str, ...], says: str, spill: Callable[..., Any], client: Any
+) -> None:
+    typed = spill(*arguments)
+    assert (typed.code, typed.out, client.asked) == (codes.REFUSED, "", [])
+    assert typed.err.count("\n") == 1
+    assert says in typed.err

@@ -1,0 +1,246 @@
+"""Commands that ask and print: ls, show, why, logs, wait, clusters, agents, events."""
+
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spillover.cli.commands.ls import watch
+from spillover.cli.listing import COLUMNS, rows
+from spillover.cli.output import Output
+from spillover.client import WaitTimeout
+from spillover.wire.api import ArrayView, EventView
+
+
+def test_ls_prints_aligned_columns_in_a_pipe(
+    client: Any, spill: Callable[..., Any], a_job: Any, a_queued_job: Any, a_failed_job: Any
+) -> None:
+    client.known = [
+        a_queued_job(name="later"),
+        a_failed_job(cost=0.0223),
+        a_job(cluster="cloud", node="v1", cost=12.5),
+    ]
+    typed = spill("ls")
+    title, queued, failed, succeeded = typed.out.splitlines()
+    assert title.split() == ["JOB", "NAME", "STATE", "AGE", "RAN", "COST", "WHERE,", "WHY"]
+    at = title.index("WHERE, WHY")
+    assert queued[at:] == "waits for 2 CPU on one machine of onprem"
+    assert failed[at:] == "onprem/n1: exited with code 3"
+    assert succeeded[at:] == "cloud/v1"
+    assert [line[:at].split()[-2:] for line in (queued, failed, succeeded)] == [
+        ["-", "-"],
+        ["1m", "0.0223"],
+        ["1m", "12.50"],
+    ]
+
+
+def test_ls_asks_for_what_the_options_say(client: Any, spill: Callable[..., Any]) -> None:
+    spill("ls", "--state", "timed_out", "--project", "vision", "--mine", "--limit", "7")
+    [(_, query)] = client.asked
+    assert (query["state"], query["project"], query["user"], query["limit"]) == (
+        "TIMED_OUT",
+        "vision",
+        "mira",
+        7,
+    )
+    assert query["since"] is None
+
+
+def test_ls_prints_one_json_array(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    client.known = [a_job(), a_job(id="m" * 12)]
+    listed = json.loads(spill("ls", "--json").out)
+    assert [job["id"] for job in listed] == ["abcdefghijkl", "m" * 12]
+    wanted = {
+        *("id", "name", "user", "project", "queue", "state", "cluster", "node", "attempt", "reason"),
+        *("submitted_at", "started_at", "finished_at", "exit_code", "signal", "cost", "estimate_s"),
+    }
+    assert wanted <= set(listed[0])
+
+
+def test_ls_prints_no_more_than_the_limit(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    client.known = [a_job() for _ in range(9)]
+    assert len(json.loads(spill("ls", "--json", "--limit", "4").out)) == 4
+
+
+def test_ls_without_jobs_prints_nothing_but_a_note(client: Any, spill: Callable[..., Any]) -> None:
+    client.known = []
+    assert spill("ls") == (0, "", "spill: no jobs\n")
+    assert spill("ls", "--json") == (0, "[]\n", "")
+
+
+def test_an_array_is_listed_with_its_progress(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
+) -> None:
+    client.known = [a_queued_job(array=ArrayView(6, {"QUEUED": 3, "RUNNING": 2, "SUCCEEDED": 1}))]
+    assert "6 members, 3 queued, 2 running, 1 succeeded: waits for 2 CPU" in spill("ls").out
+
+
+def test_what_others_wrote_cannot_drive_a_terminal(
+    client: Any, spill: Callable[..., Any], a_failed_job: Any, a_reason: Any
+) -> None:
+    client.known = [a_failed_job(reason=a_reason("no such file: \x1b]0;title\x07\nx", "could_not_start"))]
+    typed = spill("ls")
+    assert "\x1b" not in typed.out
+    assert len(typed.out.splitlines()) == 2
+
+
+def test_a_table_fits_a_terminal_of_80_columns(terminal: Output, a_queued_job: Any) -> None:
+    terminal.table(COLUMNS, rows([a_queued_job(name="a-very-long-name-of-a-job-that-goes-on-and-on")]))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.out.getvalue())  # type: ignore[attr-defined]
+    assert all(len(line) <= 80 for line in plain.splitlines())
+    assert "abcdefghijkl" in plain
+    assert "QUEUED" in plain
+
+
+def test_watching_in_a_pipe_reprints_the_table(a_job: Any) -> None:
+    pipe = io.StringIO()
+    watch(Output(pipe, pipe), iter([[a_job()], [a_job(), a_job()]]))
+    assert [line[:3] for line in pipe.getvalue().splitlines()] == ["JOB", "abc", "", "JOB", "abc", "abc"]
+
+
+def test_watching_on_a_terminal_draws_in_place(terminal: Output, a_job: Any) -> None:
+    watch(terminal, iter([[a_job()], [a_job()]]))
+    assert terminal.out.getvalue().count("abcdefghijkl") == 2  # type: ignore[attr-defined]
+
+
+def test_show_prints_a_sheet_and_the_job_file(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    client.known = [
+        a_job(
+            spec={"kind": "Job", "spec": {"run": "python train.py"}},
+            ran_s=60.0,
+            cpu_s=55.2,
+            peak_memory=3 * 2**20,
+            cost=0.5,
+        )
+    ]
+    lines = spill("show", "train").out.splitlines()
+    facts = dict(
+        line.split(maxsplit=1) for line in lines[: lines.index("")] if line.split(maxsplit=1)[0] != "exit"
+    )
+    assert facts["state"] == "SUCCEEDED"
+    assert facts["where"] == "onprem/n1, because owned capacity had room"
+    assert facts["owner"] == "mira, project vision, queue default, priority 0"
+    assert facts["asks"] == "2 CPU, 1Gi"
+    assert facts["started"] == "2026-01-31 10:00:05 (waited 5s)"
+    assert facts["ran"] == "1m, 55s of CPU, at most 3Mi of memory"
+    assert facts["cost"] == "0.5000 USD"
+    assert lines[lines.index("") + 1 :] == ["kind: Job", "spec:", "  run: python train.py"]
+
+
+def test_show_leaves_out_what_is_not_known_yet(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
+) -> None:
+    client.known = [a_queued_job()]
+    out = spill("show", "train").out
+    assert "QUEUED, waits for 2 CPU on one machine of onprem" in out
+    assert not re.search(r"^(where|attempt|started|finished|ran|exit code|signal|cost)\b", out, re.MULTILINE)
+
+
+def test_show_prints_one_json_object(spill: Callable[..., Any]) -> None:
+    assert json.loads(spill("show", "train", "--json").out)["id"] == "abcdefghijkl"
+
+
+def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> None:
+    assert spill("why", "train").out == (
+        "train waits for 2 CPU on one machine of onprem.\n"
+        "\n"
+        "state            QUEUED\n"
+        "waiting since    2026-01-31 10:00:00 (1m30s ago)\n"
+        "may spill at     2026-01-31 10:05:00 (in 3m30s)\n"
+        "ahead of it      3 jobs\n"
+        "expected to run  45s (from walltime)\n"
+        "\n"
+        "CLUSTER  ROLE    SAYS\n"
+        "onprem   owned   waits for 2 CPU on one machine of onprem\n"
+        "cloud    rented  would take it now\n"
+    )
+
+
+def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:
+    why = json.loads(spill("why", "train", "--json").out)
+    assert (why["ahead"], why["reason"]["code"], why["spills_in_s"]) == (3, "no_room", 210.0)
+
+
+def test_logs_are_copied_byte_for_byte(client: Any, spill: Callable[..., Any]) -> None:
+    client.output = {False: [b"one\xff", b"\x00two\n"], True: [b"oh\n"]}
+    assert spill("logs", "train", "-f", "--attempt", "2") == (0, "one\udcff\x00two\n", "")
+    assert client.asked == [("logs", "train", {"follow": True, "stderr": False, "attempt": 2, "task": 0})]
+    assert spill("logs", "train", "--stderr") == (0, "oh\n", "")
+
+
+def test_waiting_for_success_is_quiet(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("wait", "train", "other", "--timeout", "1m30s") == (0, "", "")
+    assert client.asked == [("wait", "train", "other", 90.0)]
+
+
+def test_waiting_names_the_jobs_that_did_not_succeed(
+    client: Any, spill: Callable[..., Any], a_job: Any, a_failed_job: Any
+) -> None:
+    client.known = [a_job(), a_failed_job(name="broken")]
+    assert spill("wait", "train", "broken") == (
+        1,
+        "",
+        "spill: abcdefghijkl (broken) is FAILED: exited with code 3\n",
+    )
+
+
+def test_waiting_too_long_is_124(client: Any, spill: Callable[..., Any]) -> None:
+    client.ends = [WaitTimeout(["train"])]
+    typed = spill("wait", "train", "--timeout", "1s")
+    assert (typed.code, typed.out) == (124, "")
+    assert typed.err.startswith("spill: train did not end in time")
+
+
+def test_wait_prints_one_json_array(client: Any, spill: Callable[..., Any], a_failed_job: Any) -> None:
+    client.known = [a_failed_job()]
+    typed = spill("wait", "train", "--json")
+    assert typed.code == 1
+    assert [job["exit_code"] for job in json.loads(typed.out)] == [3]
+
+
+def test_clusters_are_listed_with_use_and_price(spill: Callable[..., Any]) -> None:
+    lines = [line.split(maxsplit=9) for line in spill("clusters").out.splitlines()]
+    assert lines[1] == ["onprem", "agents", "owned", "READY", "1", "2", "1.5/2", "512Mi/4Gi", "-", "-"]
+    assert lines[2][9] == "0.04 USD a cpu hour, 2.5 USD a gpu hour"
+    assert [one["name"] for one in json.loads(spill("clusters", "--json").out)] == ["onprem", "cloud"]
+
+
+def test_agents_are_listed(spill: Callable[..., Any]) -> None:
+    line = spill("agents").out.splitlines()[1]
+    assert line.split() == ["n1", "onprem", "ready", "1", "2", "1/2", "0/4Gi", "-", "-", "shell"]
+    assert json.loads(spill("agents", "--json").out)[0]["leased"] == 2
+
+
+@pytest.fixture
+def two_events(client: Any) -> None:
+    at = "2026-01-31T10:00:00.000000Z"
+    client.history = [
+        EventView(7, at, "job_submitted", "abcdefghijkl", "mira submitted train"),
+        EventView(8, at, "job_placed", "abcdefghijkl", "train goes to onprem/n1"),
+    ]
+
+
+@pytest.mark.usefixtures("two_events")
+def test_events_are_one_line_each(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("events", "--after", "6").out == (
+        "     7  2026-01-31 10:00:00  mira submitted train\n     8  2026-01-31 10:00:00  train goes to onprem/n1\n"
+    )
+    assert client.asked == [("events", {"after": 6, "follow": False, "job": None})]
+
+
+@pytest.mark.usefixtures("two_events")
+def test_events_as_json_are_an_array_or_when_followed_an_object_a_line(spill: Callable[..., Any]) -> None:
+    assert [event["revision"] for event in json.loads(spill("events", "--json").out)] == [7, 8]
+    assert [json.loads(line)["revision"] for line in spill("events", "-f", "--json").out.splitlines()] == [
+        7,
+        8,
+    ]
+
+
+def test_watching_and_json_do_not_go_together(client: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("ls", "--watch", "--json")
+    assert (typed.code, client.asked) == (2, [])
+    assert "events -f --json" in typed.err

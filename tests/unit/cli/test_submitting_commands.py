@@ -1,0 +1,266 @@
+"""Commands that change something: submit, run, cancel, hold, release, requeue, set."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.cli.following import exit_code
+from spillover.client import WaitTimeout
+from spillover.wire.api import ArrayView, Forecast
+
+TWO_JOBS = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: one}
+spec: {run: echo 1}
+---
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: two}
+spec: {run: echo 2, resources: {cpu: 2}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def submitted(client: Any) -> list[dict[str, Any]]:
+    [(what, documents)] = [asked for asked in client.asked if asked[0] in {"submit", "forecast"}]
+    assert what in {"submit", "forecast"}
+    return list(documents)
+
+
+def test_several_documents_and_files_are_one_submission(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "a.yaml").write_text(TWO_JOBS)
+    (here / "b.sh").write_text("#!/bin/sh\n#SPILL --cpu 4 --walltime 2h\necho hi\n")
+    assert spill("submit", "a.yaml", "b.sh") == (0, "000000000000\n000000000001\n000000000002\n", "")
+    documents = submitted(client)
+    assert [document["metadata"]["name"] for document in documents] == ["one", "two", "b.sh"]
+    assert documents[2]["spec"]["resources"] == {"cpu": 4}
+    assert {document["spec"]["workdir"] for document in documents} == {str(here)}
+
+
+def test_a_dash_is_standard_input(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TWO_JOBS.encode())))
+    assert json.loads(spill("submit", "-", "--json").out) == ["000000000000", "000000000001"]
+
+
+def test_standard_input_cannot_be_read_twice(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("submit", "-", "-") == (2, "", "spill: standard input can be read once; write - once\n")
+
+
+def test_all_problems_of_all_files_are_told_and_nothing_is_sent(
+    client: Any, spill: Callable[..., Any], here: Path
+) -> None:
+    (here / "good.yaml").write_text(TWO_JOBS)
+    (here / "bad.yaml").write_text(
+        TWO_JOBS.replace("resources: {cpu: 2}", "resources: {cpu: -2}, wallclock: 1h")
+    )
+    typed = spill("submit", "good.yaml", "bad.yaml", "missing.yaml")
+    assert (typed.code, typed.out, client.asked) == (2, "", [])
+    lines = typed.err.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("spill: bad.yaml:9: spec.")
+    assert lines[1].startswith("spill: bad.yaml:9: spec.")
+    assert lines[2] == "spill: missing.yaml: cannot be read: no such file or directory"
+
+
+def test_waiting_for_a_submission_tells_whether_it_succeeded(
+    client: Any, spill: Callable[..., Any], here: Path, a_failed_job: Any, a_job: Any
+) -> None:
+    (here / "a.yaml").write_text(TWO_JOBS)
+    assert spill("submit", "a.yaml", "--wait").code == 0
+    client.known = [a_job(), a_failed_job(name="two")]
+    typed = spill("submit", "a.yaml", "--wait")
+    assert (typed.code, typed.out) == (1, "000000000000\n000000000001\n")
+    assert typed.err == "spill: abcdefghijkl (two) is FAILED: exited with code 3\n"
+    assert client.asked[-1] == ("wait", "000000000000", "000000000001", None)
+
+
+def test_a_dry_run_prints_where_when_and_at_what_cost(
+    client: Any, spill: Callable[..., Any], here: Path, a_reason: Any
+) -> None:
+    (here / "a.yaml").write_text(TWO_JOBS)
+    past, future = "2026-01-31T10:00:00.000000Z", "2999-01-31T10:00:00.000000Z"
+    client.forecasts = [
+        Forecast("one", "onprem", "n1", past, a_reason(), 0.0, None, 3600.0),
+        Forecast("two", None, None, future, a_reason("waits for 2 CPU"), 0.08, future, 3600.0),
+        Forecast("three", None, None, None, a_reason("asks for 9 CPU", never=True), None, None, 3600.0),
+        Forecast("four", None, None, None, a_reason("held by mira"), None, None, None),
+    ]
+    typed = spill("submit", "a.yaml", "--dry-run")
+    assert (typed.code, typed.err) == (0, "")
+    title, one, two, three, four = typed.out.splitlines()
+    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "WHY"]
+    assert one.split(maxsplit=4) == ["one", "onprem/n1", "now", "0.00", "owned capacity had room"]
+    assert " 2999-01-31 10:00:00 (in " in two
+    assert three.split()[:4] == ["three", "-", "never", "-"]
+    assert "not known" in four
+    assert [asked[0] for asked in client.asked] == ["forecast"]
+    assert len(json.loads(spill("submit", "a.yaml", "--dry-run", "--json").out)) == 4
+
+
+def test_a_dry_run_has_nothing_to_wait_for(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("submit", "a.yaml", "--dry-run", "--wait").code == 2
+
+
+def test_run_in_a_pipe_prints_the_id(client: Any, spill: Callable[..., Any], here: Path) -> None:
+    typed = spill("run", "--cpu", "2", "--memory", "1Gi", "--walltime", "10m", "--", "python", "-c", "--wait")
+    assert typed == (0, "000000000000\n", "")
+    [document] = submitted(client)
+    assert document["spec"]["command"] == ["python", "-c", "--wait"]
+    assert document["spec"]["resources"] == {"cpu": 2, "memory": "1Gi"}
+    assert document["spec"]["workdir"] == str(here)
+    assert "env" not in document["spec"]
+
+
+def test_run_needs_no_dashes_before_its_command(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("run", "--detach", "echo", "--json", "--", "x").code == 0
+    assert submitted(client)[0]["spec"]["command"] == ["echo", "--json", "--", "x"]
+
+
+def test_run_copies_only_the_variables_that_are_named(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINE", "a=b")
+    assert spill("run", "--env", "MINE", "--env", "OTHER=", "--", "env").code == 0
+    assert submitted(client)[0]["spec"]["env"] == {"MINE": "a=b", "OTHER": ""}
+
+
+def test_run_refuses_to_copy_a_variable_that_is_not_set(client: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("run", "--env", "NOT_SET_ANYWHERE", "--", "env")
+    assert (typed.code, client.asked) == (2, [])
+    assert typed.err == "spill: --env: 'NOT_SET_ANYWHERE' is not set here; write NOT_SET_ANYWHERE=VALUE\n"
+
+
+def test_run_without_a_command_is_refused(client: Any, spill: Callable[..., Any]) -> None:
+    for arguments in ((), ("--",), ("--cpu", "2")):
+        typed = spill("run", *arguments)
+        assert (typed.code, client.asked) == (2, [])
+        assert "spill: there is nothing to run" in typed.err
+
+
+def test_run_names_every_wrong_flag(client: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("run", "--cpu", "zero", "--walltime", "soon", "--burst", "maybe", "--", "true")
+    assert (typed.code, client.asked) == (2, [])
+    flags = [line.split(":")[1].strip() for line in typed.err.splitlines()]
+    assert sorted(flags) == ["--burst", "--cpu", "--walltime"]
+
+
+def test_run_prints_one_json_value(client: Any, spill: Callable[..., Any], a_reason: Any) -> None:
+    assert json.loads(spill("run", "--json", "--detach", "--", "true").out) == "000000000000"
+    client.forecasts = [Forecast("true", "onprem", "n1", None, a_reason(), 0.0, None, None)]
+    assert json.loads(spill("run", "--dry-run", "--json", "--", "true").out)[0]["cluster"] == "onprem"
+    assert spill("run", "--wait", "--json", "--", "true").code == 2
+
+
+def test_run_streams_both_outputs_and_takes_over_the_exit_code(
+    client: Any, spill: Callable[..., Any], a_failed_job: Any
+) -> None:
+    client.known = [a_failed_job()]
+    client.output = {False: [b"to out\n"], True: [b"to err\n"]}
+    assert spill("run", "--wait", "--", "sh", "-c", "...") == (3, "to out\n", "to err\n")
+
+
+def test_run_streams_every_attempt_once(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
+    client.known = [a_job(attempt=2)]
+    client.output = {False: [b"x\n"], True: []}
+    assert spill("run", "--wait", "--", "flaky") == (0, "x\nx\n", "")
+    asked = [
+        how["attempt"]
+        for what, _, how in (one for one in client.asked if one[0] == "logs")
+        if not how["stderr"]
+    ]
+    assert asked == [1, 2]
+
+
+def test_run_says_why_nothing_happens_yet(client: Any, spill: Callable[..., Any]) -> None:
+    client.ends = [WaitTimeout(["000000000000"])]
+    typed = spill("run", "--wait", "--", "true")
+    assert typed == (0, "", "spill: train waits for 2 CPU on one machine of onprem.\n")
+
+
+def test_the_first_ctrl_c_cancels_what_runs(
+    client: Any, spill: Callable[..., Any], a_job: Any, a_reason: Any
+) -> None:
+    client.known = [
+        a_job(state="CANCELLED", exit_code=None, signal=15, reason=a_reason("cancelled by mira", "cancelled"))
+    ]
+    client.ends = [KeyboardInterrupt()]
+    typed = spill("run", "--wait", "--", "sleep", "60")
+    assert (typed.code, typed.out) == (143, "")
+    assert ("cancel", "000000000000") in client.asked
+    assert "cancelling 000000000000; Ctrl-C again leaves it" in typed.err
+    assert "is CANCELLED: cancelled by mira" in typed.err
+
+
+def test_a_second_ctrl_c_leaves_it(client: Any, spill: Callable[..., Any]) -> None:
+    client.ends = [KeyboardInterrupt(), KeyboardInterrupt()]
+    typed = spill("run", "--wait", "--", "sleep", "60")
+    assert typed.code == 130
+    assert "`spill logs 000000000000 -f` follows it again" in typed.err
+
+
+def test_an_array_is_waited_for_without_its_output(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    client.known = [a_job(array=ArrayView(3, {"SUCCEEDED": 3}))]
+    assert spill("run", "--wait", "--array", "1-3", "--", "true") == (0, "", "")
+    assert not [one for one in client.asked if one[0] == "logs"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"state": "SUCCEEDED"}, 0),
+        ({"state": "FAILED", "exit_code": 7}, 7),
+        ({"state": "FAILED", "exit_code": None, "signal": 9}, 137),
+        ({"state": "FAILED", "exit_code": None}, 1),
+        ({"state": "FAILED", "exit_code": None, "started_at": None}, 125),
+        ({"state": "TIMED_OUT", "exit_code": None, "signal": 15}, 124),
+        ({"state": "TIMED_OUT", "exit_code": None, "started_at": None}, 124),
+        ({"state": "CANCELLED", "exit_code": None, "started_at": None}, 125),
+        ({"state": "CANCELLED", "exit_code": None, "signal": 15}, 143),
+        ({"state": "CANCELLED", "exit_code": 0}, 1),
+        ({"state": "FAILED", "exit_code": None, "started_at": None, "array": ArrayView(3, {"FAILED": 1})}, 1),
+    ],
+)
+def test_the_exit_code_of_run_says_how_the_job_ended(changes: dict[str, Any], code: int, a_job: Any) -> None:
+    assert exit_code(a_job(**changes)) == code
+
+
+def test_a_job_that_could_not_be_started_never_ran(a_failed_job: Any, a_reason: Any) -> None:
+    assert exit_code(a_failed_job(exit_code=None, reason=a_reason("no such file", "could_not_start"))) == 125
+
+
+@pytest.mark.parametrize("act", ["cancel", "hold", "release", "requeue"])
+def test_what_is_done_to_jobs_is_one_question_and_quiet(
+    act: str, client: Any, spill: Callable[..., Any]
+) -> None:
+    assert spill(act, "train", "abc") == (0, "", "")
+    assert client.asked == [(act, "train", "abc")]
+
+
+def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("set", "train", "--priority", "-5") == (0, "", "")
+    assert client.asked == [("set_priority", "train", -5)]
+
+
+@pytest.mark.parametrize("what", ["job", "config"])
+def test_a_schema_is_printed_as_json(what: str, spill: Callable[..., Any]) -> None:
+    typed = spill("schema", what)
+    assert typed.code == 0
+    assert json.loads(typed.out)["$schema"].startswith("https://json-schema.org/")
