@@ -103,6 +103,7 @@ def _submitted(state: State, event: JobSubmitted) -> None:
         terms=state.share(event.terms),
         spec=event.spec,
         submitted=event.at,
+        arrived=state.steady(event.at) if state.facts.jumped else event.at,
         priority=event.priority,
         phase=Waiting(None),
         extra=extra,
@@ -127,7 +128,7 @@ def _expired(state: State, event: WaitsExpired) -> None:
     for each in event.jobs:
         job = state.jobs[each]
         state.touch_job(each)
-        if event.members and job.extra.members is not None:
+        if job.extra.members is not None:
             job.extra.members.due = event.members
         job.due = event.why
 
@@ -148,7 +149,10 @@ def _member_placed(state: State, event: MemberPlaced) -> None:
         raise Impossible(f"MemberPlaced on {array}: {event}")
     members.pending = ranges.without(members.pending, event.index)
     members.live += 1
-    members.due = max(0, members.due - 1)
+    if members.due:
+        members.due -= 1
+        if not members.due:
+            array.due = None
     state.queued -= 1
     if not members.pending:
         array.phase = Spread(event.at)
@@ -162,6 +166,7 @@ def _member_placed(state: State, event: MemberPlaced) -> None:
         terms=array.terms,
         spec=array.spec,
         submitted=array.submitted,
+        arrived=array.arrived,
         priority=array.priority,
         phase=Placed(event.cluster, event.node, event.at, event.why),
         seq=event.seq,
@@ -233,9 +238,9 @@ def _ended(state: State, event: JobEnded) -> None:
         event.state,
         event.at,
         event.started,
-        phase and phase.cluster,
-        phase and phase.node,
-        phase and phase.why,
+        phase.cluster if phase is not None else None,
+        phase.node if phase is not None else None,
+        phase.why if phase is not None else None,
         event.exit_code,
         event.signal,
         event.usage,
@@ -316,6 +321,7 @@ def _clusters(state: State, event: ClustersConfigured) -> None:
     state.facts.clusters = event.clusters
     state.clusters = {spec.name: spec for spec in event.clusters}
     state.touch_facts()
+    _wait_anew(state)
 
 
 def _agent_registered(state: State, event: AgentRegistered) -> None:
@@ -367,6 +373,15 @@ def _clock_jumped(state: State, event: ClockJumped) -> None:
 def _policy_changed(state: State, event: PolicyChanged) -> None:
     state.facts.policies = event.policies
     state.touch_facts()
+    _wait_anew(state)
+
+
+def _wait_anew(state: State) -> None:
+    """Let the next cycle give every waiting job a new wait."""
+    for job in state.jobs.values():
+        if type(job.phase) is Queued and job.latest is not None and job.due is None:
+            job.latest = None
+            state.touch_job(job.id)
 
 
 def _decided(state: State, event: Decided) -> None:

@@ -64,3 +64,12 @@ def merged(parts: Iterable[Range]) -> Ranges:
         else:
             joined.append(part)
     return tuple(joined)
+
+
+def nth(ranges: Ranges, count: int) -> int:
+    """The index that `count` lower ones come before."""
+    for part in ranges:
+        if count < len(part):
+            return part.first + count
+        count -= len(part)
+    raise IndexError(count)

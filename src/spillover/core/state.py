@@ -101,7 +101,7 @@ class Members(Struct, array_like=True, gc=False):
     """Members that are jobs of their own and have not ended."""
     ended: dict[JobState, int] = field(default_factory=dict)
     due: int = 0
-    """How many pending members may be rented, when not all of them may."""
+    """How many pending members may be rented, when not all of them may; 0 says nothing."""
 
 
 class Extra(Struct, array_like=True, gc=False):
@@ -133,6 +133,8 @@ class Job(Struct, array_like=True, gc=False):
     spec: bytes
     """Digest of the whole spec."""
     submitted: int
+    arrived: int
+    """When it was submitted, in steady time."""
     priority: int
     phase: Phase
     attempt: int = 1
@@ -153,6 +155,11 @@ class Job(Struct, array_like=True, gc=False):
     def state(self) -> JobState:
         """The state that people see."""
         return _STATE_OF[type(self.phase)] if type(self.phase) is not Ended else self.phase.state
+
+    @property
+    def partly_due(self) -> bool:
+        """Whether only some of an array's pending members may be rented."""
+        return self.extra.members is not None and self.extra.members.due > 0
 
     @property
     def lease(self) -> Lease:
@@ -233,6 +240,8 @@ class State:
         self.running = 0
         self.dirty: dict[tuple[str, str], None] = {}
         """Records that differ from the last checkpoint."""
+        self.moved: dict[str, None] = {}
+        """Nodes whose record changed since somebody who keeps up with the state last looked."""
         self._shared: dict[object, object] = {}
 
     def share(self, value: Shared) -> Shared:
@@ -245,10 +254,9 @@ class State:
         """Time as waits count it: without the spans in which nothing could be decided."""
         return now - self.facts.jumped
 
-    def is_rented(self, cluster: ClusterName) -> bool:
-        """Whether work there is paid for by use."""
-        spec = self.clusters.get(cluster)
-        return spec is not None and spec.role is Role.RENTED
+    def can_rent(self) -> bool:
+        """Whether any cluster is rented."""
+        return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
     def touch_job(self, job: JobId) -> None:
         """Remember that a job's record has to be written at the next checkpoint."""
@@ -257,6 +265,7 @@ class State:
     def touch_node(self, node: str) -> None:
         """Remember that a node's record has to be written at the next checkpoint."""
         self.dirty["node", node] = None
+        self.moved[node] = None
 
     def touch_facts(self) -> None:
         """Remember that the single facts have to be written at the next checkpoint."""

@@ -41,9 +41,7 @@ def attempt_cost(state: State, job: Job, ran: int) -> int:
 def finish(
     state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
-    """Events decided before, the endings themselves, and all that follows from them: arrays that end, jobs that may begin
-    or never will.
-    """
+    """Events decided before, the endings, and what follows: arrays that end, jobs that may begin or never will."""
     events: list[AnyEvent] = list(before)
     dropped = {event.array: None for event in events if type(event) is MembersDropped}
     after: dict[JobId, list[JobId]] = {}

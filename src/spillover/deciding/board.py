@@ -1,0 +1,285 @@
+"""The book as the cycle needs it: lanes, rooms and waits, kept up with every event.
+
+Nothing here is a fact of its own: a board is built from any state, and following the events gives the same as building it anew.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+from spillover.core.events import (
+    AnyEvent,
+    JobEnded,
+    JobHeld,
+    JobPlaced,
+    JobReleased,
+    JobReprioritised,
+    JobRequeued,
+    JobsAdmitted,
+    JobStarted,
+    JobSubmitted,
+    MemberPlaced,
+    MembersDropped,
+    WaitsExpired,
+)
+from spillover.core.state import Ended, Job, Kind, Placed, Queued, Running, State, Waiting
+from spillover.deciding.lanes import Entry, Lane, Line
+from spillover.deciding.protocols import Policies
+from spillover.deciding.rooms import Room, Seat
+from spillover.model.cluster import Role, cost_of
+from spillover.model.ids import ClusterName, JobId, member_id
+from spillover.model.job import Burst
+from spillover.model.units import FOREVER, HOUR, SECOND
+
+WALLTIME_SLACK = 30 * SECOND
+"""How long an agent may take to end a task at its walltime before the server asks for it too."""
+
+
+class Board:
+    """What waits, where there is room, and when something is due."""
+
+    def __init__(self, state: State, policies: Policies) -> None:
+        self.state = state
+        self.policies = policies
+        self.lanes: dict[Kind, Lane] = {}
+        self.queue = Line(self._is_queued)
+        """All queued jobs: tried on owned capacity."""
+        self.due = Line(self._is_due)
+        """Those that may be rented."""
+        self.rooms: dict[ClusterName, Room] = {}
+        self.waits: list[tuple[int, int, JobId]] = []
+        """Heap of (latest start in steady time, number, job)."""
+        self.patient: dict[JobId, None] = {}
+        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
+        self.fresh: dict[JobId, None] = {}
+        """Queued jobs that no cycle has looked at."""
+        self.alarms: list[tuple[int, int, str, JobId]] = []
+        """Heap of (time, number, what, job)."""
+        self.can_rent = state.can_rent()
+        self.gained = True
+        """Whether room or a job's right to it was gained since the last cycle."""
+        self._build()
+
+    def _build(self) -> None:
+        for spec in self.state.facts.clusters:
+            self.rooms[spec.name] = Room(spec)
+        for node in self.state.nodes.values():
+            if node.cluster in self.rooms:
+                self.rooms[node.cluster].refresh(node)
+        for job in self.state.jobs.values():
+            self.enter(job)
+            self.set_alarms(job)
+
+    # --- what the cycle asks
+
+    def entry(self, job: Job) -> Entry:
+        """How a job sorts."""
+        return (self.policies.order.key(job), job.number, job.id)
+
+    def lane_of(self, job: Job) -> Lane:
+        """The lane of a job."""
+        lane = self.lanes.get(job.kind)
+        if lane is None:
+            lane = self.lanes[job.kind] = Lane(job.kind)
+        return lane
+
+    def seats(self, lane: Lane, role: Role) -> list[Seat]:
+        """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
+        shape = lane.kind.shape
+        ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
+        if shape.tasks > 1 or shape.burst is ruled_out:
+            return []
+        rooms = [room for room in self.rooms.values() if room.spec.role is role]
+        if role is Role.RENTED and len(rooms) > 1:
+            rooms.sort(key=lambda room: cost_of(room.spec.price, room.spec.billing, shape.resources, HOUR))
+        seats = []
+        for room in rooms:
+            seat = lane.seats.get(room.name)
+            if seat is None or seat.room is not room:
+                seat = lane.seats[room.name] = Seat(room, shape)
+            seats.append(seat)
+        return seats
+
+    def counts_waiting(self, job: Job) -> bool:
+        """Whether a job counts against `max_queue` while it waits."""
+        rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
+        return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
+
+    def next_time(self) -> int:
+        """When something falls due that no event announces; FOREVER if nothing will."""
+        waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
+        return min(waits, self.alarms[0][0] if self.alarms else FOREVER)
+
+    def stirred(self, now: int) -> bool:
+        """Whether a cycle could decide anything."""
+        if self.gained or self.fresh or self.queue.woken or self.due.woken:
+            return True
+        return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
+
+    def calm(self) -> None:
+        """A cycle has looked at everything."""
+        self.gained = False
+        self.queue.woken.clear()
+        self.due.woken.clear()
+
+    def alarms_due(self, now: int) -> list[tuple[str, JobId]]:
+        """What falls due, each alarm once."""
+        due = []
+        while self.alarms and self.alarms[0][0] <= now:
+            _, _, what, job = heapq.heappop(self.alarms)
+            due.append((what, job))
+        return due
+
+    def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
+        """The job of an entry of `waits`, if it still waits so."""
+        job = self.state.jobs.get(wait[2])
+        if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
+            return None
+        return job if type(job.phase) is Queued or self.is_ahead(job) else None
+
+    def is_ahead(self, job: Job) -> bool:
+        """Whether a job was leased ahead of room, so that its wait goes on."""
+        if type(job.phase) is not Placed:
+            return False
+        node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
+        return node is not None and job.id in node.ahead
+
+    # --- keeping up with events
+
+    def follow(self, event: AnyEvent) -> None:
+        """Take in an event that was just applied."""
+        handler = _FOLLOWERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+        if self.state.moved:
+            for key in self.state.moved:
+                self._look_at(key)
+            self.state.moved.clear()
+
+    def enter(self, job: Job) -> None:
+        """A job is queued, or queued otherwise than before."""
+        if type(job.phase) is not Queued:
+            return
+        lane = self.lane_of(job)
+        entry = self.entry(job)
+        self.queue.push(lane, entry)
+        if job.due is not None:
+            self.due.push(lane, entry)
+        if job.latest is None:
+            self.fresh[job.id] = None
+        elif job.due is None:
+            self.wait(job)
+
+    def leave(self, job: Job) -> None:
+        """A job is not queued any more, or less of it is."""
+        lane = self.lane_of(job)
+        self.queue.settle(lane)
+        self.due.settle(lane)
+        if type(job.phase) is not Queued:
+            self.fresh.pop(job.id, None)
+            self.patient.pop(job.id, None)
+        if lane not in self.queue.heaps:
+            self.lanes.pop(job.kind, None)
+        self.forget_waits()
+
+    def wait(self, job: Job) -> None:
+        """Remember until when a job waits for owned capacity."""
+        if job.latest is None:
+            return
+        if job.latest < FOREVER:
+            heapq.heappush(self.waits, (job.latest, job.number, job.id))
+        if self.counts_waiting(job):
+            self.patient[job.id] = None
+
+    def forget_waits(self) -> None:
+        """Drop waits that are over from the front of their heap."""
+        while self.waits and self.waiting(self.waits[0]) is None:
+            heapq.heappop(self.waits)
+
+    def set_alarms(self, job: Job) -> None:
+        """Ring when time alone changes what may be done with a job."""
+        if job.extra.deadline is not None and type(job.phase) is not Ended:
+            heapq.heappush(self.alarms, (job.extra.deadline, job.number, "deadline", job.id))
+        if type(job.phase) is Waiting and job.extra.not_before is not None:
+            heapq.heappush(self.alarms, (job.extra.not_before, job.number, "not_before", job.id))
+        if type(job.phase) is Running and job.terms.walltime is not None:
+            at = job.phase.since + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
+            heapq.heappush(self.alarms, (at, job.number, "walltime", job.id))
+
+    def _look_at(self, key: str) -> None:
+        """A node's room changed."""
+        node = self.state.nodes[key]
+        room = self.rooms.get(node.cluster)
+        if room is not None and room.refresh(node):
+            self.gained = True
+
+    def _is_queued(self, entry: Entry) -> bool:
+        job = self.state.jobs.get(entry[2])
+        return job is not None and type(job.phase) is Queued and entry[0] == self.policies.order.key(job)
+
+    def _is_due(self, entry: Entry) -> bool:
+        return self._is_queued(entry) and self.state.jobs[entry[2]].due is not None
+
+
+def _arrived(board: Board, event: JobSubmitted | JobReleased | JobRequeued | JobReprioritised) -> None:
+    board.enter(board.state.jobs[event.job])
+
+
+def _submitted(board: Board, event: JobSubmitted) -> None:
+    job = board.state.jobs[event.job]
+    board.enter(job)
+    board.set_alarms(job)
+
+
+def _left(board: Board, event: JobPlaced | JobHeld | JobEnded) -> None:
+    board.leave(board.state.jobs[event.job])
+
+
+def _members_left(board: Board, event: MemberPlaced | MembersDropped) -> None:
+    board.leave(board.state.jobs[event.array])
+
+
+def _member_placed(board: Board, event: MemberPlaced) -> None:
+    _members_left(board, event)
+    member = board.state.jobs[member_id(event.array, event.index)]
+    board.set_alarms(member)
+    if board.is_ahead(member):
+        board.wait(member)
+
+
+def _started(board: Board, event: JobStarted) -> None:
+    board.set_alarms(board.state.jobs[event.job])
+
+
+def _admitted(board: Board, event: JobsAdmitted) -> None:
+    for each in event.jobs:
+        job = board.state.jobs[each]
+        board.fresh.pop(each, None)
+        if job.due is None:
+            board.wait(job)
+
+
+def _expired(board: Board, event: WaitsExpired) -> None:
+    for each in event.jobs:
+        job = board.state.jobs[each]
+        if not job.partly_due:
+            board.patient.pop(each, None)
+        if type(job.phase) is Queued:
+            board.due.push(board.lane_of(job), board.entry(job))
+    board.forget_waits()
+
+
+_FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
+    JobSubmitted: _submitted,
+    JobReleased: _arrived,
+    JobRequeued: _arrived,
+    JobReprioritised: _arrived,
+    JobPlaced: _left,
+    JobHeld: _left,
+    JobEnded: _left,
+    MemberPlaced: _member_placed,
+    MembersDropped: _members_left,
+    JobStarted: _started,
+    JobsAdmitted: _admitted,
+    WaitsExpired: _expired,
+}

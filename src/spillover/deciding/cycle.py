@@ -1,0 +1,259 @@
+"""One cycle: look at what waits and at what is free, and decide. Pure: the board is as it was found when it returns.
+
+The steps, as `run` calls them: expire waits of jobs tried before, admit new jobs, place on owned capacity in order, and rent
+what was tried and may wait no longer. What ended was freed when its event was applied; why a job is not placed is derived when
+somebody asks (`explain`).
+"""
+
+import heapq
+from collections.abc import Iterator
+from itertools import islice
+
+from spillover.core import ranges
+from spillover.core.state import Job, Queued, State
+from spillover.deciding.board import Board
+from spillover.deciding.estimates import estimate
+from spillover.deciding.heaps import in_order
+from spillover.deciding.lanes import Entry, Lane, Line, Walk
+from spillover.deciding.plan import Expiry, Placement, Plan
+from spillover.deciding.protocols import Policies
+from spillover.deciding.rooms import Machine, Seat
+from spillover.model.cluster import Role
+from spillover.model.ids import JobId
+from spillover.model.job import Burst, Shape
+from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, WaitOver
+from spillover.model.units import FOREVER
+
+ROOM_OWNED = RoomOwned()
+QUEUE_FULL = QueueFull()
+
+
+def run(state: State, board: Board, policies: Policies, now: int, seed: int) -> Plan:
+    """Decide."""
+    cycle = _Cycle(state, board, policies, now)
+    cycle.expire()
+    cycle.admit()
+    cycle.place()
+    cycle.cap_queue()
+    cycle.rent()
+    cycle.undo()
+    return cycle.plan(seed)
+
+
+class _Cycle:
+    """A plan in the making."""
+
+    def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
+        self.state = state
+        self.board = board
+        self.policies = policies
+        self.now = now
+        self.steady = state.steady(now)
+        self.admitted: dict[JobId, int] = {}
+        self.expired: dict[JobId, Expiry] = {}
+        self.placements: list[Placement] = []
+        self.taken: dict[JobId, int] = {}
+        """How many members of each array, or 1 for each job, this plan places."""
+        self.trials: list[tuple[Seat, Machine, Shape, bool]] = []
+
+    # --- the steps
+
+    def expire(self) -> None:
+        """Let jobs whose wait is over be rented; one that was leased ahead of room only if that is of any use."""
+        for wait in in_order(self.board.waits):
+            if wait[0] > self.steady:
+                break
+            job = self.board.waiting(wait)
+            if job is not None and (type(job.phase) is Queued or self._rentable_now(job)):
+                self.expired[job.id] = Expiry(job.id, WaitOver(self.now - job.submitted))
+
+    def admit(self) -> None:
+        """Give new jobs the time until which they wait for owned capacity."""
+        for each in self.board.fresh:
+            job = self.state.jobs[each]
+            shape = job.kind.shape
+            if job.due is not None or shape.burst is Burst.ALWAYS:
+                self.admitted[each] = self.steady
+            elif shape.burst is Burst.NEVER or not self.board.can_rent:
+                self.admitted[each] = FOREVER
+            else:
+                expected = estimate(job.terms, self.policies.chosen.unknown_runtime)
+                self.admitted[each] = min(
+                    FOREVER, job.arrived + self.policies.wait_of(shape, expected.runtime)
+                )
+
+    def place(self) -> None:
+        """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
+        strict = self.policies.backfill.strict
+        walk = self._walk(self.board.queue, everything=self.board.gained or strict)
+        self._fill(walk, Role.OWNED, strict=strict)
+
+    def cap_queue(self) -> None:
+        """Let jobs past `max_queue` be rented, the last of the queue first."""
+        limit = self.policies.max_queue
+        if limit is None or len(self.board.patient) + len(self.admitted) == 0:
+            return
+        waiting = [
+            job
+            for job in (
+                self.state.jobs[each] for each in dict.fromkeys([*self.board.patient, *self.admitted])
+            )
+            if self.board.counts_waiting(job) and not self._may_be_rented(job) and self._left(job)
+        ]
+        excess = sum(self._left(job) for job in waiting) - limit
+        if excess <= 0:
+            return
+        for _, _, each in heapq.nlargest(excess, (self.board.entry(job) for job in waiting)):
+            left = self._left(self.state.jobs[each])
+            count = min(left, excess)
+            self.expired[each] = Expiry(each, QUEUE_FULL, count if count < left else 0)
+            excess -= count
+            if excess <= 0:
+                break
+
+    def rent(self) -> None:
+        """Rent what was tried and may wait no longer, in order."""
+        for each, latest in self.admitted.items():
+            job = self.state.jobs[each]
+            if latest <= self.steady and each not in self.expired and job.due is None and self._left(job):
+                always = job.kind.shape.burst is Burst.ALWAYS
+                self.expired[each] = Expiry(
+                    each, AlwaysRented() if always else WaitOver(self.now - job.submitted)
+                )
+        newly: dict[Lane, list[Entry]] = {}
+        for each in self.expired:
+            job = self.state.jobs[each]
+            if type(job.phase) is Queued and self._left(job):
+                newly.setdefault(self.board.lane_of(job), []).append(self.board.entry(job))
+        for entries in newly.values():
+            entries.sort()
+        everything = self.board.gained or bool(newly)
+        self._fill(self._walk(self.board.due, everything, newly), Role.RENTED, strict=False)
+
+    def undo(self) -> None:
+        """Take all trial placements back."""
+        for seat, machine, shape, ahead in reversed(self.trials):
+            if ahead:
+                machine.ahead += 1
+            else:
+                machine.take(shape, -1)
+            seat.room.changed(machine)
+
+    def plan(self, seed: int) -> Plan:
+        """What was decided. A job that starts at once need not be told how long it may wait."""
+        placed_ahead = {
+            placement.job: None
+            for placement, (_, _, _, ahead) in zip(self.placements, self.trials, strict=True)
+            if ahead
+        }
+        admitted = tuple(
+            (each, latest)
+            for each, latest in self.admitted.items()
+            if self._left(self.state.jobs[each]) or each in placed_ahead
+        )
+        expired = tuple(
+            each
+            for each in self.expired.values()
+            if self._left(self.state.jobs[each.job]) or type(self.state.jobs[each.job].phase) is not Queued
+        )
+        return Plan(self.now, seed, admitted, expired, tuple(self.placements))
+
+    # --- how they do it
+
+    def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
+        """Lanes to be tried, in order: all, or those that were not tried since they changed."""
+        newly = newly or {}
+
+        def jobs(lane: Lane) -> Iterator[Entry]:
+            more = newly.get(lane)
+            return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
+
+        woken = line.woken
+        heads = line.lanes() if everything else iter(sorted((line.first[lane], lane) for lane in woken))
+        if newly:
+            heads = heapq.merge(
+                heads,
+                sorted(((entries[0], lane) for lane, entries in newly.items()), key=lambda each: each[0]),
+                key=lambda each: each[0],
+            )
+        return Walk(islice(heads, self.policies.chosen.depth), jobs)
+
+    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
+        """Place jobs in the order of a walk for as long as there is room."""
+        while (found := walk.next()) is not None:
+            entry, lane = found
+            job = self.state.jobs[entry[2]]
+            if not self._left(job, role):
+                walk.go_on(lane)
+                continue
+            if not self._place(job, lane, role):
+                if strict:
+                    return
+                continue
+            if self._left(job, role):
+                walk.again(entry, lane)
+            else:
+                walk.go_on(lane)
+
+    def _place(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find a place for a job, if there is one."""
+        seats = self.board.seats(lane, role)
+        for seat in seats:
+            machine = seat.best(self.policies.place)
+            if machine is not None:
+                self._take(job, seat, machine, ahead=False)
+                return True
+        if role is Role.OWNED and self._may_be_rented(job) and self.board.seats(lane, Role.RENTED):
+            return False  # room to rent comes before a place ahead of owned room
+        if role is Role.RENTED:
+            seats = self.board.seats(lane, Role.OWNED) + seats
+        for seat in seats:
+            machine = seat.ahead()
+            if machine is not None:
+                self._take(job, seat, machine, ahead=True)
+                return True
+        return False
+
+    def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
+        """Try a place out, and write it down."""
+        shape = job.kind.shape
+        if ahead:
+            machine.ahead -= 1
+        else:
+            machine.take(shape)
+        seat.room.changed(machine)
+        self.trials.append((seat, machine, shape, ahead))
+        count = self.taken.get(job.id, 0)
+        self.taken[job.id] = count + 1
+        members = job.extra.members
+        index = None if members is None else ranges.nth(members.pending, count)
+        self.placements.append(Placement(job.id, index, seat.room.name, machine.name, self._why(job, seat)))
+
+    def _why(self, job: Job, seat: Seat) -> Reason:
+        """Why the job is placed there."""
+        if seat.room.spec.role is Role.OWNED:
+            return ROOM_OWNED
+        if job.id in self.expired:
+            return self.expired[job.id].why
+        return job.due or AlwaysRented()
+
+    def _may_be_rented(self, job: Job) -> bool:
+        """Whether all of a job may be rented."""
+        return (job.due is not None and not job.partly_due) or job.id in self.expired
+
+    def _left(self, job: Job, role: Role = Role.OWNED) -> int:
+        """How much of a job this plan has not placed yet; for renting, of what may be rented."""
+        members = job.extra.members
+        taken = self.taken.get(job.id, 0)
+        if members is None:
+            return 1 - taken
+        pending = ranges.size(members.pending)
+        if role is Role.RENTED:
+            limit = self.expired[job.id].members if job.id in self.expired else members.due
+            return min(pending, limit or pending) - taken
+        return pending - taken
+
+    def _rentable_now(self, job: Job) -> bool:
+        """Whether rented capacity has room for a job right now."""
+        lane = self.board.lane_of(job)
+        return any(seat.best(self.policies.place) is not None for seat in self.board.seats(lane, Role.RENTED))

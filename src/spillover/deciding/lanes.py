@@ -1,0 +1,117 @@
+"""Queued jobs, as the cycle walks them: lanes of jobs that are alike, in the order of their first job.
+
+A `Line` holds one heap of jobs for each lane and a heap of their heads. Entries are deleted lazily, when they come to the front.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from spillover.core.state import Kind
+from spillover.deciding.heaps import in_order
+from spillover.deciding.rooms import Seat
+from spillover.model.ids import ClusterName, JobId
+
+Entry = tuple[Any, int, JobId]
+"""Key of the order, number of the job, and its id: sorts as jobs are tried."""
+
+
+class Lane:
+    """Jobs of one shape, needs, queue and project: tried as one."""
+
+    __slots__ = ("kind", "seats")
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.seats: dict[ClusterName, Seat] = {}
+
+
+class Line:
+    """Lanes in the order of their first jobs."""
+
+    def __init__(self, valid: Callable[[Entry], bool]) -> None:
+        self.valid = valid
+        self.heaps: dict[Lane, list[Entry]] = {}
+        self.heads: list[tuple[Entry, Lane]] = []
+        self.first: dict[Lane, Entry] = {}
+        """The current head of each lane; any other entry in `heads` is void."""
+        self.woken: dict[Lane, None] = {}
+        """Lanes that have a new head since the last cycle."""
+
+    def push(self, lane: Lane, entry: Entry) -> None:
+        """Put a job in."""
+        heapq.heappush(self.heaps.setdefault(lane, []), entry)
+        self.settle(lane)
+
+    def settle(self, lane: Lane) -> None:
+        """Drop what is no longer valid from the front of a lane, and note its head."""
+        heap = self.heaps.get(lane)
+        if heap is None:
+            return
+        while heap and not self.valid(heap[0]):
+            heapq.heappop(heap)
+        if not heap:
+            del self.heaps[lane]
+            self.first.pop(lane, None)
+            self.woken.pop(lane, None)
+            return
+        head = heap[0]
+        if self.first.get(lane) != head:
+            self.first[lane] = head
+            self.woken[lane] = None
+            heapq.heappush(self.heads, (head, lane))
+            if len(self.heads) > 2 * len(self.first) + 1024:
+                self.heads = [(entry, each) for each, entry in self.first.items()]
+                heapq.heapify(self.heads)
+
+    def lanes(self) -> Iterator[tuple[Entry, Lane]]:
+        """Each lane with its head, in order."""
+        previous: Entry | None = None
+        for entry, lane in in_order(self.heads):
+            if self.first.get(lane) == entry and entry != previous:
+                previous = entry
+                yield entry, lane
+
+    def jobs(self, lane: Lane) -> Iterator[Entry]:
+        """The valid entries of a lane, in order."""
+        previous: Entry | None = None
+        for entry in in_order(self.heaps.get(lane, ())):
+            if entry != previous and self.valid(entry):
+                previous = entry
+                yield entry
+
+
+class Walk:
+    """Goes through lanes in order; a lane is only gone on with when its last job was placed."""
+
+    def __init__(self, heads: Iterator[tuple[Entry, Lane]], jobs: Callable[[Lane], Iterator[Entry]]) -> None:
+        self._heads = heads
+        self._jobs = jobs
+        self._open: dict[Lane, Iterator[Entry]] = {}
+        self._front: list[tuple[Entry, int, Lane]] = []
+        self._next = next(heads, None)
+
+    def next(self) -> tuple[Entry, Lane] | None:
+        """The first job, over all lanes, that was not looked at yet."""
+        while self._next is not None and self._next[1] in self._open:
+            self._next = next(self._heads, None)
+        if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
+            entry, _, lane = heapq.heappop(self._front)
+            return entry, lane
+        if self._next is None:
+            return None
+        _, lane = self._next
+        self._next = next(self._heads, None)
+        self._open[lane] = self._jobs(lane)
+        first = next(self._open[lane], None)
+        return (first, lane) if first is not None else self.next()
+
+    def again(self, entry: Entry, lane: Lane) -> None:
+        """Come back to a job: an array with more members pending."""
+        heapq.heappush(self._front, (entry, id(lane), lane))
+
+    def go_on(self, lane: Lane) -> None:
+        """Look at the next job of a lane as well."""
+        following = next(self._open[lane], None)
+        if following is not None:
+            self.again(following, lane)

@@ -1,0 +1,85 @@
+"""What a cycle decided, and the events that make it so."""
+
+import hashlib
+from itertools import groupby
+
+import msgspec
+from msgspec import Struct
+
+from spillover.core.events import (
+    AnyEvent,
+    Decided,
+    JobPlaced,
+    JobsAdmitted,
+    MemberPlaced,
+    WaitsExpired,
+)
+from spillover.core.state import State
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.policy import PolicySet
+from spillover.model.reasons import Reason
+
+
+class Placement(Struct, frozen=True, array_like=True, gc=False):
+    """A job, or a pending member of an array, gets a place."""
+
+    job: JobId
+    index: int | None
+    """Of the member; None for a job of its own."""
+    cluster: ClusterName
+    node: NodeName
+    why: Reason
+
+
+class Expiry(Struct, frozen=True, array_like=True, gc=False):
+    """A job may be rented from now on."""
+
+    job: JobId
+    why: Reason
+    members: int = 0
+    """Of an array, how many pending members; 0 is all."""
+
+
+class Plan(Struct, frozen=True, array_like=True):
+    """The outcome of one cycle."""
+
+    now: int
+    seed: int
+    admitted: tuple[tuple[JobId, int], ...]
+    """Jobs that wait, with their latest start on owned capacity in steady time."""
+    expired: tuple[Expiry, ...]
+    placements: tuple[Placement, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.admitted or self.expired or self.placements)
+
+    def digest(self) -> bytes:
+        """The same for the same plan, on any machine."""
+        return digest(self)
+
+
+def digest(value: Struct) -> bytes:
+    """A short digest of a value."""
+    return hashlib.blake2b(msgspec.msgpack.encode(value, order="deterministic"), digest_size=16).digest()
+
+
+def events_of(plan: Plan, state: State, policies: PolicySet) -> list[AnyEvent]:
+    """The events that carry a plan into the book."""
+    events: list[AnyEvent] = [Decided(plan.now, plan.seed, digest(policies), plan.digest())]
+    if plan.admitted:
+        jobs, latest = zip(*plan.admitted, strict=True)
+        events.append(JobsAdmitted(jobs, latest))
+    for (why, members), alike in groupby(plan.expired, key=lambda each: (each.why, each.members)):
+        jobs = tuple(each.job for each in alike)
+        events += (
+            [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
+        )
+    for each in plan.placements:
+        if each.index is not None:
+            events.append(MemberPlaced(each.job, each.index, plan.now, each.cluster, each.node, 1, each.why))
+        else:
+            job = state.jobs[each.job]
+            events.append(
+                JobPlaced(job.id, plan.now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)
+            )
+    return events

@@ -1,0 +1,7 @@
+"""Strict order."""
+
+
+class Strict:
+    """Nothing behind a job that does not fit is tried on owned capacity."""
+
+    strict = True
