@@ -1,0 +1,131 @@
+"""Between the messages of the wire and the agent's own values."""
+
+import re
+from typing import Final
+
+from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Task, Welcome
+from spillover.core.events import Lease
+from spillover.core.proposals import Outcome, Verdict
+from spillover.model.ids import JobId
+from spillover.model.job import Argv, Shell
+from spillover.model.resources import Resources
+from spillover.wire import agents_pb2 as pb
+
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_OUTCOMES: Final = {
+    Outcome.EXITED: pb.EXITED,
+    Outcome.WALLTIME: pb.WALLTIME,
+    Outcome.STOPPED: pb.STOPPED,
+    Outcome.LOST: pb.LOST,
+    Outcome.NOT_STARTED: pb.NOT_STARTED,
+}
+_VERDICTS: Final = {
+    pb.ACCEPTED: Verdict.ACCEPTED,
+    pb.DUPLICATE: Verdict.DUPLICATE,
+    pb.FENCED: Verdict.FENCED,
+}
+
+
+class Unspeakable(ValueError):
+    """The server said something that no server of ours says."""
+
+
+def checked_job(job: str) -> JobId:
+    """A job's id, which becomes part of file names and so must not lead elsewhere."""
+    if _JOB.fullmatch(job) is None:
+        raise Unspeakable(f"the server named a job {job[:100]!r}, which is no id")
+    return JobId(job)
+
+
+def lease_in(lease: pb.Lease) -> Lease:
+    """A lease from the wire."""
+    return Lease(checked_job(lease.job), lease.attempt, lease.seq, lease.task)
+
+
+def lease_out(lease: Lease) -> pb.Lease:
+    """A lease for the wire."""
+    return pb.Lease(job=lease.job, attempt=lease.attempt, seq=lease.seq, task=lease.task)
+
+
+def resources_out(amount: Resources) -> pb.Resources:
+    """An amount for the wire."""
+    return pb.Resources(cpu=amount.cpu, memory=amount.memory, gpu=amount.gpu)
+
+
+def grant_in(grant: pb.Grant) -> Grant:
+    """A lease and its work."""
+    task = grant.task
+    if task.WhichOneof("work") == "shell":
+        work: Shell | Argv = Shell(task.shell)
+    else:
+        work = Argv(tuple(task.argv.words) or ("",))
+    need = Resources(task.resources.cpu, task.resources.memory, task.resources.gpu)
+    return Grant(
+        lease_in(grant.lease),
+        Task(work, need, dict(task.env), task.workdir, task.walltime, task.grace, task.lost_after),
+    )
+
+
+def held_out(held: tuple[tuple[Lease, Phase], ...]) -> list[pb.Held]:
+    """What a registration names."""
+    return [pb.Held(lease=lease_out(lease), phase=pb.Phase.Name(phase.value)) for lease, phase in held]
+
+
+def welcome_in(reply: pb.RegisterReply) -> Welcome:
+    """The answer to a registration."""
+    return Welcome(
+        epoch=reply.epoch,
+        incarnation=reply.incarnation,
+        keep=frozenset(map(lease_in, reply.keep)),
+        heartbeat=reply.heartbeat,
+        short_term=reply.short_term,
+        log_retention=reply.log_retention,
+    )
+
+
+def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
+    """The answer to a heartbeat."""
+    return Renewal(
+        epoch=reply.epoch,
+        fenced=reply.fenced,
+        stops=tuple((lease_in(order.lease), order.kill) for order in reply.stops),
+        drain=reply.drain,
+        revoked=tuple(map(lease_in, reply.revoked)),
+    )
+
+
+def report_out(report: Report, now: int) -> pb.ReportRequest:
+    """Everything that is ready to be told; times become ages, as clocks differ."""
+    return pb.ReportRequest(
+        incarnation=report.incarnation,
+        started=[
+            pb.StartedTask(lease=lease_out(lease), age=max(0, now - at)) for lease, at in report.started
+        ],
+        results=[_result_out(result, now) for result in report.results],
+        released=[lease_out(lease) for lease in report.released],
+    )
+
+
+def _result_out(result: Result, now: int) -> pb.TaskResult:
+    """One result."""
+    return pb.TaskResult(
+        lease=lease_out(result.lease),
+        outcome=_OUTCOMES[result.outcome],
+        exit_code=result.exit_code,
+        signal=result.signal,
+        ran=result.usage.ran,
+        cpu=result.usage.cpu,
+        peak_memory=result.usage.peak_memory,
+        age=max(0, now - result.ended),
+        message=result.message,
+    )
+
+
+def answered_in(reply: pb.ReportReply) -> Answered:
+    """The answer to a report."""
+    return Answered(
+        epoch=reply.epoch,
+        fenced=reply.fenced,
+        verdicts=tuple((lease_in(answer.lease), _VERDICTS[answer.verdict]) for answer in reply.results),
+        started=tuple(map(lease_in, reply.started)),
+    )

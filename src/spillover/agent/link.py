@@ -1,0 +1,293 @@
+"""The agent's side of the conversation with the server: find it, register, listen, renew, report, and begin again.
+
+The server is looked up anew for every connection, as a server that restarts may have another address, and always has another
+epoch. Every call has a deadline, and a heartbeat is due every few seconds: a server that stands still is noticed by that, so
+the channel sends no keepalive pings, which a server would have to be told to bear.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+import msgspec
+from msgspec import Struct
+
+from spillover.agent import convert
+from spillover.agent.output import Outputs
+from spillover.agent.state import AgentState
+from spillover.agent.values import Instruction, Reconnect
+from spillover.wire import agents_pb2 as pb
+
+FIRST_DELAY: Final = 0.05
+LONGEST_DELAY: Final = 1.0
+SLOW_DELAY: Final = 5.0
+"""Seconds before another try where a person has to mend something first."""
+CALL_LIMIT: Final = 5.0
+"""Seconds that a registration or a heartbeat may take."""
+REPORT_LIMIT: Final = 15.0
+"""Seconds that a report may take: it is answered when it is durable."""
+LINGER: Final = 0.01
+"""Seconds between two reports at the least: a message costs more than its content."""
+STOPPED_LIMIT: Final = 5.0
+"""Seconds to wait for fenced tasks to be gone before registering anew all the same."""
+MESSAGE_LIMIT: Final = 64 << 20
+"""Bytes; a batch of leases with large environments must pass."""
+_PATH: Final = "/spillover.agents.v1.Agents/"
+_NEEDS_MENDING: Final = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+
+log = logging.getLogger("spillover.agent")
+
+
+class Address(Struct, frozen=True):
+    """What a server writes about itself."""
+
+    grpc: str
+
+
+class Over(Exception):
+    """This connection has come to its end."""
+
+    def __init__(self, why: str, *, fenced: bool = False, slow: bool = False) -> None:
+        super().__init__(why)
+        self.fenced = fenced
+        self.slow = slow
+
+
+class Worker(Protocol):
+    """What the conversation is about."""
+
+    state: AgentState
+    outputs: Outputs
+    log_retention: int
+
+    def act(self, instructions: list[Instruction]) -> Reconnect | None:
+        """Carry out instructions; the one about the connection is handed back."""
+        ...
+
+    def flush(self) -> None:
+        """Put on disk what must be there before it is told."""
+        ...
+
+    async def wait_stopped(self) -> None:
+        """Return when no task runs."""
+        ...
+
+
+class Link:
+    """Connects, and connects again."""
+
+    def __init__(
+        self, worker: Worker, introduction: pb.RegisterRequest, server_file: Path, token_file: Path
+    ) -> None:
+        self._worker = worker
+        self._state = worker.state
+        self._introduction = introduction
+        self._server_file = server_file
+        self._token_file = token_file
+        self._heartbeat_now = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
+        self.connected = False
+
+    def ready(self) -> None:
+        """There may be something to report."""
+        self._ready.set()
+
+    async def run(self) -> None:
+        """Keep a connection for as long as the agent lives."""
+        delay, last = FIRST_DELAY, ""
+        while True:
+            pause = delay
+            try:
+                await self._connect()
+            except Over as over:
+                why = str(over)
+                if over.fenced:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._worker.wait_stopped(), STOPPED_LIMIT)
+                if over.slow:
+                    pause = SLOW_DELAY
+            if self.connected or why != last:
+                log.warning("not connected: %s", why)
+            last = why
+            delay = FIRST_DELAY if self.connected else min(LONGEST_DELAY, delay * 2)
+            self.connected = False
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that agents do not come back all at once
+
+    async def drained(self) -> None:
+        """Return once everything was reported."""
+        self._drained.clear()
+        self._ready.set()
+        await self._drained.wait()
+
+    async def _connect(self) -> None:
+        """One connection, from beginning to end; always ends in `Over`."""
+        try:
+            address = msgspec.json.decode(self._server_file.read_bytes(), type=Address).grpc
+            token = self._token_file.read_text().strip()
+        except (OSError, msgspec.DecodeError) as error:
+            raise Over(f"no server found: {error}") from None
+        options = (
+            ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
+            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        )
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            calls = _Calls(channel, token)
+            try:
+                incarnation = await self._register(calls, address)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._listen(calls, incarnation))
+                    group.create_task(self._beat(calls, incarnation))
+                    group.create_task(self._report(calls))
+                    group.create_task(self._send_output(calls, incarnation))
+            except grpc.aio.AioRpcError as error:
+                raise _over(error) from None
+            except BaseExceptionGroup as errors:
+                raise _first(errors) from None
+            finally:
+                self._state.unreported()
+                await self._worker.outputs.reset()
+
+    async def _register(self, calls: "_Calls", address: str) -> int:
+        """Say who we are and what we hold."""
+        sent = time.monotonic_ns()
+        held, instructions = self._state.register(sent)
+        self._act(instructions)
+        request = pb.RegisterRequest(epoch=self._state.epoch, held=convert.held_out(held))
+        request.MergeFrom(self._introduction)
+        welcome = convert.welcome_in(await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT))
+        self._act(self._state.registered(time.monotonic_ns(), sent, welcome))
+        self._worker.log_retention = welcome.log_retention
+        self.connected = True
+        self._ready.set()
+        log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
+        return welcome.incarnation
+
+    async def _listen(self, calls: "_Calls", incarnation: int) -> None:
+        """Take leases and requests for output."""
+        async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
+            grants = [convert.grant_in(grant) for grant in message.grants]
+            now = time.monotonic_ns()
+            self._act(self._state.granted(now, incarnation, message.epoch, grants))
+            for read in message.reads:
+                self._worker.outputs.request(read, self._chunks.put)
+            if message.heartbeat_now:
+                self._heartbeat_now.set()
+        raise Over("the server ended the stream")
+
+    async def _beat(self, calls: "_Calls", incarnation: int) -> None:
+        """Renew all leases, again and again."""
+        while True:
+            state = self._state
+            request = pb.HeartbeatRequest(
+                incarnation=incarnation,
+                held=len(state.waiting) + len(state.running),
+                running=len(state.running),
+            )
+            sent = time.monotonic_ns()
+            reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, CALL_LIMIT)
+            self._act(state.renewed(time.monotonic_ns(), sent, convert.renewal_in(reply)))
+            pause = state.heartbeat / 1e9 - (time.monotonic_ns() - sent) / 1e9
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._heartbeat_now.wait(), max(0.0, pause))
+            self._heartbeat_now.clear()
+
+    async def _report(self, calls: "_Calls") -> None:
+        """Tell what happened: everything that is ready in one message, one message at a time."""
+        while True:
+            await self._ready.wait()
+            self._ready.clear()
+            begun = time.monotonic_ns()
+            report, instructions = self._state.report(begun)
+            self._act(instructions)
+            if report is None:
+                self._drained.set()
+                continue
+            self._worker.flush()
+            request = convert.report_out(report, begun)
+            reply = await calls.unary("Report", request, pb.ReportReply, REPORT_LIMIT)
+            self._act(self._state.reported(time.monotonic_ns(), convert.answered_in(reply)))
+            self._ready.set()
+            await asyncio.sleep(max(0.0, LINGER - (time.monotonic_ns() - begun) / 1e9))
+
+    async def _send_output(self, calls: "_Calls", incarnation: int) -> None:
+        """Send what readers asked for, in one stream for all of them."""
+        self._chunks = asyncio.Queue(16)  # what was meant for an earlier connection is of no use to this one
+        chunks = self._chunks
+        first = await chunks.get()
+
+        async def stream() -> AsyncIterator[pb.OutputChunk]:
+            chunk = first
+            while True:
+                chunk.incarnation = incarnation
+                yield chunk
+                chunk = await chunks.get()
+
+        await calls.output(stream())
+        raise Over("the server ended the stream of output")
+
+    def _act(self, instructions: list[Instruction]) -> None:
+        """Carry out instructions; one that ends the connection ends it."""
+        if (end := self._worker.act(instructions)) is not None:
+            raise Over(end.why, fenced=end.fenced)
+
+
+class _Calls:
+    """The five calls, on one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
+        self._channel = channel
+        self._metadata = (("authorization", f"Bearer {token}"),)
+
+    async def unary(self, name: str, request: Any, reply: Any, limit: float) -> Any:
+        """A call with one answer, within some seconds."""
+        call = self._channel.unary_unary(_PATH + name, type(request).SerializeToString, reply.FromString)
+        return await call(request, metadata=self._metadata, timeout=limit)
+
+    def listen(self, request: pb.ListenRequest) -> Any:
+        """The stream from the server."""
+        call = self._channel.unary_stream(
+            _PATH + "Listen", pb.ListenRequest.SerializeToString, pb.FromServer.FromString
+        )
+        return call(request, metadata=self._metadata)
+
+    async def output(self, chunks: AsyncIterator[pb.OutputChunk]) -> None:
+        """The stream to the server."""
+        call = self._channel.stream_unary(
+            _PATH + "Output", pb.OutputChunk.SerializeToString, pb.OutputReply.FromString
+        )
+        await call(chunks, metadata=self._metadata)
+
+
+def _over(error: grpc.aio.AioRpcError) -> Over:
+    """A failed call as the end of a connection."""
+    code = error.code()
+    return Over(f"{code.name}: {error.details()}", slow=code in _NEEDS_MENDING)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What ended a connection, where several tasks ended with it: the gravest of them."""
+    found: list[BaseException] = []
+    for error in errors.exceptions:
+        match error:
+            case grpc.aio.AioRpcError():
+                found.append(_over(error))
+            case convert.Unspeakable():
+                found.append(Over(str(error), slow=True))
+            case _:
+                found.append(error)
+    found.sort(key=lambda error: (isinstance(error, Over), not getattr(error, "fenced", False)))
+    return found[0]

@@ -1,0 +1,123 @@
+"""What tasks wrote: read for whoever asks, live or later, and deleted when it is old."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from spillover.agent.convert import checked_job
+from spillover.agent.process import stem_of
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.wire import agents_pb2 as pb
+
+CHUNK: Final = 1 << 16
+"""Bytes in one message."""
+POLL: Final = 0.05
+"""Seconds between two looks at a file that is being followed."""
+
+log = logging.getLogger("spillover.agent")
+
+Key = tuple[JobId, int, int]
+"""Job, attempt and task."""
+
+
+class Outputs:
+    """Requests for output, each served by a coroutine of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        held: Callable[[Key], Lease | None],
+        name_output: Callable[[Lease], Awaitable[None]],
+    ) -> None:
+        self._folder = folder
+        self._held = held
+        """The lease under which a task waits or runs here; None if it does neither."""
+        self._name_output = name_output
+        self._readers: dict[int, asyncio.Task[None]] = {}
+        self._endings: dict[Key, asyncio.Event] = {}
+        """Tasks that somebody follows."""
+
+    def request(self, read: pb.OutputRead, send: Callable[[pb.OutputChunk], Awaitable[None]]) -> None:
+        """Begin to answer a request, or end it."""
+        if read.stop:
+            if (reader := self._readers.get(read.id)) is not None:
+                reader.cancel()
+        elif read.id not in self._readers:
+            reader = asyncio.create_task(self._serve(read, send))
+            self._readers[read.id] = reader
+            reader.add_done_callback(lambda _: self._readers.pop(read.id, None))
+
+    def ended(self, lease: Lease) -> None:
+        """A task ended: whoever follows it may read the rest."""
+        if (
+            self._endings
+            and (ending := self._endings.get((lease.job, lease.attempt, lease.task))) is not None
+        ):
+            ending.set()
+
+    async def reset(self) -> None:
+        """The connection is gone, and with it all requests."""
+        readers = list(self._readers.values())
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+    async def _serve(self, read: pb.OutputRead, send: Callable[[pb.OutputChunk], Awaitable[None]]) -> None:
+        """Answer one request."""
+        try:
+            await self._read(read, send)
+            await send(pb.OutputChunk(id=read.id, end=True))
+        except (OSError, ValueError) as error:
+            await send(pb.OutputChunk(id=read.id, end=True, error=str(error)))
+
+    async def _read(self, read: pb.OutputRead, send: Callable[[pb.OutputChunk], Awaitable[None]]) -> None:
+        """Send a file from an offset; while it is followed, until its task has ended."""
+        key = (checked_job(read.job), read.attempt, read.task)
+        path = f"{stem_of(self._folder, *key)}.{'err' if read.stderr else 'out'}"
+        ending = self._endings.setdefault(key, asyncio.Event())
+        file, offset, named = -1, read.offset, False
+        try:
+            while True:
+                # Asked before the file is read: what a task wrote before its end is then surely seen.
+                lease = self._held(key)
+                if lease is not None and not named:
+                    await self._name_output(lease)
+                if file < 0:
+                    # No file is no error: a task that wrote nothing has none.
+                    with contextlib.suppress(FileNotFoundError):
+                        file = os.open(path, os.O_RDONLY)
+                        named = True
+                while file >= 0 and (data := os.pread(file, CHUNK, offset)):
+                    offset += len(data)
+                    await send(pb.OutputChunk(id=read.id, data=data))
+                if lease is None or not read.follow:
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(ending.wait(), POLL)
+        finally:
+            self._endings.pop(key, None)
+            if file >= 0:
+                os.close(file)
+
+    def delete_old(self, retention: int) -> int:
+        """Delete what ended longer ago than some nanoseconds; the number of files that were."""
+        before, deleted = time.time() - retention / 1e9, 0
+        for folder in self._folder.iterdir():
+            if folder.name == "spool" or not folder.is_dir():
+                continue
+            for entry in os.scandir(folder):
+                # A file has its last change at its task's end or later, save when its task still runs.
+                job, attempt, task, _ = entry.name.rsplit(".", 3)
+                if (
+                    entry.stat().st_mtime < before
+                    and self._held((JobId(job), int(attempt), int(task))) is None
+                ):
+                    Path(entry.path).unlink(missing_ok=True)
+                    deleted += 1
+        return deleted

@@ -1,0 +1,315 @@
+"""Puts an agent together and lets it live until it is told to stop."""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from spillover import __version__
+from spillover.agent import convert
+from spillover.agent.link import Link
+from spillover.agent.output import Key, Outputs
+from spillover.agent.process import Processes, Seen, Spawned, end_earlier_life
+from spillover.agent.spool import Spool
+from spillover.agent.state import FAREWELL_GRACE, AgentState
+from spillover.agent.values import Exit, Forget, Instruction, Reconnect, Result, Signal, Start
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Outcome, Verdict
+from spillover.model.resources import Resources
+from spillover.model.units import format_time
+from spillover.wire import agents_pb2 as pb
+
+PROTOCOL: Final = 1
+FAREWELL: Final = 2.0
+"""Seconds for telling the last results to the server."""
+REAP_MARGIN: Final = 1.0
+"""Seconds that killed tasks may take to be gone."""
+SWEEP: Final = 3600.0
+"""Seconds between two looks for output that is too old."""
+
+log = logging.getLogger("spillover.agent")
+
+
+class Options(Struct, frozen=True):
+    """How an agent was started."""
+
+    folder: Path
+    """The agent's own."""
+    server_file: Path
+    token_file: Path
+    name: str
+    cluster: str
+    capacity: Resources
+    queue: int
+    """Leases beyond those that run."""
+    offers: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class Taken(Exception):
+    """Another agent lives in this folder."""
+
+
+class Agent:
+    """One agent: its state, its tasks, its spool and its link to the server."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lock = _lock(options.folder)
+        self._spool = Spool(options.folder / "spool")
+        self.log_retention = 0
+        self._stop = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+        self._flushing = False
+        self._births: dict[Lease, tuple[int, int]] = {}
+        self._rebirth: asyncio.Task[None] | None = None
+        self.state = AgentState(options.capacity)
+        self.outputs = Outputs(options.folder / "output", self._held, self._name_output)
+        self._processes = self._new_processes()
+        self._link = Link(self, _introduction(options), options.server_file, options.token_file)
+
+    async def run(self) -> None:
+        """Live until told to stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        await self._recover()
+        await self._processes.open()
+        _describe(self._options)
+        link = asyncio.create_task(self._link.run())
+        sweeper = asyncio.create_task(self._delete_old_output())
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({link, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if link.done():
+                link.result()  # only a mistake of ours ends it: show it
+            await self._leave()
+        finally:
+            for task in (link, sweeper, stop):
+                task.cancel()
+            await asyncio.gather(link, sweeper, stop, return_exceptions=True)
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._processes.close()
+            self._spool.close()
+            (self._options.folder / "agent.json").unlink(missing_ok=True)
+            os.close(self._lock)
+
+    async def _recover(self) -> None:
+        """End what an earlier life left running, and remember what it did not get answered."""
+        left = self._spool.left()
+        pids = [(entry.pid, entry.birth) for entry in left]
+        killed = await asyncio.to_thread(end_earlier_life, self._options.folder, pids)
+        now, wall = time.monotonic_ns(), time.time_ns()
+        for entry in left:
+            message = "its agent died while it ran"
+            usage = Usage(ran=max(0, wall - entry.wall))
+            self._spool.keep(Result(entry.lease, Outcome.LOST, now, usage=usage, message=message), now, wall)
+        self.flush()
+        unanswered = self._spool.unanswered(now, wall)
+        self.state.results |= {result.lease: result for result in unanswered}
+        if unanswered or killed:
+            log.info(
+                "earlier life: %d processes killed, %d tasks lost, %d results to tell",
+                killed,
+                len(left),
+                len(unanswered),
+            )
+
+    async def _leave(self) -> None:
+        """Stop all tasks, tell the server, and go."""
+        log.info("told to stop: %d tasks are running", len(self.state.running))
+        self.act(self.state.leave(time.monotonic_ns()))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.wait_stopped(), FAREWELL_GRACE / 1e9 + REAP_MARGIN)
+        if self._link.connected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._link.drained(), FAREWELL)
+
+    # --- instructions and what comes of them
+
+    def act(self, instructions: list[Instruction]) -> Reconnect | None:
+        """Carry out instructions; the one about the connection is handed back."""
+        reconnect = None
+        for instruction in instructions:
+            match instruction:
+                case Start(lease, task):
+                    self._processes.start(lease, task)
+                case Signal(lease, kill):
+                    self._processes.signal(lease, kill=kill)
+                case Forget(lease, verdict):
+                    self._spool.forget(lease)
+                    self._flush_soon()
+                    if verdict is Verdict.FENCED:
+                        log.warning("the server does not want the result of %s", lease)
+                case Reconnect():
+                    reconnect = instruction
+        if not self.state.running:
+            self._idle.set()
+        if self.state.news():
+            self._link.ready()
+        self._set_timer()
+        return reconnect
+
+    def _seen(self, seen: list[Seen]) -> None:
+        """Processes were made or ended."""
+        now, wall = time.monotonic_ns(), time.time_ns()
+        out: list[Instruction] = []
+        for what in seen:
+            if isinstance(what, Spawned):
+                self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
+                self._births[what.lease] = (what.pid, what.birth)
+                out += self.state.started(now, what.lease, what.at)
+            else:
+                self._births.pop(what.lease, None)
+                out += self._ended(now, wall, what.lease, what.end)
+        self._flush_soon()
+        self.act(out)
+
+    def _ended(self, now: int, wall: int, lease: Lease, end: Exit) -> list[Instruction]:
+        """One task is gone."""
+        out = self.state.ended(now, lease, end)
+        if (result := self.state.results.get(lease)) is not None:
+            self._spool.keep(result, now, wall)
+        self.outputs.ended(lease)
+        return out
+
+    def _nursery_died(self) -> None:
+        """The process that waits for tasks is gone, against our will: nobody can see their ends any more."""
+        log.error("the process that runs the tasks died; its tasks are lost")
+        births, self._births = list(self._births.values()), {}
+        running = list(self.state.running)
+        self._processes = self._new_processes()
+        now, wall = time.monotonic_ns(), time.time_ns()
+        # Until the new nursery is there, what this starts is kept in the queue to it.
+        self.act(self.state.lost_all(now, "the process that ran it died"))
+        for lease in running:
+            self._spool.keep(self.state.results[lease], now, wall)
+            self.outputs.ended(lease)
+        self._flush_soon()
+        self._rebirth = asyncio.create_task(self._reborn(births))
+
+    async def _reborn(self, births: list[tuple[int, int]]) -> None:
+        """End the tasks of a nursery that died, then start a new one."""
+        await asyncio.to_thread(end_earlier_life, self._options.folder, births)
+        await self._processes.open()
+
+    def _new_processes(self) -> Processes:
+        """A nursery that is not yet started."""
+        return Processes(self._options.folder, self._options.cluster, self._seen, self._nursery_died)
+
+    async def wait_stopped(self) -> None:
+        """Return when no task runs."""
+        while self.state.running:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _held(self, key: Key) -> Lease | None:
+        """The lease under which a task waits or runs here."""
+        leases = (*self.state.running, *self.state.waiting)
+        return next((lease for lease in leases if (lease.job, lease.attempt, lease.task) == key), None)
+
+    async def _name_output(self, lease: Lease) -> None:
+        """Have the output of a task under its name."""
+        await self._processes.name_output(lease)
+
+    # --- time and disk
+
+    def _set_timer(self) -> None:
+        """Be woken when something is due by itself."""
+        wake = self.state.wake()
+        if wake is None or (self._timer is not None and self._timer_at <= wake):
+            return  # a timer that comes too early finds nothing to do, and sets the next
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer_at = wake
+        self._timer = loop.call_later(max(0.0, (wake - time.monotonic_ns()) / 1e9), self._tick)
+
+    def _tick(self) -> None:
+        """Something may be due."""
+        self._timer = None
+        self.act(self.state.tick(time.monotonic_ns()))
+
+    def _flush_soon(self) -> None:
+        """Write once for all that happens in this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Put on disk what must be there before it is told."""
+        self._flushing = False
+        try:
+            self._spool.flush()
+        except OSError as error:
+            # The results are in memory still and will be told; only a death of the agent would lose them.
+            log.error("cannot keep results on disk: %s", error)  # noqa: TRY400 - one line, no traceback
+
+    async def _delete_old_output(self) -> None:
+        """Delete what is older than the server wants it kept."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            if self.log_retention:
+                deleted = await asyncio.to_thread(self.outputs.delete_old, self.log_retention)
+                log.info("deleted %d files of old output", deleted)
+
+
+def _introduction(options: Options) -> pb.RegisterRequest:
+    """The part of a registration that stays the same for life."""
+    return pb.RegisterRequest(
+        protocol=PROTOCOL,
+        cluster=options.cluster,
+        name=options.name,
+        life=secrets.token_hex(8),
+        capacity=convert.resources_out(options.capacity),
+        offers=options.offers,
+        labels=options.labels,
+        queue=options.queue,
+        version=__version__,
+        pid=os.getpid(),
+    )
+
+
+def _lock(folder: Path) -> int:
+    """Take the folder for this process, for life."""
+    (folder / "output").mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+        os.close(lock)
+        raise Taken(f"another agent (pid {holder}) uses {folder}; stop it or choose another --name") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _describe(options: Options) -> None:
+    """Say who lives here, for whoever looks into the folder."""
+    described = {
+        "pid": os.getpid(),
+        "name": options.name,
+        "cluster": options.cluster,
+        "capacity": {
+            "cpu": options.capacity.cpu,
+            "memory": options.capacity.memory,
+            "gpu": options.capacity.gpu,
+        },
+        "started": format_time(time.time_ns()),
+    }
+    new = options.folder / "agent.json.new"
+    new.write_bytes(msgspec.json.encode(described))
+    new.replace(options.folder / "agent.json")

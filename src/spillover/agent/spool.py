@@ -1,0 +1,167 @@
+"""What an agent must still know after `kill -9`: which processes it made, and results that nobody has answered.
+
+An append-only file of JSON lines, written once for all that happened in a turn of the loop. It is not synced: what the kernel
+has survives the agent, and a machine that loses power loses the tasks as well, so there would be nothing right to tell.
+"""
+
+import os
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from spillover.agent.values import Result
+from spillover.core.events import Lease
+
+SMALL: Final = 1 << 16
+"""Bytes up to which an empty spool is not worth truncating."""
+LARGE: Final = 1 << 22
+"""Bytes from which it is written anew with what still counts."""
+
+
+class _Started(Struct, frozen=True, tag="s", array_like=True):
+    """A process was made."""
+
+    lease: Lease
+    pid: int
+    birth: int
+    wall: int
+    """Nanoseconds UTC."""
+
+
+class _Kept(Struct, frozen=True, tag="r", array_like=True):
+    """A task ended; the time is that of the wall, as the monotonic clock starts anew with the machine."""
+
+    result: Result
+
+
+class _Answered(Struct, frozen=True, tag="a", array_like=True):
+    """The server has the result, or wants none."""
+
+    lease: Lease
+
+
+_Record: TypeAlias = _Started | _Kept | _Answered
+_encode = msgspec.json.Encoder().encode
+_decoder: Final = msgspec.json.Decoder(_Record)
+
+
+class Left(Struct, frozen=True):
+    """A process of an earlier life whose end was not seen."""
+
+    lease: Lease
+    pid: int
+    birth: int
+    wall: int
+    """When it started, nanoseconds UTC."""
+
+
+class Spool:
+    """The file, and what of it still counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._live: dict[Lease, _Record] = {}
+        self._unsaid: dict[Lease, _Record] = {}
+        """Not written yet; a result takes the place of its start, and an answer that of its result."""
+        self._written: set[Lease] = set()
+        """Leases of which the file has something that counts."""
+        self._broken = False
+        """Whether the last write failed, so that the file must be written anew."""
+        self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._file).st_size
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                record = _decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue  # torn by a kill in the middle of a write, or the empty rest
+            if isinstance(record, _Answered):
+                self._live.pop(record.lease, None)
+            else:
+                self._live[_lease_of(record)] = record
+        self._written = set(self._live)
+
+    def left(self) -> list[Left]:
+        """Processes whose end is not in the file."""
+        return [
+            Left(record.lease, record.pid, record.birth, record.wall)
+            for record in self._live.values()
+            if isinstance(record, _Started)
+        ]
+
+    def unanswered(self, now: int, wall: int) -> list[Result]:
+        """Results that nobody answered, their times turned into those of the monotonic clock."""
+        return [
+            msgspec.structs.replace(record.result, ended=now - max(0, wall - record.result.ended))
+            for record in self._live.values()
+            if isinstance(record, _Kept)
+        ]
+
+    def started(self, lease: Lease, pid: int, birth: int, wall: int) -> None:
+        """Remember a process."""
+        self._live[lease] = self._unsaid[lease] = _Started(lease, pid, birth, wall)
+
+    def keep(self, result: Result, now: int, wall: int) -> None:
+        """Remember a result."""
+        record = _Kept(msgspec.structs.replace(result, ended=wall - (now - result.ended)))
+        self._live[result.lease] = self._unsaid[result.lease] = record
+
+    def forget(self, lease: Lease) -> None:
+        """Its result was answered."""
+        self._live.pop(lease, None)
+        if lease in self._written:
+            self._unsaid[lease] = _Answered(lease)
+        else:
+            self._unsaid.pop(lease, None)
+
+    def flush(self) -> None:
+        """Write what is new; raises OSError when the disk will not take it, and mends that with the next call."""
+        if not self._unsaid:
+            return
+        if not self._live and self._size > SMALL:
+            os.ftruncate(self._file, 0)
+            self._size = 0
+            self._settle()
+        elif self._broken or self._size > LARGE:
+            self._rewrite()
+        else:
+            data = b"".join(_encode(record) + b"\n" for record in self._unsaid.values())
+            self._broken = True
+            if os.write(self._file, data) < len(data):
+                raise OSError(f"{self._path}: the disk is full")
+            self._broken = False
+            self._size += len(data)
+            self._settle()
+
+    def close(self) -> None:
+        """Write the rest."""
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
+
+    def _settle(self) -> None:
+        """What was new is in the file."""
+        for lease, record in self._unsaid.items():
+            if isinstance(record, _Answered):
+                self._written.discard(lease)
+            else:
+                self._written.add(lease)
+        self._unsaid.clear()
+
+    def _rewrite(self) -> None:
+        """Put a new file with all that counts in the place of the old one."""
+        data = b"".join(_encode(record) + b"\n" for record in self._live.values())
+        new = self._path.with_suffix(".new")
+        new.write_bytes(data)
+        file = os.open(new, os.O_RDWR | os.O_APPEND)
+        new.replace(self._path)
+        os.close(self._file)
+        self._file, self._size, self._broken = file, len(data), False
+        self._settle()
+
+
+def _lease_of(record: _Started | _Kept) -> Lease:
+    """The lease that a record is of."""
+    return record.lease if isinstance(record, _Started) else record.result.lease

@@ -1,0 +1,148 @@
+"""What the parts of an agent hand to each other: leases with their work, exits, results, instructions.
+
+They are plain values, free of the wire and of the operating system, so that `state.py` can be tested with them alone.
+"""
+
+from enum import IntEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Outcome, Verdict
+from spillover.model.job import Argv, Shell
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+class Phase(IntEnum):
+    """How far a lease has come; the numbers are those of the wire."""
+
+    WAITING = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+class Task(Struct, frozen=True):
+    """What is to be run under a lease, and how long it may take."""
+
+    work: Shell | Argv
+    need: Resources
+    env: dict[str, str] = {}
+    workdir: str = "/"
+    walltime: int = 0
+    """Nanoseconds; 0 is no limit."""
+    grace: int = 10 * SECOND
+    """Nanoseconds between TERM and KILL; 0 kills at once."""
+    lost_after: int = 5 * MINUTE
+    """Nanoseconds that the task outlives an unreachable server once its start is acknowledged."""
+
+
+class Grant(Struct, frozen=True):
+    """A lease and its work."""
+
+    lease: Lease
+    task: Task
+
+
+class Welcome(Struct, frozen=True):
+    """The answer to a registration."""
+
+    epoch: int
+    incarnation: int
+    keep: frozenset[Lease]
+    """Of the leases that were named, those that remain ours."""
+    heartbeat: int
+    """Nanoseconds between two heartbeats."""
+    short_term: int
+    """Nanoseconds that a lease lasts without an acknowledged start."""
+    log_retention: int = 0
+    """Nanoseconds that output is kept; 0 is for ever."""
+
+
+class Renewal(Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    epoch: int
+    fenced: bool = False
+    stops: tuple[tuple[Lease, bool], ...] = ()
+    """Leases to stop, and whether to kill them without grace."""
+    drain: bool = False
+    revoked: tuple[Lease, ...] = ()
+
+
+class Exit(Struct, frozen=True):
+    """How a process ended, as the operating system told it."""
+
+    ended: int
+    """Monotonic nanoseconds."""
+    spawned: bool = True
+    """False if no process could be made, or none was made because it was stopped before."""
+    code: int | None = None
+    """None after a signal."""
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+
+
+class Result(Struct, frozen=True):
+    """How a task ended; kept until the server has answered it."""
+
+    lease: Lease
+    outcome: Outcome
+    ended: int
+    """Monotonic nanoseconds; may be negative for one that ended before the machine started."""
+    exit_code: int | None = None
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+
+
+class Report(Struct, frozen=True):
+    """One message with everything that was ready to be told."""
+
+    incarnation: int
+    started: tuple[tuple[Lease, int], ...]
+    """Each with the monotonic time of its start."""
+    results: tuple[Result, ...]
+    released: tuple[Lease, ...]
+
+
+class Answered(Struct, frozen=True):
+    """The answer to a report."""
+
+    epoch: int
+    fenced: bool
+    verdicts: tuple[tuple[Lease, Verdict], ...]
+    started: tuple[Lease, ...]
+
+
+class Start(Struct, frozen=True):
+    """Make a process."""
+
+    lease: Lease
+    task: Task
+
+
+class Signal(Struct, frozen=True):
+    """Send TERM, or KILL, to all processes of a task; before it has one, make none."""
+
+    lease: Lease
+    kill: bool
+
+
+class Forget(Struct, frozen=True):
+    """The server has answered this result: it need not be kept."""
+
+    lease: Lease
+    verdict: Verdict
+
+
+class Reconnect(Struct, frozen=True):
+    """This registration is over: register anew, once all tasks have stopped if it was fenced."""
+
+    why: str
+    fenced: bool = False
+
+
+Instruction: TypeAlias = Start | Signal | Forget | Reconnect
