@@ -149,7 +149,7 @@ def _member_placed(state: State, event: MemberPlaced) -> None:
         raise Impossible(f"MemberPlaced on {array}: {event}")
     members.pending = ranges.without(members.pending, event.index)
     members.live += 1
-    if members.due:
+    if members.due and state.is_rented(event.cluster):
         members.due -= 1
         if not members.due:
             array.due = None

@@ -149,7 +149,7 @@ class Job(Struct, array_like=True, gc=False):
     """Latest start on owned capacity, in steady time; None until a cycle has looked at it."""
     due: Reason | None = None
     """Why it may be rented; None while it waits for owned capacity."""
-    extra: Extra = NO_EXTRA
+    extra: Extra = field(default_factory=lambda: NO_EXTRA)
 
     @property
     def state(self) -> JobState:
@@ -253,6 +253,11 @@ class State:
     def steady(self, now: int) -> int:
         """Time as waits count it: without the spans in which nothing could be decided."""
         return now - self.facts.jumped
+
+    def is_rented(self, cluster: ClusterName) -> bool:
+        """Whether work there is paid for by use."""
+        spec = self.clusters.get(cluster)
+        return spec is not None and spec.role is Role.RENTED
 
     def can_rent(self) -> bool:
         """Whether any cluster is rented."""

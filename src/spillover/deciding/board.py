@@ -42,6 +42,8 @@ class Board:
         self.state = state
         self.policies = policies
         self.lanes: dict[Kind, Lane] = {}
+        self.serial = 0
+        """Lanes made so far."""
         self.queue = Line(self._is_queued)
         """All queued jobs: tried on owned capacity."""
         self.due = Line(self._is_due)
@@ -80,7 +82,8 @@ class Board:
         """The lane of a job."""
         lane = self.lanes.get(job.kind)
         if lane is None:
-            lane = self.lanes[job.kind] = Lane(job.kind)
+            self.serial += 1
+            lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:

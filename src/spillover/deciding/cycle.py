@@ -54,6 +54,8 @@ class _Cycle:
         self.placements: list[Placement] = []
         self.taken: dict[JobId, int] = {}
         """How many members of each array, or 1 for each job, this plan places."""
+        self.rented: dict[JobId, int] = {}
+        """How many of those on rented capacity."""
         self.trials: list[tuple[Seat, Machine, Shape, bool]] = []
 
     # --- the steps
@@ -225,6 +227,8 @@ class _Cycle:
         self.trials.append((seat, machine, shape, ahead))
         count = self.taken.get(job.id, 0)
         self.taken[job.id] = count + 1
+        if seat.room.spec.role is Role.RENTED:
+            self.rented[job.id] = self.rented.get(job.id, 0) + 1
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)
         self.placements.append(Placement(job.id, index, seat.room.name, machine.name, self._why(job, seat)))
@@ -250,7 +254,7 @@ class _Cycle:
         pending = ranges.size(members.pending)
         if role is Role.RENTED:
             limit = self.expired[job.id].members if job.id in self.expired else members.due
-            return min(pending, limit or pending) - taken
+            return min(pending - taken, (limit or pending) - self.rented.get(job.id, 0))
         return pending - taken
 
     def _rentable_now(self, job: Job) -> bool:

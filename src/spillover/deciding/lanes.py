@@ -19,11 +19,16 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("kind", "seats")
+    __slots__ = ("kind", "seats", "serial")
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
+        self.serial = serial
+        """Tells two lanes apart that held the same job at different times."""
         self.seats: dict[ClusterName, Seat] = {}
+
+    def __lt__(self, other: "Lane") -> bool:
+        return self.serial < other.serial
 
 
 class Line:
@@ -88,7 +93,7 @@ class Walk:
         self._heads = heads
         self._jobs = jobs
         self._open: dict[Lane, Iterator[Entry]] = {}
-        self._front: list[tuple[Entry, int, Lane]] = []
+        self._front: list[tuple[Entry, Lane]] = []
         self._next = next(heads, None)
 
     def next(self) -> tuple[Entry, Lane] | None:
@@ -96,8 +101,7 @@ class Walk:
         while self._next is not None and self._next[1] in self._open:
             self._next = next(self._heads, None)
         if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
-            entry, _, lane = heapq.heappop(self._front)
-            return entry, lane
+            return heapq.heappop(self._front)
         if self._next is None:
             return None
         _, lane = self._next
@@ -108,7 +112,7 @@ class Walk:
 
     def again(self, entry: Entry, lane: Lane) -> None:
         """Come back to a job: an array with more members pending."""
-        heapq.heappush(self._front, (entry, id(lane), lane))
+        heapq.heappush(self._front, (entry, lane))
 
     def go_on(self, lane: Lane) -> None:
         """Look at the next job of a lane as well."""

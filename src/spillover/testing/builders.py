@@ -1,0 +1,135 @@
+"""Jobs for tests, said as a person would: `a_job().cpus(2).expected(minutes=5)`."""
+
+from typing import Self
+
+from spillover.core.proposals import Dependency, NewJob
+from spillover.model.ids import JobId
+from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+class JobBuilder:
+    """A job in the making; every method returns the builder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._resources = Resources(1000)
+        self._needs: tuple[str, ...] = ()
+        self._tasks = 1
+        self._burst = Burst.AUTO
+        self._terms = Terms()
+        self._priority = 0
+        self._project = "default"
+        self._deadline: int | None = None
+        self._not_before: int | None = None
+        self._array: tuple[Range, ...] = ()
+        self._after: tuple[Dependency, ...] = ()
+        self._key: str | None = None
+
+    def cpus(self, count: float) -> Self:
+        """CPUs of each task."""
+        self._resources = Resources(int(count * 1000), self._resources.memory, self._resources.gpu)
+        return self
+
+    def memory(self, size: int) -> Self:
+        """Bytes of each task."""
+        self._resources = Resources(self._resources.cpu, size, self._resources.gpu)
+        return self
+
+    def gpus(self, count: int) -> Self:
+        """GPUs of each task."""
+        self._resources = Resources(self._resources.cpu, self._resources.memory, count)
+        return self
+
+    def needing(self, *words: str) -> Self:
+        """Words that the cluster must offer."""
+        self._needs = tuple(sorted(words))
+        return self
+
+    def tasks(self, count: int) -> Self:
+        """A gang of so many."""
+        self._tasks = count
+        return self
+
+    def burst(self, burst: Burst) -> Self:
+        """Whether it may be rented."""
+        self._burst = burst
+        return self
+
+    def expected(self, *, minutes: float = 0, seconds: float = 0) -> Self:
+        """How long it is expected to run."""
+        return self.terms(estimate=int(minutes * MINUTE + seconds * SECOND))
+
+    def terms(
+        self, *, estimate: int | None = None, walltime: int | None = None, retry: Retry | None = None
+    ) -> Self:
+        """Limits and retries; what is not given stays."""
+        old = self._terms
+        self._terms = Terms(
+            walltime=walltime if walltime is not None else old.walltime,
+            estimate=estimate if estimate is not None else old.estimate,
+            retry=retry or old.retry,
+        )
+        return self
+
+    def priority(self, priority: int) -> Self:
+        """Higher first."""
+        self._priority = priority
+        return self
+
+    def project(self, project: str) -> Self:
+        """Whose it is."""
+        self._project = project
+        return self
+
+    def between(self, *, not_before: int | None = None, deadline: int | None = None) -> Self:
+        """When it may start and must have ended, nanoseconds UTC."""
+        self._not_before, self._deadline = not_before, deadline
+        return self
+
+    def array(self, first: int, last: int) -> Self:
+        """An array of these indexes."""
+        self._array = (Range(first, last),)
+        return self
+
+    def after(self, job: str, on: On = On.SUCCESS) -> Self:
+        """It begins when another one has ended."""
+        self._after = (*self._after, Dependency(JobId(job), on))
+        return self
+
+    def key(self, key: str) -> Self:
+        """Submitted under an idempotency key."""
+        self._key = key
+        return self
+
+    def spec(self) -> JobSpec:
+        """What a person would have submitted."""
+        return JobSpec(
+            work=Shell("true"),
+            name=self._name,
+            project=self._project,
+            queue="default",
+            shape=Shape(self._resources, self._needs, self._tasks, self._burst),
+            terms=self._terms,
+            priority=self._priority,
+            deadline=self._deadline,
+            not_before=self._not_before,
+            array=self._array,
+        )
+
+    def build(self) -> NewJob:
+        """The job, with its name as id."""
+        return NewJob(
+            JobId(self._name),
+            self.spec(),
+            b"spec",
+            self._after,
+            self._key,
+            self._name.encode() if self._key is None else b"body",
+        )
+
+
+def a_job(name: str = "job") -> JobBuilder:
+    """A job of one CPU."""
+    return JobBuilder(name)

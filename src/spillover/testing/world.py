@@ -1,0 +1,180 @@
+"""A whole scheduler without a process: the real engine on a virtual clock, with agents that do as they are told."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from spillover.core.events import AnyEvent, JobState, Lease, Usage
+from spillover.core.proposals import (
+    Act,
+    Change,
+    HandBack,
+    Outcome,
+    Proposal,
+    Refusal,
+    Register,
+    Registered,
+    Reply,
+    Result,
+    Started,
+    StartEpoch,
+    Submit,
+    Submitted,
+)
+from spillover.core.state import Job, Placed, Running, State
+from spillover.deciding.engine import Engine, Step
+from spillover.deciding.protocols import Policies
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import FOREVER, SECOND
+from spillover.testing.builders import JobBuilder
+
+E = TypeVar("E")
+
+OWNED = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED)
+RENTED = ClusterSpec(
+    ClusterName("cloud"), "agents", Role.RENTED, Price(cpu_hour=3_600_000), Billing(step=SECOND)
+)
+START = 1_800_000_000 * SECOND
+
+
+class World:
+    """Say what happens; ask what became of it. Invariants are checked after every step."""
+
+    def __init__(
+        self,
+        load: Callable[[PolicySet], Policies],
+        policies: PolicySet | None = None,
+        clusters: tuple[ClusterSpec, ...] = (OWNED, RENTED),
+    ) -> None:
+        self.now = START
+        self.engine = Engine(State(), load, now=self.now, debug=True)
+        self.events: list[AnyEvent] = []
+        self._policies = policies or PolicySet(wait=Choice("never"))
+        self._incarnation = 0
+        self.propose(StartEpoch(1, clusters, self._policies))
+
+    @property
+    def state(self) -> State:
+        """The book."""
+        return self.engine.state
+
+    def step(self, *proposals: Proposal) -> Step:
+        """One step of the engine, now."""
+        step = self.engine.step(self.now, proposals)
+        self.events += step.events
+        return step
+
+    def propose(self, proposal: Proposal) -> Reply:
+        """Propose one thing and get its answer."""
+        return self.step(proposal).replies[0]
+
+    def wait(self, *, seconds: float) -> None:
+        """Let time pass, with a step at every moment that the engine asked for."""
+        until = self.now + int(seconds * SECOND)
+        while (wake := self.engine.next_time()) <= until < FOREVER:
+            self.now = max(self.now, wake)
+            self.step()
+            if self.engine.next_time() <= wake:
+                raise AssertionError("the engine asks for the same moment again and again")
+        self.now = until
+        self.step()
+
+    # --- agents
+
+    def agent(
+        self,
+        node: str,
+        *,
+        cpus: float = 1,
+        memory: int = 2**40,
+        gpus: int = 0,
+        cluster: str = "onprem",
+        offers: tuple[str, ...] = (),
+        held: tuple[Lease, ...] = (),
+        queue: int = 0,
+    ) -> tuple[Lease, ...]:
+        """An agent registers; returns the leases that it may keep."""
+        self._incarnation += 1
+        reply = self.propose(
+            Register(
+                ClusterName(cluster),
+                NodeName(node),
+                self._incarnation,
+                Resources(int(cpus * 1000), memory, gpus),
+                offers,
+                {},
+                queue,
+                held,
+            )
+        )
+        assert isinstance(reply, Registered), reply
+        return reply.keep
+
+    def start(self, job: str) -> None:
+        """The agent that holds a job says that it runs."""
+        found = self.job(job)
+        assert isinstance(found.phase, Placed), found
+        self.propose(Started(found.phase.node, found.lease, 0))
+
+    def finish(
+        self, job: str, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
+    ) -> Reply:
+        """The agent that holds a job says how it ended."""
+        found = self.job(job)
+        assert isinstance(found.phase, Placed | Running), found
+        code = exit_code if outcome is Outcome.EXITED else None
+        usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
+        return self.propose(Result(found.phase.node, found.lease, outcome, code, None, usage, 0))
+
+    def hand_back(self, job: str) -> None:
+        """The agent that holds a job gives it back unharmed."""
+        found = self.job(job)
+        assert isinstance(found.phase, Placed), found
+        self.propose(HandBack(found.phase.node, (found.lease,)))
+
+    # --- people
+
+    def submit(self, *jobs: JobBuilder) -> tuple[JobId, ...]:
+        """Submit jobs together."""
+        reply = self.propose(Submit(tuple(job.build() for job in jobs), "ada"))
+        assert isinstance(reply, Submitted), reply
+        return reply.jobs
+
+    def refused(self, *jobs: JobBuilder) -> Refusal:
+        """Submit jobs that must not be taken."""
+        reply = self.propose(Submit(tuple(job.build() for job in jobs), "ada"))
+        assert isinstance(reply, Refusal), reply
+        return reply
+
+    def act(self, act: Act, *jobs: str) -> Reply:
+        """Do something to jobs."""
+        return self.propose(Change(act, tuple(JobId(job) for job in jobs), "ada"))
+
+    def cancel(self, *jobs: str) -> Reply:
+        """Cancel jobs."""
+        return self.act(Act.CANCEL, *jobs)
+
+    # --- what became of it
+
+    def job(self, job: str) -> Job:
+        """One job."""
+        return self.state.jobs[JobId(job)]
+
+    def state_of(self, job: str) -> JobState:
+        """The state of one job."""
+        return self.job(job).state
+
+    def where(self, job: str) -> str | None:
+        """The cluster and node of one job, or None if it has no place."""
+        phase = self.job(job).phase
+        return f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else None
+
+    def placed(self) -> list[str]:
+        """All jobs that have a place, in the order of submission."""
+        return [job.id for job in self.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+
+    def happened(self, kind: type[E]) -> Iterator[E]:
+        """Events of one type."""
+        return (event for event in self.events if isinstance(event, kind))
