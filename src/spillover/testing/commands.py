@@ -50,6 +50,8 @@ class FakeCommands:
         self.failures: list[Exception] = []
         """Raised by the next calls, one each."""
         self.changed = asyncio.Condition()
+        self.asked = asyncio.Event()
+        """Set by every call."""
 
     # What a test does
 
@@ -69,6 +71,13 @@ class FakeCommands:
         """Add to history."""
         self.history.append(EventView(len(self.history) + 1, _AT, kind, job, f"{kind} {job or ''}".strip()))
         await self._wake()
+
+    async def until(self, call: str) -> None:
+        """Wait until the server was asked for something."""
+        async with asyncio.timeout(10):
+            while call not in self.calls:
+                self.asked.clear()
+                await self.asked.wait()
 
     async def _wake(self) -> None:
         async with self.changed:
@@ -240,6 +249,7 @@ class FakeCommands:
     def _called(self, what: str) -> None:
         """Note a call, and fail it if a test asked for that."""
         self.calls.append(what)
+        self.asked.set()
         if self.failures:
             raise self.failures.pop(0)
 

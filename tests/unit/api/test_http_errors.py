@@ -52,7 +52,9 @@ def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
         (f"Bearer {TOKEN}x", "is wrong"),
     ],
 )
-async def test_who_does_not_show_the_token_is_refused(http: httpx.AsyncClient, given: str | None, says: str):
+async def test_who_does_not_show_the_token_is_refused(
+    http: httpx.AsyncClient, given: str | None, says: str
+) -> None:
     http.headers.pop("Authorization")
     headers = {} if given is None else {"Authorization": given}
     for path in ("/v1/jobs", "/nothing", "/metrics", "/v1/openapi.json"):
@@ -61,29 +63,48 @@ async def test_who_does_not_show_the_token_is_refused(http: httpx.AsyncClient, g
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_the_scheme_of_a_token_may_be_written_in_any_case(http: httpx.AsyncClient):
+async def test_the_scheme_of_a_token_may_be_written_in_any_case(http: httpx.AsyncClient) -> None:
     answer = await http.get("/v1/server", headers={"Authorization": f"bearer  {TOKEN} "})
     assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:65535", "[::1]", "[::1]:7070", "spill.example:9", "other.example:81"],
+    [
+        "localhost",
+        "LOCALHOST:1",
+        "127.0.0.1",
+        "127.0.0.1:65535",
+        "[::1]",
+        "[::1]:7070",
+        "spill.example:9",
+        "other.example:81",
+    ],
 )
-async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: str):
+async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: str) -> None:
     for _ in range(2):
         assert (await http.get("/v1/health", headers={"Host": host})).status_code == 200
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:7070", "127.0.0.1.evil.example", "localhost:x", "other.example", "", "::1", "é"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:7070",
+        "127.0.0.1.evil.example",
+        "localhost:x",
+        "other.example",
+        "",
+        "::1",
+        "é",
+    ],
 )
-async def test_other_names_are_refused(http: httpx.AsyncClient, host: str):
+async def test_other_names_are_refused(http: httpx.AsyncClient, host: str) -> None:
     answer = await http.get("/v1/health", headers={"Host": host.encode()})
     problem(answer, 421, "misdirected_request")
 
 
-async def test_a_request_without_a_host_is_refused(commands: FakeCommands):
+async def test_a_request_without_a_host_is_refused(commands: FakeCommands) -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -98,20 +119,20 @@ async def test_a_request_without_a_host_is_refused(commands: FakeCommands):
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:8000", ""])
-async def test_pages_of_other_sites_are_refused(http: httpx.AsyncClient, origin: str):
+async def test_pages_of_other_sites_are_refused(http: httpx.AsyncClient, origin: str) -> None:
     problem(await http.get("/v1/health", headers={"Origin": origin}), 403, "forbidden")
 
 
-async def test_a_page_of_the_same_host_is_not(http: httpx.AsyncClient):
+async def test_a_page_of_the_same_host_is_not(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/server", headers={"Origin": "http://127.0.0.1:7070"})).status_code == 200
 
 
-async def test_headers_that_matter_may_not_be_repeated(http: httpx.AsyncClient):
+async def test_headers_that_matter_may_not_be_repeated(http: httpx.AsyncClient) -> None:
     answer = await http.get("/v1/health", headers=[("Host", "localhost"), ("Host", "evil.example")])
     problem(answer, 400, "bad_request")
 
 
-async def test_headers_and_queries_are_bounded(http: httpx.AsyncClient):
+async def test_headers_and_queries_are_bounded(http: httpx.AsyncClient) -> None:
     many = [(f"X-{at}", "x") for at in range(101)]
     problem(await http.get("/v1/health", headers=many), 431, "request_header_fields_too_large")
     problem(await http.get("/v1/jobs?name=" + "x" * 9000), 414, "request-uri_too_long")
@@ -119,21 +140,23 @@ async def test_headers_and_queries_are_bounded(http: httpx.AsyncClient):
 
 
 @pytest.mark.parametrize("user", ["-x", "a b", "x" * 64, "a\tb", ""])
-async def test_a_user_is_a_name(http: httpx.AsyncClient, user: str):
+async def test_a_user_is_a_name(http: httpx.AsyncClient, user: str) -> None:
     problem(await http.get("/v1/server", headers={"Spill-User": user}), 400, "invalid")
 
 
-async def test_whoever_says_nothing_is_anonymous(http: httpx.AsyncClient, commands: FakeCommands):
+async def test_whoever_says_nothing_is_anonymous(http: httpx.AsyncClient, commands: FakeCommands) -> None:
     await http.post("/v1/jobs", json=_doc())
     assert commands.calls == ["submit 1 by anonymous"]
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v2/jobs", "/v1/jobs/", "/v1/jobs/a/b", "/v1/jobs/a/b/c", "/v1/jobs/{job}/x"])
-async def test_there_is_nothing_at_other_paths(http: httpx.AsyncClient, path: str):
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v2/jobs", "/v1/jobs/", "/v1/jobs/a/b", "/v1/jobs/a/b/c", "/v1/jobs/{job}/x"]
+)
+async def test_there_is_nothing_at_other_paths(http: httpx.AsyncClient, path: str) -> None:
     problem(await http.get(path), 404, "not_found")
 
 
-async def test_other_methods_are_told_what_a_path_takes(http: httpx.AsyncClient):
+async def test_other_methods_are_told_what_a_path_takes(http: httpx.AsyncClient) -> None:
     answer = await http.delete("/v1/jobs/abc")
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "GET, PATCH"
@@ -141,7 +164,7 @@ async def test_other_methods_are_told_what_a_path_takes(http: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize("ref", ["nobody", "a%20b", "%00", "-a", "x" * 64, "%2e%2e", "{job}", "%F0%9F%92%A9"])
-async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: str):
+async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: str) -> None:
     problem(await http.get(f"/v1/jobs/{ref}"), 404, "unknown")
 
 
@@ -162,20 +185,20 @@ async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: s
         ("cursor=", "cursor", "length >= 1"),
     ],
 )
-async def test_a_query_is_checked(http: httpx.AsyncClient, query: str, path: str, says: str):
+async def test_a_query_is_checked(http: httpx.AsyncClient, query: str, path: str, says: str) -> None:
     body = problem(await http.get(f"/v1/jobs?{query}"), 400, "invalid")
     (one,) = body["problems"]
     assert one["path"] == path
     assert says in one["message"]
 
 
-async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient):
+async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None:
     body = problem(await http.get("/v1/jobs?limit=0&state=x&y=1"), 400, "invalid")
     assert [one["path"] for one in body["problems"]] == ["limit", "state", "y"]
     assert body["detail"].startswith("3 problems in the query; the first is limit: ")
 
 
-async def test_what_is_not_asked_anything_says_so(http: httpx.AsyncClient):
+async def test_what_is_not_asked_anything_says_so(http: httpx.AsyncClient) -> None:
     body = problem(await http.get("/v1/server?x=1"), 400, "invalid")
     assert "there is nothing to ask" in body["detail"]
 
@@ -195,7 +218,9 @@ async def test_what_is_not_asked_anything_says_so(http: httpx.AsyncClient):
     ],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/actions"])
-async def test_what_is_not_json_is_refused_with_its_place(http: httpx.AsyncClient, path: str, body: bytes, says: str):
+async def test_what_is_not_json_is_refused_with_its_place(
+    http: httpx.AsyncClient, path: str, body: bytes, says: str
+) -> None:
     answer = await http.post(path, content=body)
     assert answer.status_code == 400
     if path == "/v1/jobs":
@@ -203,11 +228,14 @@ async def test_what_is_not_json_is_refused_with_its_place(http: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("body", [b"[]", b"1", b'"x"', b"null"])
-async def test_what_is_not_a_document_is_refused(http: httpx.AsyncClient, body: bytes):
-    assert "neither a job document" in problem(await http.post("/v1/jobs", content=body), 400, "invalid")["detail"]
+async def test_what_is_not_a_document_is_refused(http: httpx.AsyncClient, body: bytes) -> None:
+    assert (
+        "neither a job document"
+        in problem(await http.post("/v1/jobs", content=body), 400, "invalid")["detail"]
+    )
 
 
-async def test_every_problem_of_every_job_is_told(http: httpx.AsyncClient, commands: FakeCommands):
+async def test_every_problem_of_every_job_is_told(http: httpx.AsyncClient, commands: FakeCommands) -> None:
     jobs = [_doc(), _doc(walltime="soon", cpus=1), _doc(), {"spec": {"run": 1}}]
     body = problem(await http.post("/v1/jobs", json={"jobs": jobs}), 400, "invalid")
     paths = {one["path"] for one in body["problems"]}
@@ -216,12 +244,12 @@ async def test_every_problem_of_every_job_is_told(http: httpx.AsyncClient, comma
     assert not commands.calls
 
 
-async def test_problems_of_one_document_have_its_own_paths(http: httpx.AsyncClient):
+async def test_problems_of_one_document_have_its_own_paths(http: httpx.AsyncClient) -> None:
     body = problem(await http.post("/v1/jobs", json=_doc(walltime="soon")), 400, "invalid")
     assert [one["path"] for one in body["problems"]] == ["spec.walltime"]
 
 
-async def test_an_answer_lists_a_bounded_number_of_problems(http: httpx.AsyncClient):
+async def test_an_answer_lists_a_bounded_number_of_problems(http: httpx.AsyncClient) -> None:
     jobs = [_doc(walltime="soon")] * 2000
     body = problem(await http.post("/v1/jobs", json={"jobs": jobs}), 400, "invalid")
     assert len(body["problems"]) == bodies.MOST_PROBLEMS + 1
@@ -230,14 +258,19 @@ async def test_an_answer_lists_a_bounded_number_of_problems(http: httpx.AsyncCli
 
 @pytest.mark.parametrize(
     ("body", "path"),
-    [({"jobs": {}}, "jobs"), ({"jobs": None}, "jobs"), ({"jobs": [], "more": 1}, "jobs"), ({"jobs": [3]}, "jobs[0]")],
+    [
+        ({"jobs": {}}, "jobs"),
+        ({"jobs": None}, "jobs"),
+        ({"jobs": [], "more": 1}, "jobs"),
+        ({"jobs": [3]}, "jobs[0]"),
+    ],
 )
-async def test_jobs_must_be_a_list_of_documents(http: httpx.AsyncClient, body: object, path: str):
+async def test_jobs_must_be_a_list_of_documents(http: httpx.AsyncClient, body: object, path: str) -> None:
     told = problem(await http.post("/v1/jobs", json=body), 400, "invalid")
     assert path in {one["path"] for one in told["problems"]}
 
 
-async def test_fields_beside_jobs_are_refused(http: httpx.AsyncClient):
+async def test_fields_beside_jobs_are_refused(http: httpx.AsyncClient) -> None:
     told = problem(await http.post("/v1/jobs", json={"jobs": [_doc()], "more": 1}), 400, "invalid")
     assert [one["path"] for one in told["problems"]] == ["more"]
 
@@ -253,29 +286,33 @@ async def test_fields_beside_jobs_are_refused(http: httpx.AsyncClient):
         ([], ""),
     ],
 )
-async def test_an_action_is_checked(http: httpx.AsyncClient, body: object, path: str):
+async def test_an_action_is_checked(http: httpx.AsyncClient, body: object, path: str) -> None:
     told = problem(await http.post("/v1/actions", json=body), 400, "invalid")
     assert [one["path"] for one in told["problems"]] == [path]
 
 
 @pytest.mark.parametrize("priority", ["7", 1.5, None, 10**7, 10**30])
-async def test_a_priority_is_a_bounded_integer(http: httpx.AsyncClient, priority: object):
+async def test_a_priority_is_a_bounded_integer(http: httpx.AsyncClient, priority: object) -> None:
     problem(await http.patch("/v1/jobs/a", json={"priority": priority}), 400, "invalid")
 
 
-@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "application/x-yaml", ""])
-async def test_bodies_of_other_types_are_refused(http: httpx.AsyncClient, media: str):
+@pytest.mark.parametrize(
+    "media", ["text/plain", "application/x-www-form-urlencoded", "application/x-yaml", ""]
+)
+async def test_bodies_of_other_types_are_refused(http: httpx.AsyncClient, media: str) -> None:
     answer = await http.post("/v1/jobs", content=b"{}", headers={"Content-Type": media})
     problem(answer, 415, "unsupported_media_type")
 
 
-async def test_a_type_may_have_parameters_or_be_left_out(http: httpx.AsyncClient):
+async def test_a_type_may_have_parameters_or_be_left_out(http: httpx.AsyncClient) -> None:
     for headers in ({"Content-Type": "Application/JSON; charset=utf-8"}, {}):
-        answer = await http.post("/v1/jobs", content=httpx.Request("POST", "/", json=_doc()).read(), headers=headers)
+        answer = await http.post(
+            "/v1/jobs", content=httpx.Request("POST", "/", json=_doc()).read(), headers=headers
+        )
         assert answer.status_code == 201
 
 
-async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch):
+async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "MOST_JOBS", 3)
     assert (await http.post("/v1/jobs", json={"jobs": [_doc()] * 3})).status_code == 201
     for job in (_doc(), {}):
@@ -296,7 +333,7 @@ async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: p
 )
 async def test_each_refusal_of_a_command_has_its_status(
     http: httpx.AsyncClient, commands: FakeCommands, kind: Kind, status: int
-):
+) -> None:
     commands.failures.append(CommandError(kind, "no", [FieldProblem("a", "b")]))
     answer = await http.post("/v1/jobs", json=_doc())
     body = problem(answer, status, kind.value)
@@ -304,13 +341,15 @@ async def test_each_refusal_of_a_command_has_its_status(
     assert ("retry-after" in answer.headers) == (status == 503) == ("retry_after_s" in body)
 
 
-async def test_a_command_can_say_when_to_retry(http: httpx.AsyncClient, commands: FakeCommands):
+async def test_a_command_can_say_when_to_retry(http: httpx.AsyncClient, commands: FakeCommands) -> None:
     commands.failures.append(CommandError(Kind.UNAVAILABLE, "no", retry_after=7.2))
     answer = await http.get("/v1/server")
     assert (answer.headers["retry-after"], answer.json()["retry_after_s"]) == ("7", 7.2)
 
 
-async def test_an_error_at_the_start_of_a_stream_has_its_status(http: httpx.AsyncClient, commands: FakeCommands):
+async def test_an_error_at_the_start_of_a_stream_has_its_status(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
     problem(await http.get("/v1/events?job=nobody"), 404, "unknown")
     problem(await http.get("/v1/events?job=nobody&follow=true"), 404, "unknown")
     problem(await http.get("/v1/jobs/nobody/logs"), 404, "unknown")
@@ -318,7 +357,9 @@ async def test_an_error_at_the_start_of_a_stream_has_its_status(http: httpx.Asyn
     problem(await http.get("/v1/events"), 503, "unavailable")
 
 
-async def test_a_fault_of_ours_is_logged_and_not_shown(http: httpx.AsyncClient, commands: FakeCommands):
+async def test_a_fault_of_ours_is_logged_and_not_shown(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
     commands.failures.append(ZeroDivisionError("secret"))
     with structlog.testing.capture_logs() as logs:
         answer = await http.get("/v1/clusters")
@@ -328,7 +369,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(http: httpx.AsyncClient, 
     assert isinstance(logs[0]["exc_info"], ZeroDivisionError)
 
 
-async def test_a_server_without_a_token_is_not_built(commands: FakeCommands):
+async def test_a_server_without_a_token_is_not_built(commands: FakeCommands) -> None:
     with pytest.raises(ValueError, match="needs a token"):
         build_app(commands, "", None)
 

@@ -54,9 +54,7 @@ def json_body(form: type[T]) -> Body[T]:
     return Body((form,), read)
 
 
-async def receive_body(
-    headers: Headers, receive: Callable[[], Awaitable[Any]], most: int = MOST_BYTES
-) -> bytes | None:
+async def receive_body(headers: Headers, receive: Callable[[], Awaitable[Any]]) -> bytes | None:
     """The whole body; None when the caller went away before it was there."""
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
@@ -65,11 +63,11 @@ async def receive_body(
         )
     too_large = Refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"the body is larger than {most // 2**20} MiB; send several requests",
+        f"the body is larger than {MOST_BYTES // 2**20} MiB; send several requests",
         kind="too_large",
     )
     length = headers.get(b"content-length", b"0")
-    if length.isdigit() and (len(length) > 18 or int(length) > most):
+    if length.isdigit() and (len(length) > 18 or int(length) > MOST_BYTES):
         raise too_large
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -84,7 +82,7 @@ async def receive_body(
                 if message["type"] == "http.disconnect":
                     return None
                 parts += message.get("body", b"")
-                if len(parts) > most:
+                if len(parts) > MOST_BYTES:
                     raise too_large
     except TimeoutError:
         raise Refused(

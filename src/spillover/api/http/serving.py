@@ -45,7 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._count(len(name) + len(value))
+        self._count(len(name) + len(value) + 4)  # with what stands between and behind them
         super().on_header(name, value)
 
     def _count(self, size: int) -> None:

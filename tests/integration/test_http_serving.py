@@ -1,0 +1,271 @@
+"""The HTTP API on a real socket: start and stop, streams, what is not a request, and large bodies."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from spillover.api.http import bodies, build_app, serving, streams
+from spillover.testing.commands import FakeCommands
+from spillover.testing.http import TOKEN, http_server, listen
+from spillover.wire.api import EventView
+
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+JOB = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"run": "true"}}
+
+
+@pytest.fixture
+def commands() -> FakeCommands:
+    return FakeCommands()
+
+
+@pytest.fixture
+async def url(commands: FakeCommands) -> AsyncIterator[str]:
+    async with http_server(commands) as url:
+        yield url
+
+
+@pytest.fixture
+async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False, timeout=10) as client:
+        yield client
+
+
+async def raw(url: str, data: bytes) -> bytes:
+    """Send bytes as they are and read until the server closes."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def test_it_answers_while_it_serves_and_not_after(commands: FakeCommands) -> None:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    async with http_server(commands) as url, httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{url}/v1/health")).status_code == 200
+        assert before == {number: signal.getsignal(number) for number in before}
+    async with httpx.AsyncClient(trust_env=False) as http:
+        with pytest.raises(httpx.ConnectError):
+            await http.get(f"{url}/v1/health")
+
+
+async def test_the_same_port_can_be_served_again_at_once(commands: FakeCommands) -> None:
+    async with http_server(commands) as url:
+        port = int(url.rpartition(":")[2])
+    async with http_server(commands, port=port) as again, httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{again}/v1/health")).status_code == 200
+
+
+async def test_an_error_inside_the_block_stops_the_server_too(commands: FakeCommands) -> None:
+    sock = listen()
+    with pytest.raises(ZeroDivisionError):
+        async with serving(build_app(commands, TOKEN, None), sock):
+            raise ZeroDivisionError
+    assert sock.fileno() == -1
+
+
+async def test_it_stops_within_a_second_with_streams_and_waits_open(commands: FakeCommands) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=10)
+        )
+        server = http_server(commands)
+        url = await server.__aenter__()
+        await http.post(f"{url}/v1/jobs", json=JOB)
+        waiting = asyncio.create_task(http.get(f"{url}/v1/jobs/j/wait?timeout=60"))
+        await commands.until("wait j")
+        followed = [
+            await stack.enter_async_context(http.stream("GET", url + path))
+            for path in ("/v1/events?follow=true", "/v1/jobs/j/logs?follow=true")
+        ]
+        began = time.monotonic()
+        await server.__aexit__(None, None, None)
+        assert time.monotonic() - began < 1.5
+        answer = await waiting
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:spillover:problem:unavailable")
+        assert answer.headers["retry-after"] == "1"
+        for response in followed:
+            with pytest.raises(httpx.RemoteProtocolError):  # cut off: not to be taken for their end
+                await response.aread()
+
+
+async def test_a_caller_that_does_not_read_does_not_keep_it_from_stopping(commands: FakeCommands) -> None:
+    server = http_server(commands)
+    url = await server.__aenter__()
+    commands.history += [EventView(at + 1, "", "x", None, "x" * 1000) for at in range(50_000)]
+    host, port = url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    writer.write(
+        f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    )
+    await commands.until("events after=None follow=False")
+    began = time.monotonic()
+    await server.__aexit__(None, None, None)
+    assert time.monotonic() - began < 1.5
+    writer.transport.abort()
+
+
+async def test_followed_history_comes_as_it_happens(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    await commands.happen("old")
+    async with http.stream("GET", "/v1/events?follow=true") as response:
+        lines = response.aiter_lines()
+        for kind in ("one", "two"):
+            await commands.happen(kind)
+            assert f'"type":"{kind}"' in await anext(lines)
+
+
+async def test_a_silent_history_says_that_it_is_alive(
+    http: httpx.AsyncClient, commands: FakeCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.01)
+    async with http.stream("GET", "/v1/events?follow=true") as response:
+        chunks = response.aiter_raw()
+        assert [await anext(chunks), await anext(chunks)] == [b"\n", b"\n"]
+        await commands.happen("one")
+        async for chunk in chunks:
+            if chunk != b"\n":
+                assert b'"one"' in chunk
+                break
+
+
+async def test_followed_output_ends_with_its_job(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    await http.post("/v1/jobs", json=JOB)
+    async with http.stream("GET", "/v1/jobs/j/logs?follow=true") as response:
+        chunks = response.aiter_raw()
+        for part in (b"one", b"two"):
+            await commands.write("j", part)
+            assert await anext(chunks) == part
+        await commands.end("j")
+        assert [chunk async for chunk in chunks] == []
+
+
+async def test_a_caller_that_goes_away_ends_its_stream(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    ended = asyncio.Event()
+
+    async def endless(*_: Any) -> AsyncIterator[EventView]:
+        try:
+            while True:
+                await asyncio.Event().wait()
+                yield EventView(1, "", "x", None, "")
+        finally:
+            ended.set()
+
+    commands.events = endless  # type: ignore[method-assign,assignment]
+    async with http.stream("GET", "/v1/events?follow=true"):
+        pass
+    async with asyncio.timeout(5):
+        await ended.wait()
+
+
+async def test_a_stream_that_fails_midway_is_cut_off_and_logged(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    broken = asyncio.Event()
+
+    async def failing(*_: Any) -> AsyncIterator[EventView]:
+        yield EventView(1, "", "x", None, "")
+        await broken.wait()
+        raise ZeroDivisionError
+
+    commands.events = failing  # type: ignore[method-assign,assignment]
+    with structlog.testing.capture_logs() as logs:
+        async with http.stream("GET", "/v1/events") as response:
+            chunks = response.aiter_raw()
+            await anext(chunks)
+            broken.set()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(chunks)
+    assert [log["event"] for log in logs] == ["stream was cut"]
+
+
+async def test_a_long_history_arrives_whole(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    commands.history += [EventView(at + 1, "", "x", None, "y" * 100) for at in range(20_000)]
+    assert (await http.get("/v1/events")).text.count("\n") == 20_000
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", 431),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", 431),
+        (b"GET /v1/health HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+        (
+            b"GET http://evil.example/v1/health HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+            421,
+        ),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 400),
+        (b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /v1/health HTTP/1.0\r\nHost: localhost\r\n\r\n", 200),
+    ],
+)
+async def test_what_is_hardly_a_request_is_answered(url: str, data: bytes, status: int) -> None:
+    answer = await raw(url, data)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer[:100]
+    if status >= 400:
+        assert b"application/problem+json" in answer
+
+
+async def test_heads_are_counted_anew_for_each_request(http: httpx.AsyncClient) -> None:
+    for _ in range(3):
+        assert (await http.get("/v1/health", headers={"X": "y" * 40_000})).status_code == 200
+
+
+async def test_a_body_that_is_too_large_is_refused(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_BYTES", 1000)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    for content in (b" " * 10_000, parts()):
+        answer = await http.post("/v1/jobs", content=content)
+        assert (answer.status_code, answer.json()["type"]) == (413, "urn:spillover:problem:too_large")
+    assert (await http.get("/v1/health")).status_code == 200
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE", 0.05)
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
+    assert (await raw(url, head.encode() + b"{")).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_caller_that_leaves_before_its_body_submits_nothing(url: str, commands: FakeCommands) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n{{".encode()
+    )
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
+        assert (await http.get("/v1/server")).status_code == 200
+    assert commands.calls == ["server"]
+
+
+async def test_many_jobs_in_one_body_do_not_keep_others_waiting(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    answer = asyncio.create_task(http.post("/v1/jobs", json={"jobs": [JOB] * 20_000}))
+    assert (await http.get("/v1/health")).status_code == 200
+    assert len((await answer).json()["jobs"]) == 20_000
