@@ -1,0 +1,494 @@
+"""Each rule of an agent's life, on a virtual clock."""
+
+from collections.abc import Iterable
+
+from spillover.agent.state import FAREWELL_GRACE, AgentState
+from spillover.agent.values import (
+    Answered,
+    Exit,
+    Forget,
+    Grant,
+    Instruction,
+    Phase,
+    Reconnect,
+    Renewal,
+    Result,
+    Signal,
+    Start,
+    Task,
+    Welcome,
+)
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Outcome, Verdict
+from spillover.model.ids import JobId
+from spillover.model.job import Shell
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+HEARTBEAT = 2 * SECOND
+SHORT = 30 * SECOND
+
+
+def a_lease(job: str = "a", attempt: int = 1, seq: int = 1) -> Lease:
+    return Lease(JobId(job), attempt, seq)
+
+
+def a_task(
+    cpu: int = 1000, walltime: int = 0, grace: int = 10 * SECOND, lost_after: int = 5 * MINUTE
+) -> Task:
+    return Task(Shell("true"), Resources(cpu), walltime=walltime, grace=grace, lost_after=lost_after)
+
+
+class Life:
+    """An agent's state with a clock, and a server that mostly agrees."""
+
+    def __init__(self, cpu: int = 2000, unanswered: Iterable[Result] = ()) -> None:
+        self.now = 1000 * SECOND
+        self.state = AgentState(Resources(cpu), unanswered)
+        self.incarnation = 0
+
+    def passes(self, nanoseconds: int) -> list[Instruction]:
+        self.now += nanoseconds
+        return self.state.tick(self.now)
+
+    def registers(self, keep: Iterable[Lease] | None = None, epoch: int = 1) -> list[Instruction]:
+        held, out = self.state.register(self.now)
+        self.incarnation += 1
+        kept = frozenset(lease for lease, _ in held) if keep is None else frozenset(keep)
+        welcome = Welcome(epoch, self.incarnation, kept, HEARTBEAT, SHORT)
+        return out + self.state.registered(self.now, self.now, welcome)
+
+    def gets(
+        self, *leases: Lease, task: Task | None = None, epoch: int = 1, stream: int | None = None
+    ) -> list[Instruction]:
+        grants = [Grant(lease, task or a_task()) for lease in leases]
+        return self.state.granted(self.now, stream or self.incarnation, epoch, grants)
+
+    def beats(self, renewal: Renewal | None = None) -> list[Instruction]:
+        return self.state.renewed(self.now, self.now, renewal or Renewal(1))
+
+    def starts(self, lease: Lease) -> list[Instruction]:
+        return self.state.started(self.now, lease, self.now)
+
+    def ends(self, lease: Lease, code: int = 0) -> list[Instruction]:
+        return self.state.ended(self.now, lease, Exit(self.now, code=code, usage=Usage(ran=5)))
+
+    def reports(self, verdict: Verdict = Verdict.ACCEPTED, *, fenced: bool = False) -> list[Instruction]:
+        report, out = self.state.report(self.now)
+        assert report is not None
+        answer = Answered(
+            1,
+            fenced,
+            tuple((result.lease, verdict) for result in report.results),
+            tuple(lease for lease, _ in report.started),
+        )
+        return out + self.state.reported(self.now, answer)
+
+    def outcome(self, lease: Lease) -> Outcome:
+        return self.state.results[lease].outcome
+
+    def released(self) -> tuple[Lease, ...]:
+        report, _ = self.state.report(self.now)
+        self.state.unreported()
+        return report.released if report else ()
+
+
+def an_agent(cpu: int = 2000) -> Life:
+    life = Life(cpu)
+    assert life.registers() == []
+    return life
+
+
+def an_agent_running(lease: Lease, task: Task | None = None, *, acknowledged: bool = True) -> Life:
+    life = an_agent()
+    assert life.gets(lease, task=task) == [Start(lease, task or a_task())]
+    life.starts(lease)
+    if acknowledged:
+        assert life.reports() == []
+    return life
+
+
+A, B, C, D = (a_lease(name) for name in "abcd")
+
+
+# --- capacity
+
+
+def test_leases_start_in_order_of_arrival_while_there_is_room() -> None:
+    life = an_agent(cpu=2000)
+    assert life.gets(A, B, C) == [Start(A, a_task()), Start(B, a_task())]
+    assert list(life.state.waiting) == [C]
+    assert life.ends(B) == [Start(C, a_task())]
+
+
+def test_a_small_lease_does_not_pass_a_large_one() -> None:
+    life = an_agent(cpu=2000)
+    life.gets(A)
+    assert life.gets(B, task=a_task(cpu=2000)) == []
+    assert life.gets(C) == []
+    assert life.ends(A) == [Start(B, a_task(cpu=2000))]
+
+
+def test_a_lease_that_never_fits_is_answered_and_blocks_nobody() -> None:
+    life = an_agent(cpu=2000)
+    assert life.gets(A, task=a_task(cpu=3000)) == []
+    assert life.outcome(A) is Outcome.NOT_STARTED
+    assert "needs 3 CPU, but this agent has 2 CPU" in life.state.results[A].message
+    assert life.gets(B) == [Start(B, a_task())]
+
+
+def test_memory_and_gpus_count_as_well() -> None:
+    life = Life()
+    life.state = AgentState(Resources(8000, 100, 1))
+    life.registers()
+    one = Task(Shell("true"), Resources(1000, 10, 1))
+    assert life.gets(A, B, task=one) == [Start(A, one)]
+
+
+def test_a_lease_that_comes_twice_starts_once() -> None:
+    life = an_agent()
+    assert life.gets(A) == [Start(A, a_task())]
+    assert life.gets(A) == []
+    life.ends(A)
+    assert life.gets(A) == []
+
+
+def test_a_newer_lease_of_a_task_kills_the_older_and_starts_after_its_end() -> None:
+    life = an_agent_running(A)
+    newer = a_lease("a", seq=2)
+    assert life.gets(newer) == [Signal(A, kill=True)]
+    assert life.ends(A) == [Start(newer, a_task())]
+    assert life.outcome(A) is Outcome.LOST
+
+
+# --- registration and epochs
+
+
+def test_a_registration_names_waiting_running_and_ended_leases() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A)
+    life.ends(A)
+    life.gets(B, C)
+    held, _ = life.state.register(life.now)
+    assert dict(held) == {C: Phase.WAITING, B: Phase.RUNNING, A: Phase.ENDED}
+
+
+def test_from_sending_register_grants_of_the_old_stream_are_ignored() -> None:
+    life = an_agent()
+    old = life.incarnation
+    life.state.register(life.now)
+    assert life.gets(A, stream=old) == []
+    life.registers()
+    assert life.gets(A, stream=old) == []
+    assert not life.state.waiting
+    assert life.gets(A) == [Start(A, a_task())]
+
+
+def test_named_leases_that_are_not_kept_are_dropped_or_killed() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B, C)
+    life.starts(A)
+    assert life.registers(keep=[C]) == [Signal(A, kill=True)]
+    assert list(life.state.waiting) == [C]
+    assert life.ends(A) == [Start(C, a_task())]
+    assert life.outcome(A) is Outcome.STOPPED
+
+
+def test_an_unanswered_result_is_told_even_if_its_lease_is_not_kept() -> None:
+    life = an_agent()
+    life.gets(A)
+    life.ends(A)
+    assert life.registers(keep=[]) == []
+    assert life.reports(Verdict.FENCED) == [Forget(A, Verdict.FENCED)]
+    assert not life.state.news()
+
+
+def test_results_of_an_earlier_life_are_named_and_told() -> None:
+    life = Life(unanswered=[Result(A, Outcome.LOST, 0)])
+    held, _ = life.state.register(life.now)
+    assert held == ((A, Phase.ENDED),)
+    life.registers()
+    assert life.reports() == [Forget(A, Verdict.ACCEPTED)]
+
+
+def test_a_lower_epoch_is_refused_wherever_it_shows() -> None:
+    life = an_agent_running(A)
+    life.beats(Renewal(7))
+    stale = [Reconnect("refused a server of epoch 6: a later one, 7, has taken over")]
+    assert life.gets(B, epoch=6) == stale
+    assert life.beats(Renewal(6, fenced=True, stops=((A, True),))) == stale
+    assert life.registers(epoch=6) == stale
+    assert list(life.state.running) == [A]
+    assert life.state.incarnation is None
+
+
+def test_an_answer_to_a_report_from_a_lower_epoch_changes_nothing() -> None:
+    life = an_agent()
+    life.gets(A)
+    life.ends(A)
+    life.beats(Renewal(7))
+    life.state.report(life.now)
+    out = life.state.reported(
+        life.now, Answered(6, fenced=False, verdicts=((A, Verdict.ACCEPTED),), started=())
+    )
+    assert [type(instruction) for instruction in out] == [Reconnect]
+    assert A in life.state.results
+
+
+# --- fencing
+
+
+def test_a_fenced_agent_kills_its_tasks_drops_what_waits_and_registers_anew() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    life.starts(A)
+    out = life.beats(Renewal(1, fenced=True))
+    assert out == [Signal(A, kill=True), Reconnect("fenced by the server", fenced=True)]
+    assert not life.state.waiting
+    life.ends(A)
+    assert life.outcome(A) is Outcome.LOST
+
+
+def test_a_fenced_report_does_the_same_after_its_results_are_answered() -> None:
+    life = an_agent_running(A)
+    life.gets(B)
+    life.ends(B)
+    out = life.reports(fenced=True)
+    assert out == [
+        Forget(B, Verdict.ACCEPTED),
+        Signal(A, kill=True),
+        Reconnect("fenced by the server", fenced=True),
+    ]
+
+
+def test_a_fenced_result_drops_that_result_only() -> None:
+    life = an_agent_running(A)
+    life.gets(B)
+    life.ends(B)
+    assert life.reports(Verdict.FENCED) == [Forget(B, Verdict.FENCED)]
+    assert list(life.state.running) == [A]
+
+
+# --- terms
+
+
+def test_without_renewal_a_waiting_lease_is_dropped_at_the_short_term_less_a_heartbeat() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    life.starts(A)
+    life.reports()
+    assert life.passes(SHORT - HEARTBEAT - 1) == []
+    assert list(life.state.waiting) == [B]
+    assert life.passes(1) == []
+    assert not life.state.waiting
+    assert life.released() == (B,)
+
+
+def test_a_start_that_is_not_acknowledged_dies_at_the_short_term() -> None:
+    life = an_agent_running(A, acknowledged=False)
+    assert life.passes(SHORT - HEARTBEAT - 1) == []
+    assert life.passes(1) == [Signal(A, kill=True)]
+    life.ends(A)
+    assert life.outcome(A) is Outcome.LOST
+
+
+def test_an_acknowledged_task_dies_at_lost_after_less_a_heartbeat() -> None:
+    life = an_agent_running(A)
+    assert life.passes(5 * MINUTE - HEARTBEAT - 1) == []
+    assert life.passes(1) == [Signal(A, kill=True)]
+    life.ends(A)
+    assert life.outcome(A) is Outcome.LOST
+
+
+def test_terms_count_from_sending_the_last_acknowledged_heartbeat() -> None:
+    life = an_agent_running(A, acknowledged=False)
+    sent = life.now
+    life.now += 10 * SECOND
+    life.state.renewed(life.now, sent, Renewal(1))
+    life.now = sent
+    assert life.passes(SHORT - HEARTBEAT - 1) == []
+    assert life.passes(1) == [Signal(A, kill=True)]
+
+
+def test_a_heartbeat_renews_all_leases() -> None:
+    life = an_agent_running(A, acknowledged=False)
+    for _ in range(20):
+        assert life.passes(10 * SECOND) == []
+        assert life.beats() == []
+    assert list(life.state.running) == [A]
+
+
+def test_an_agent_that_was_stopped_past_its_terms_starts_nothing_when_it_wakes() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    life.starts(A)
+    life.now += 10 * MINUTE
+    assert life.gets(C) == [Signal(A, kill=True)]
+    assert life.ends(A) == []
+    assert set(life.released()) == {B, C}
+
+
+def test_a_late_answer_to_an_early_heartbeat_revives_nothing() -> None:
+    life = an_agent_running(A, acknowledged=False)
+    sent = life.now
+    life.now += MINUTE
+    assert life.state.renewed(life.now, sent, Renewal(1)) == [Signal(A, kill=True)]
+
+
+def test_after_the_outage_the_next_registration_starts_terms_anew() -> None:
+    life = an_agent_running(A)
+    life.passes(MINUTE)
+    assert life.registers(epoch=2) == []
+    assert life.passes(5 * MINUTE - HEARTBEAT - 1) == []
+    assert life.passes(1) == [Signal(A, kill=True)]
+
+
+def test_it_asks_to_be_woken_for_whatever_is_due_first() -> None:
+    life = an_agent()
+    assert life.state.wake() is None
+    life.gets(A, task=a_task(walltime=SECOND))
+    assert life.state.wake() == life.now + SHORT - HEARTBEAT
+    life.starts(A)
+    assert life.state.wake() == life.now + SECOND
+
+
+# --- stopping
+
+
+def test_at_its_walltime_a_task_is_terminated_and_after_its_grace_killed() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND, grace=3 * SECOND))
+    assert life.passes(20 * SECOND - 1) == []
+    assert life.passes(1) == [Signal(A, kill=False)]
+    assert life.passes(3 * SECOND - 1) == []
+    assert life.passes(1) == [Signal(A, kill=True)]
+    life.ends(A)
+    assert life.outcome(A) is Outcome.WALLTIME
+
+
+def test_a_stop_terminates_and_kills_after_the_grace() -> None:
+    life = an_agent_running(A)
+    assert life.beats(Renewal(1, stops=((A, False),))) == [Signal(A, kill=False)]
+    assert life.beats(Renewal(1, stops=((A, False),))) == []
+    assert life.passes(10 * SECOND) == [Signal(A, kill=True)]
+    life.ends(A)
+    assert life.outcome(A) is Outcome.STOPPED
+
+
+def test_a_stop_that_kills_gives_no_grace_even_after_one_that_did() -> None:
+    life = an_agent_running(A)
+    life.beats(Renewal(1, stops=((A, False),)))
+    assert life.beats(Renewal(1, stops=((A, True),))) == [Signal(A, kill=True)]
+
+
+def test_without_grace_a_task_is_killed_at_once() -> None:
+    life = an_agent_running(A, a_task(grace=0))
+    assert life.beats(Renewal(1, stops=((A, False),))) == [Signal(A, kill=True)]
+
+
+def test_a_stopped_lease_that_waits_ends_without_a_start() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    assert life.beats(Renewal(1, stops=((B, False),))) == []
+    assert life.outcome(B) is Outcome.STOPPED
+    assert life.ends(A) == []
+
+
+def test_revoked_leases_are_handed_back_unless_they_started() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    assert life.beats(Renewal(1, revoked=(A, B))) == []
+    assert life.released() == (B,)
+    assert list(life.state.running) == [A]
+
+
+def test_a_drained_agent_hands_back_what_waits_and_takes_nothing_more() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    life.beats(Renewal(1, drain=True))
+    assert life.gets(C) == []
+    assert life.released() == (B, C)
+    assert life.ends(A) == []
+
+
+def test_an_agent_that_leaves_hands_back_terminates_and_soon_kills() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    assert life.state.leave(life.now) == [Signal(A, kill=False)]
+    assert life.released() == (B,)
+    assert life.passes(FAREWELL_GRACE) == [Signal(A, kill=True)]
+    assert life.ends(A) == []
+    assert life.outcome(A) is Outcome.LOST
+
+
+def test_timers_of_tasks_that_ended_do_not_pile_up() -> None:
+    life = an_agent()
+    for number in range(5_000):
+        lease = a_lease(f"job{number}")
+        life.gets(lease, task=a_task(walltime=60 * MINUTE))
+        life.starts(lease)
+        life.ends(lease)
+    assert len(life.state._timers) < 2_000
+
+
+# --- reports
+
+
+def test_everything_ready_goes_into_one_report_and_one_report_is_under_way() -> None:
+    life = an_agent(cpu=3000)
+    life.gets(A, B)
+    life.starts(A)
+    life.ends(B, code=3)
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert [lease for lease, _ in report.started] == [A]
+    assert [(result.lease, result.exit_code) for result in report.results] == [(B, 3)]
+    assert life.state.report(life.now) == (None, [])
+
+
+def test_a_result_takes_the_place_of_its_start() -> None:
+    life = an_agent()
+    life.gets(A)
+    life.starts(A)
+    life.ends(A)
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert not report.started
+
+
+def test_a_report_without_an_answer_is_ready_again() -> None:
+    life = an_agent()
+    life.gets(A, B)
+    life.starts(A)
+    life.ends(B)
+    first, _ = life.state.report(life.now)
+    life.state.unreported()
+    assert life.state.report(life.now)[0] == first
+
+
+def test_a_start_that_was_not_acknowledged_is_told_again_after_the_next_heartbeat() -> None:
+    life = an_agent()
+    life.gets(A)
+    life.starts(A)
+    life.state.report(life.now)
+    life.state.reported(life.now, Answered(1, fenced=False, verdicts=(), started=()))
+    assert life.state.report(life.now)[0] is None
+    life.beats()
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert [lease for lease, _ in report.started] == [A]
+
+
+def test_a_task_without_a_process_was_not_started() -> None:
+    life = an_agent()
+    life.gets(A)
+    life.state.ended(life.now, A, Exit(life.now, spawned=False, message="workdir '/x': No such file"))
+    assert life.outcome(A) is Outcome.NOT_STARTED
+    assert life.state.results[A].message == "workdir '/x': No such file"
+
+
+def test_when_all_processes_are_lost_all_leases_end_as_lost_and_the_next_start() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    life.starts(A)
+    assert life.state.lost_all(life.now, "gone") == [Start(B, a_task())]
+    assert life.outcome(A) is Outcome.LOST
