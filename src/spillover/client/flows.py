@@ -1,7 +1,7 @@
 """What takes more than one request, without the sending: waiting, following, repeating. Both faces of the client drive these."""
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -10,7 +10,6 @@ from spillover.client.asks import Ask
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
 from spillover.wire.api import EventView, JobView
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
 POLL: Final = 30.0
@@ -58,12 +57,14 @@ def waiting(
 ) -> Generator[Ask[JobView], JobView, list[JobView]]:
     """Ask until every job has ended; sent each answer, it returns them all."""
     until = None if timeout is None else clock() + timeout
+    most = 0.0  # the first answer comes at once: from then on, a server that goes away is waited for
     ended: list[JobView] = []
     for at, ref in enumerate(refs):
         name = ref
         while True:
             left = POLL if until is None else max(0.0, until - clock())
-            view = yield asks.wait(name, min(POLL, left))
+            view = yield asks.wait(name, min(most, left))
+            most = POLL
             if view.state in ENDED:
                 break
             if until is not None and clock() >= until:
@@ -89,7 +90,7 @@ class Following(Protocol[T_co]):
         ...
 
 
-class Output(Generic[T]):
+class Output:
     """Output of a job, taken up at its byte."""
 
     def __init__(self, ref: str, *, follow: bool, stderr: bool, attempt: int | None, task: int) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from spillover.client.errors import Unreachable
-from spillover.model.ids import is_name
+from spillover.client.errors import Refused, Unreachable
+from spillover.model.ids import NAME_RULE, is_name
 
 ANONYMOUS = "anonymous"
 
@@ -56,7 +56,12 @@ def find(
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
     found = None if given else folder / "server.json"
     url = _url(given, "the server's address") if given else _url_in(folder / "server.json")
-    return Place(url, token or _token(folder, named=data is not None), user or _user(), found)
+    secret = token or _token(folder, named=data is not None)
+    if not (secret.isascii() and secret.isprintable()):
+        raise Unreachable("the token holds characters that no token has")
+    if user is not None and not is_name(user):
+        raise Refused(f"{user!r} cannot be a user: {NAME_RULE}", status=400, kind="invalid")
+    return Place(url, secret, user or _user(), found)
 
 
 def _url_in(path: Path) -> str:
@@ -101,8 +106,6 @@ def _token(folder: Path, *, named: bool) -> str:
             raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None
         except UnicodeDecodeError:
             raise Unreachable(f"{path} does not hold a token") from None
-    if not (token.isascii() and token.isprintable()):
-        raise Unreachable("the token holds characters that no token has")
     return token
 
 

@@ -54,6 +54,11 @@ class Client:
         """Where the server is."""
         return self._place.url
 
+    @property
+    def user(self) -> str:
+        """Who asks."""
+        return self._place.user
+
     def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
         return self._ask(asks.submit(documents(jobs, fields)))

@@ -100,7 +100,7 @@ async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: 
     ],
 )
 async def test_other_names_are_refused(http: httpx.AsyncClient, host: str) -> None:
-    answer = await http.get("/v1/health", headers={"Host": host.encode()})
+    answer = await http.get("/v1/health", headers={b"Host": host.encode()})
     problem(answer, 421, "misdirected_request")
 
 

@@ -1,0 +1,305 @@
+"""Both faces of the client against a real HTTP server."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
+from spillover.ports.commands import CommandError, Kind
+from spillover.testing.commands import FakeCommands
+from spillover.testing.http import TOKEN, Threaded, http_server, listen, threaded_server
+
+
+@pytest.fixture
+def server() -> Iterator[Threaded[FakeCommands]]:
+    with threaded_server(FakeCommands) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Threaded[FakeCommands]) -> Iterator[Client]:
+    with Client(server.url, TOKEN, user="ada") as client:
+        yield client
+
+
+@pytest.fixture
+def commands() -> FakeCommands:
+    return FakeCommands()
+
+
+@pytest.fixture
+async def asked(commands: FakeCommands) -> AsyncIterator[AsyncClient]:
+    async with http_server(commands) as url, AsyncClient(url, TOKEN, user="ada") as client:
+        yield client
+
+
+def test_the_synchronous_face_does_everything(client: Client, server: Threaded[FakeCommands]) -> None:
+    (job,) = client.submit(run="echo hi", cpu=2, memory="1Gi", name="hello", walltime="10m", key="k")
+    assert client.submit(run="echo hi", name="hello", key="k") == [job]
+    assert client.forecast(run="true", name="f")[0].name == "f"
+    shown = client.job("hello")
+    assert (shown.user, shown.spec["spec"]["resources"]) == ("ada", {"cpu": 2, "memory": "1Gi"})
+    assert client.why(job).reason is not None
+    assert (
+        client.set_priority(job, 3) == client.hold(job) == client.release(job) == client.requeue(job) == [job]
+    )
+    assert [view.id for view in client.jobs(state="QUEUED", since=datetime(2027, 1, 1, tzinfo=UTC))] == [job]
+    server.run(server.commands.write(job, b"hi\n"))
+    assert b"".join(client.logs(job)) == b"hi\n"
+    assert client.cancel(job) == [job]
+    assert client.wait(job)[0].state == "CANCELLED"
+    assert next(client.events(0, follow=False)).type == "job_submitted"
+    assert client.clusters()[0].name == "onprem"
+    assert client.agents()[0].name == "n1"
+    assert client.server().currency == "USD"
+    assert client.ready() is None
+    server.commands.missing = "an agent"
+    assert client.ready() == "an agent"
+
+
+async def test_the_asynchronous_face_does_everything(asked: AsyncClient, commands: FakeCommands) -> None:
+    (job,) = await asked.submit(run="echo hi", name="hello")
+    assert (await asked.forecast(run="true", name="f"))[0].name == "f"
+    assert (await asked.job("hello")).user == "ada"
+    assert (await asked.why(job)).reason is not None
+    for act in (asked.hold, asked.release, asked.requeue):
+        assert await act(job) == [job]
+    assert await asked.set_priority(job, 3) == [job]
+    assert [view.id async for view in asked.jobs(name="hello")] == [job]
+    await commands.write(job, b"hi\n")
+    assert b"".join([chunk async for chunk in asked.logs(job)]) == b"hi\n"
+    assert await asked.cancel(job) == [job]
+    assert [view.state for view in await asked.wait(job)] == ["CANCELLED"]
+    assert {event.job async for event in asked.events(follow=False, job=job)} == {job}
+    assert (await asked.clusters())[0].name == "onprem"
+    assert (await asked.agents())[0].name == "n1"
+    assert (await asked.server()).currency == "USD"
+    assert await asked.ready() is None
+
+
+def test_a_listing_fetches_page_by_page(client: Client, server: Threaded[FakeCommands]) -> None:
+    doc = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}
+    ids = client.submit([doc] * 1500)
+    assert [job.id for job in client.jobs()] == ids[::-1]
+    assert [job.id for job in client.jobs(limit=1200)] == ids[:299:-1]
+    before = len(server.commands.calls)
+    assert next(client.jobs()).id == ids[-1]
+    assert len(server.commands.calls) == before + 1
+    assert list(client.jobs(limit=0)) == []
+
+
+async def test_waiting_ends_with_the_job(asked: AsyncClient, commands: FakeCommands) -> None:
+    ids = [(await asked.submit(run="true", name=name))[0] for name in ("a", "b")]
+    waiting = asyncio.create_task(asked.wait(*ids))
+    await commands.until(f"wait {ids[0]}")
+    for job in ids:
+        await commands.end(job, "FAILED", 3)
+    assert [(view.id, view.exit_code) for view in await waiting] == [(job, 3) for job in ids]
+
+
+async def test_waiting_can_time_out(asked: AsyncClient) -> None:
+    await asked.submit(run="true", name="a")
+    with pytest.raises(WaitTimeout) as error:
+        await asked.wait("a", timeout=0.01)
+    assert error.value.jobs == ("a",)
+
+
+def test_waiting_can_time_out_in_the_synchronous_face(client: Client) -> None:
+    client.submit(run="true", name="a")
+    with pytest.raises(WaitTimeout):
+        client.wait("a", timeout=0)
+
+
+async def test_following_starts_where_it_was_asked_for(asked: AsyncClient, commands: FakeCommands) -> None:
+    await commands.happen("old")
+    async with aclosing(asked.events()) as events:
+        coming = asyncio.create_task(anext(events))
+        await commands.until("events after=1 follow=True")
+        await commands.happen("new")
+        assert (await coming).type == "new"
+
+
+async def test_history_is_followed_across_a_restart_without_loss(commands: FakeCommands) -> None:
+    with listen() as sock:
+        port = sock.getsockname()[1]
+    seen: list[int] = []
+    enough = asyncio.Event()
+
+    async def follow(client: AsyncClient) -> None:
+        async with aclosing(client.events(after=0)) as events:
+            async for event in events:
+                seen.append(event.revision)
+                if event.revision in {2, 4}:
+                    enough.set()
+
+    async with AsyncClient(f"http://127.0.0.1:{port}", TOKEN) as client:
+        async with http_server(commands, port=port):
+            following = asyncio.create_task(follow(client))
+            await commands.happen("one")
+            await commands.happen("two")
+            await enough.wait()
+        enough.clear()
+        await commands.happen("three")
+        async with http_server(commands, port=port):
+            await commands.happen("four")
+            await enough.wait()
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+    assert seen == [1, 2, 3, 4]
+
+
+def test_output_is_followed_across_a_restart_without_loss_or_repeat() -> None:
+    commands = FakeCommands()
+    with listen() as sock:
+        port = sock.getsockname()[1]
+    got: list[bytes] = []
+    first = threading.Event()
+
+    def follow() -> None:
+        with Client(f"http://127.0.0.1:{port}", TOKEN) as client:
+            for chunk in client.logs("j", follow=True):
+                got.append(chunk)
+                first.set()
+
+    with threaded_server(lambda: commands, port=port) as server:
+        with Client(server.url, TOKEN) as client:
+            client.submit(run="true", name="j")
+        server.run(commands.write("j", b"one "))
+        thread = threading.Thread(target=follow)
+        thread.start()
+        assert first.wait(10)
+    commands.changed, commands.asked = asyncio.Condition(), asyncio.Event()  # each event loop has its own
+    with threaded_server(lambda: commands, port=port) as server:
+        server.run(commands.write("j", b"two"))
+        server.run(commands.end("j"))
+        thread.join(10)
+    assert b"".join(got) == b"one two"
+
+
+async def test_a_wait_survives_a_restart(commands: FakeCommands) -> None:
+    with listen() as sock:
+        port = sock.getsockname()[1]
+    async with AsyncClient(f"http://127.0.0.1:{port}", TOKEN) as client:
+        async with http_server(commands, port=port):
+            (job,) = await client.submit(run="true", name="j")
+            waiting = asyncio.create_task(client.wait("j"))
+            await commands.until(f"wait {job}")
+        async with http_server(commands, port=port):
+            await commands.end("j")
+            assert (await waiting)[0].state == "SUCCEEDED"
+
+
+async def test_patience_waits_for_a_server_that_starts(commands: FakeCommands) -> None:
+    with listen() as sock:
+        port = sock.getsockname()[1]
+    async with AsyncClient(f"http://127.0.0.1:{port}", TOKEN, patience=10) as client:
+        asking = asyncio.create_task(client.server())
+        submitting = asyncio.create_task(client.submit(run="true"))
+        await asyncio.sleep(0)
+        async with http_server(commands, port=port):
+            assert (await asking).epoch == 1
+            assert len(await submitting) == 1
+
+
+def test_a_server_that_moved_is_found_in_its_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with listen() as sock:
+        gone = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    (tmp_path / "server.json").write_text(f'{{"http": "{gone}"}}')
+    with threaded_server(FakeCommands) as server, Client(data=tmp_path, patience=10) as client:
+        assert client.url == gone
+        threading.Timer(0.01, (tmp_path / "server.json").write_text, [f'{{"http": "{server.url}"}}']).start()
+        assert client.server().epoch == 1
+        assert client.url == server.url
+
+
+def test_no_server_is_told_with_what_to_do() -> None:
+    with listen() as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    with Client(url, TOKEN) as client:
+        for ask in (client.server, lambda: client.submit(run="true"), lambda: list(client.logs("x"))):
+            with pytest.raises(
+                Unreachable, match=r"no server answers at .*; start it with `spill up`"
+            ) as error:
+                ask()
+            assert not error.value.sent
+
+
+def test_a_wrong_token_is_told(server: Threaded[FakeCommands]) -> None:
+    with Client(server.url, "wrong") as client, pytest.raises(Refused, match="the token is wrong") as error:
+        client.server()
+    assert (error.value.status, error.value.kind) == (401, "unauthorized")
+
+
+def test_refusals_carry_their_problems(client: Client) -> None:
+    with pytest.raises(Refused) as error:
+        client.submit(run="true", walltime="soon", cpus=2)
+    assert {problem.path for problem in error.value.problems} == {
+        "jobs[0].spec.walltime",
+        "jobs[0].spec.cpus",
+    }
+    with pytest.raises(Refused) as error:
+        client.job("nobody")
+    assert error.value.kind == "unknown"
+    with pytest.raises(Refused):
+        list(client.logs("nobody", follow=True))
+
+
+@pytest.mark.parametrize(("key", "calls"), [(None, 1), ("k", 2)])
+def test_only_keyed_submissions_are_repeated(
+    server: Threaded[FakeCommands], key: str | None, calls: int
+) -> None:
+    server.commands.failures.append(CommandError(Kind.UNAVAILABLE, "the disk is full", retry_after=0.01))
+    with Client(server.url, TOKEN, patience=5) as client:
+        if key:
+            client.submit(run="true", key=key)
+        else:
+            with pytest.raises(Unavailable, match="the disk is full; whether it was done is not known"):
+                client.submit(run="true")
+    assert len(server.commands.calls) == calls
+
+
+def test_faults_of_the_server_are_not_repeated(server: Threaded[FakeCommands]) -> None:
+    server.commands.failures.append(ZeroDivisionError())
+    with (
+        Client(server.url, TOKEN, patience=5) as client,
+        pytest.raises(Unavailable, match="fault of the server"),
+    ):
+        client.server()
+    assert server.commands.calls == ["server"]
+
+
+def test_a_connection_that_breaks_leaves_the_outcome_unknown() -> None:
+    with listen() as sock, Client(f"http://127.0.0.1:{sock.getsockname()[1]}", TOKEN, patience=5) as client:
+        thread = threading.Thread(target=_hang_up, args=(sock,))
+        thread.start()
+        with pytest.raises(
+            Unreachable, match=r"went away while it was asked; whether it was done is not known"
+        ) as error:
+            client.submit(run="true")
+        thread.join()
+    assert error.value.sent
+
+
+def test_the_client_is_loaded_only_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, spillover; assert 'spillover.client' not in sys.modules; from spillover import Client;"
+        " assert 'httpx' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """Take one request and close without an answer."""
+    connection, _ = sock.accept()
+    connection.recv(65536)
+    connection.close()

@@ -1,0 +1,95 @@
+"""What people give to `submit`."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.client.documents import documents
+from spillover.client.errors import Refused
+from spillover.forms.jobs import read_job
+
+DOC: dict[str, Any] = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_fields_become_a_document(here: Path) -> None:
+    (doc,) = documents(
+        None,
+        {
+            "run": "echo hi",
+            "cpu": 2,
+            "memory": "1Gi",
+            "name": "n",
+            "walltime": timedelta(minutes=1),
+            "env": {"A": "1"},
+        },
+    )
+    assert doc == {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": "n"},
+        "spec": {
+            "run": "echo hi",
+            "walltime": "60000000us",
+            "env": {"A": "1"},
+            "resources": {"cpu": 2, "memory": "1Gi"},
+            "workdir": str(here),
+        },
+    }
+    assert read_job(doc).spec.terms.walltime == 60 * 10**9
+
+
+def test_documents_run_where_they_were_submitted_and_are_not_changed(here: Path) -> None:
+    relative = {**DOC, "spec": {"run": "true", "workdir": "sub"}}
+    absolute = {**DOC, "spec": {"run": "true", "workdir": "/x"}}
+    docs = documents([DOC, relative, absolute], {})
+    assert [doc["spec"]["workdir"] for doc in docs] == [str(here), str(here / "sub"), "/x"]
+    assert "workdir" not in DOC["spec"]
+
+
+def test_what_is_not_a_document_is_left_to_the_server() -> None:
+    manifest = {"apiVersion": "batch/v1", "kind": "Job", "spec": {}}
+    odd = {"spec": {"workdir": 7}}
+    assert documents([manifest, {"spec": 3}, odd], {}) == [manifest, {"spec": 3}, odd]
+
+
+def test_a_job_that_was_read_becomes_its_document(here: Path) -> None:
+    form = read_job({**DOC, "spec": {"run": "true", "key": "k"}}, directory=str(here))
+    (doc,) = documents(form, {})
+    assert read_job(doc) == form
+
+
+def test_a_file_gives_all_its_jobs(here: Path) -> None:
+    file = here / "jobs.yaml"
+    text = "apiVersion: spillover/v1\nkind: Job\nmetadata: {name: %s}\nspec: {run: 'true'}\n"
+    file.write_text("---\n".join(text % name for name in ("a", "b")))
+    assert [doc["metadata"]["name"] for doc in documents(file, {})] == ["a", "b"]
+
+
+def test_all_problems_of_a_file_are_told_with_their_lines(here: Path) -> None:
+    file = here / "jobs.yaml"
+    file.write_text(
+        "apiVersion: spillover/v1\nkind: Job\nspec:\n  run: 'true'\n  walltime: soon\n  cpus: 2\n"
+    )
+    with pytest.raises(Refused) as error:
+        documents(file, {})
+    assert error.value.kind == "invalid"
+    assert [problem.path for problem in error.value.problems] == [f"{file}:5", f"{file}:6"]
+
+
+def test_a_file_that_is_not_there_is_told(here: Path) -> None:
+    with pytest.raises(Refused, match="cannot be read: No such file"):
+        documents(here / "none.yaml", {})
+
+
+@pytest.mark.parametrize("wrong", ["echo hi", [3], None])
+def test_what_cannot_be_a_job_is_a_mistake_of_the_caller(wrong: Any) -> None:
+    with pytest.raises(TypeError):
+        documents(wrong, {})

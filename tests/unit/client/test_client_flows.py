@@ -1,0 +1,194 @@
+"""Waiting, following and repeating, without a server and without time passing."""
+
+import inspect
+from typing import Any
+
+import msgspec
+import pytest
+
+from spillover.client import AsyncClient, Client, asks
+from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
+from spillover.client.flows import Attempts, History, Output, waiting
+from spillover.wire.api import EventView, FieldProblem, JobView, Problem
+
+
+class Clock:
+    """Time that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def view(job: str, state: str) -> JobView:
+    return JobView(
+        job, job, "u", "p", "q", state, None, None, 1, None, "t", None, None, None, None, 0.0, None
+    )
+
+
+def test_both_faces_have_the_same_methods() -> None:
+    def face(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_") or name == "__init__"
+        }
+
+    assert face(Client) == face(AsyncClient)
+
+
+def test_patience_is_spent_in_growing_steps(clock: Clock) -> None:
+    attempts = Attempts(5.0, clock)
+    error = Unreachable("no")
+    delays: list[float] = []
+    while clock.now < 5:
+        delays.append(attempts.after(error, repeatable=True))
+        clock.now += delays[-1]
+    with pytest.raises(Unreachable):
+        attempts.after(error, repeatable=True)
+    assert delays[:4] == [0.05, 0.1, 0.2, 0.4]
+    assert sum(delays) == pytest.approx(5.0)
+    assert max(delays) == 1.0
+
+
+def test_without_patience_nothing_is_repeated(clock: Clock) -> None:
+    with pytest.raises(Unreachable):
+        Attempts(0.0, clock).after(Unreachable("no"), repeatable=True)
+
+
+def test_what_began_is_followed_with_more_patience(clock: Clock) -> None:
+    attempts = Attempts(0.0, clock)
+    attempts.succeeded(30.0)
+    assert attempts.after(Unreachable("no", sent=True), repeatable=True) > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "repeatable", "again"),
+    [
+        (Unreachable("no"), False, True),
+        (Unreachable("no", sent=True), False, False),
+        (Unreachable("no", sent=True), True, True),
+        (Unavailable("no"), False, False),
+        (Unavailable("no"), True, True),
+        (Unavailable("no", kind="internal"), True, False),
+        (Refused("no", status=400, kind="invalid"), True, False),
+    ],
+)
+def test_only_what_does_no_harm_is_repeated(
+    clock: Clock, error: SpillError, repeatable: bool, again: bool
+) -> None:
+    attempts = Attempts(5.0, clock)
+    if again:
+        assert attempts.after(error, repeatable=repeatable) > 0
+    else:
+        with pytest.raises(type(error)):
+            attempts.after(error, repeatable=repeatable)
+
+
+def test_a_server_that_says_when_is_asked_then(clock: Clock) -> None:
+    assert Attempts(5.0, clock).after(Unavailable("no", retry_after=0.7), repeatable=True) == 0.7
+
+
+def test_waiting_goes_on_until_all_have_ended(clock: Clock) -> None:
+    flow = waiting(["name", "b"], None, clock)
+    assert next(flow).path == "/v1/jobs/name/wait"
+    assert flow.send(view("abc", "RUNNING")).path == "/v1/jobs/abc/wait"
+    assert flow.send(view("abc", "FAILED")).path == "/v1/jobs/b/wait"
+    with pytest.raises(StopIteration) as end:
+        flow.send(view("b", "SUCCEEDED"))
+    assert [job.id for job in end.value.value] == ["abc", "b"]
+
+
+def test_waiting_ends_at_its_timeout(clock: Clock) -> None:
+    flow = waiting(["a", "b", "c", "d", "e"], 40.0, clock)
+    assert next(flow).query == {"timeout": "0.000"}
+    assert flow.send(view("a", "QUEUED")).query == {"timeout": "30.000"}
+    clock.now = 30
+    assert flow.send(view("a", "QUEUED")).query == {"timeout": "10.000"}
+    clock.now = 40
+    with pytest.raises(WaitTimeout, match="a, b, c and 2 more did not end") as error:
+        flow.send(view("a", "QUEUED"))
+    assert error.value.jobs == ("a", "b", "c", "d", "e")
+
+
+def test_waiting_for_nothing_is_over_at_once(clock: Clock) -> None:
+    with pytest.raises(StopIteration):
+        next(waiting([], None, clock))
+
+
+def test_history_is_taken_up_after_the_last_event() -> None:
+    history = History(3, follow=True, job="j")
+    assert history.ask().query == {"after": "3", "job": "j", "follow": "true"}
+    line = msgspec.json.encode(EventView(7, "t", "x", None, ""))
+    assert history.take(b"") == []
+    assert [event.revision for event in history.take(b"\n" + line + b"\n" + line[:5])] == [7]
+    history.broke()
+    assert history.ask().query["after"] == "7"
+    assert [event.revision for event in history.take(line + b"\n")] == [7]
+
+
+def test_history_that_is_none_is_told() -> None:
+    with pytest.raises(Unavailable, match="not a Spillover server"):
+        History(None, follow=False, job=None).take(b"<html>\n")
+
+
+def test_output_is_taken_up_at_its_byte() -> None:
+    output = Output("j", follow=True, stderr=True, attempt=2, task=1)
+    assert output.take(b"12345") == (b"12345",)
+    output.broke()
+    assert output.ask().query == {
+        "stream": "stderr",
+        "attempt": "2",
+        "task": "1",
+        "offset": "5",
+        "follow": "true",
+    }
+    assert Output("j", follow=False, stderr=False, attempt=None, task=0).ask().query == {}
+
+
+def test_a_submission_is_repeatable_only_if_every_job_has_a_key() -> None:
+    keyed: dict[str, Any] = {"spec": {"key": "k"}}
+    not_keyed: dict[str, Any] = {"spec": {}}
+    assert asks.submit([keyed, keyed]).repeatable
+    assert not asks.submit([keyed, not_keyed]).repeatable
+    assert not asks.submit([{"spec": 3}]).repeatable
+
+
+def test_names_cannot_change_the_path() -> None:
+    assert asks.job("../x?y").path == "/v1/jobs/..%2Fx%3Fy"
+    assert asks.job("").path == "/v1/jobs/-"
+
+
+def test_a_refusal_tells_all_its_problems() -> None:
+    problem = Problem(
+        "urn:spillover:problem:invalid",
+        "",
+        400,
+        "2 problems",
+        [FieldProblem("a", "b"), FieldProblem("", "c")],
+    )
+    error = asks.refusal(asks.server(), 400, msgspec.json.encode(problem))
+    assert isinstance(error, Refused)
+    assert (error.status, error.kind, str(error)) == (400, "invalid", "2 problems\n  a: b\n  c")
+
+
+def test_an_unknown_outcome_is_told_where_repeating_does_harm() -> None:
+    body = msgspec.json.encode(Problem("urn:spillover:problem:unavailable", "", 503, "no", retry_after_s=2.0))
+    error = asks.refusal(asks.submit([{}]), 503, body)
+    assert isinstance(error, Unavailable)
+    assert error.retry_after == 2.0
+    assert "not known" in str(error)
+    assert "`key`" in str(error)
+    assert str(asks.refusal(asks.server(), 503, body)) == "no"
+
+
+@pytest.mark.parametrize("status", [200, 404, 502])
+def test_another_server_is_noticed(status: int) -> None:
+    with pytest.raises(SpillError, match="not a Spillover server"):
+        asks.answer(asks.server(), status, b"<html>")

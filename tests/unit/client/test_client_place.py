@@ -1,0 +1,119 @@
+"""Where the server is and who asks."""
+
+import getpass
+import json
+from pathlib import Path
+
+import pytest
+
+from spillover.client.errors import Refused, Unreachable
+from spillover.client.place import find
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SPILL_SERVER", "SPILL_TOKEN", "SPILL_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def folder(path: Path, url: str = "http://127.0.0.1:7070", token: str = "secret\n") -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "server.json").write_text(json.dumps({"http": url, "grpc": "x", "epoch": 1, "pid": 1}))
+    (path / "token").write_text(token)
+    return path
+
+
+def test_arguments_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILL_SERVER", "http://other:1")
+    monkeypatch.setenv("SPILL_TOKEN", "other")
+    place = find("http://here:2/", "mine", user="ada")
+    assert (place.url, place.token, place.user) == ("http://here:2", "mine", "ada")
+    assert place.headers() == {"Authorization": "Bearer mine", "Spill-User": "ada"}
+
+
+def test_the_environment_comes_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder(tmp_path / "spill-data")
+    monkeypatch.setenv("SPILL_SERVER", "127.0.0.1:9")
+    monkeypatch.setenv("SPILL_TOKEN", "other")
+    assert (find().url, find().token) == ("http://127.0.0.1:9", "other")
+
+
+def test_a_data_folder_that_is_named_comes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPILL_SERVER", "127.0.0.1:9")
+    monkeypatch.setenv("SPILL_TOKEN", "other")
+    place = find(data=folder(tmp_path / "d"))
+    assert (place.url, place.token) == ("http://127.0.0.1:7070", "secret")
+
+
+def test_the_data_folder_comes_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder(tmp_path / "spill-data")
+    assert (find().url, find().token) == ("http://127.0.0.1:7070", "secret")
+    monkeypatch.setenv("SPILL_DATA", str(folder(tmp_path / "d", "http://127.0.0.1:8")))
+    assert find().url == "http://127.0.0.1:8"
+
+
+def test_a_server_that_moved_is_found_again(tmp_path: Path) -> None:
+    place = find(data=folder(tmp_path / "d"))
+    folder(tmp_path / "d", "http://127.0.0.1:8")
+    assert place.again().url == "http://127.0.0.1:8"
+    (tmp_path / "d" / "server.json").unlink()
+    assert place.again() == place
+    given = find("http://a:1", "t")
+    assert given.again() is given
+
+
+def test_without_a_server_it_says_how_to_start_one() -> None:
+    with pytest.raises(Unreachable, match="start one with `spill up`") as error:
+        find()
+    assert not error.value.sent
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"http": 1}', '{"http": "ftp://x"}'])
+def test_a_damaged_server_file_is_told(tmp_path: Path, text: str) -> None:
+    (folder(tmp_path / "d") / "server.json").write_text(text)
+    with pytest.raises(Unreachable, match=r"server\.json"):
+        find(data=tmp_path / "d")
+
+
+@pytest.mark.parametrize("server", ["ftp://x", "http://", "http://h:port", "http://[::1"])
+def test_what_is_not_an_address_is_told(server: str) -> None:
+    with pytest.raises(Unreachable, match="which is not one"):
+        find(server, "t")
+
+
+def test_a_missing_or_damaged_token_is_told(tmp_path: Path) -> None:
+    (folder(tmp_path / "d") / "token").unlink()
+    with pytest.raises(Unreachable, match="there is no token"):
+        find(data=tmp_path / "d")
+    (tmp_path / "d" / "token").write_bytes(b"\xff")
+    with pytest.raises(Unreachable, match="does not hold a token"):
+        find(data=tmp_path / "d")
+    (tmp_path / "d" / "token").unlink()
+    (tmp_path / "d" / "token").mkdir()
+    with pytest.raises(Unreachable, match="cannot be read"):
+        find(data=tmp_path / "d")
+    with pytest.raises(Unreachable, match="no token has"):
+        find("h:1", "a\nb")
+
+
+def test_a_user_that_cannot_be_a_name_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "DOMAIN\\ada")
+    assert find("h:1", "t").user == "anonymous"
+    monkeypatch.setattr(getpass, "getuser", lambda: "ada")
+    assert find("h:1", "t").user == "ada"
+
+
+def test_nobody_at_all_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert find("h:1", "t").user == "anonymous"
+
+
+def test_a_user_that_is_given_must_be_a_name() -> None:
+    with pytest.raises(Refused, match="cannot be a user"):
+        find("h:1", "t", user="a b")
