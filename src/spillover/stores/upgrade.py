@@ -22,7 +22,7 @@ from msgspec import Struct
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.ports.archive import Finished
-from spillover.ports.journal import TooNew
+from spillover.ports.journal import TooNew, Unreadable
 from spillover.stores.rows import SCHEMA_VERSION, BatchRow, FinishedRow, encode_events, finished_row
 
 GROUP: Final = 10_000
@@ -83,7 +83,10 @@ def batches_from_v0(events: Iterable[tuple[int, int, int, bytes]]) -> Iterator[B
 
 def finished_from_v0(body: bytes) -> FinishedRow:
     """The columns of an ended job; what it used was not measured, and why it ran where it did was not kept."""
-    old = _v0.decode(body)
+    try:
+        old = _v0.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Unreadable(f"a job in the archive of version 0 cannot be read: {error}") from error
     kept = {field: getattr(old, field) for field in FinishedV0.__struct_fields__}
     ran = old.finished - old.started if old.started is not None else 0
     return finished_row(Finished(**kept, placed_why=None, usage=(ran, 0, 0)))

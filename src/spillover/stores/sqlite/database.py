@@ -22,9 +22,9 @@ class Database:
         self.folder = folder
         self._path = folder / FILE
         self._on_close: Callable[[], None] = lambda: None
-        reading = Reading(self._path, vfs)
+        self._reading = Reading(self._path, vfs)
         self._writer = Worker("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
-        self._reader = Worker("sqlite-reader", reading.open, self._unreadable, reading.stale)
+        self._reader = Worker("sqlite-reader", self._reading.open, self._unreadable, self._reading.stale)
 
     async def open(self) -> None:
         """Create or upgrade the data; data that cannot be written are opened for reading only."""
@@ -36,6 +36,9 @@ class Database:
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something on the writing thread; raises Unwritable when the file cannot be written."""
+        if self._reading.makeshift and not self._writer.connected:
+            # Connections of one process share the index of the log: one that could not be written stays so while it is used.
+            await self._reader.disconnect()
         return await self._writer.run(work)
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:

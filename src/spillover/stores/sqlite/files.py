@@ -29,14 +29,14 @@ LOG_BYTES: Final = 64 << 20
 def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
     """Open for writing: create the file, or bring an older one up to date."""
     if not path.parent.exists():
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         _sync_folder(path.parent.parent)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
         connection.set_busy_timeout(BUSY_MS)
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}").fetchall()
         prepare(connection, path.parent)
     except BaseException:
         connection.close(force=True)
@@ -52,6 +52,8 @@ class Reading:
         self._log = Path(f"{path}-wal")
         self._vfs = vfs
         self._immutable = False
+        self.makeshift = False
+        """Whether it took more than the usual way."""
 
     def open(self) -> apsw.Connection:
         """The first of the ways that works."""
@@ -63,6 +65,7 @@ class Reading:
                 failed = failed or error
             else:
                 self._immutable = "immutable" in options
+                self.makeshift = failed is not None
                 return connection
         if not self._path.exists():
             raise Unreadable(f"there are no data in {self._path.parent}")

@@ -43,11 +43,20 @@ class Worker:
             raise self._failing(apsw.ConnectionClosedError("the store is closed"))
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
 
+    @property
+    def connected(self) -> bool:
+        """Whether the last call left a connection that can be used."""
+        return self._connection is not None
+
+    async def disconnect(self) -> None:
+        """Give the connection up; the next call opens it anew."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+
     async def close(self) -> None:
         """Finish what was asked and end the thread."""
         if not self._closed:
             self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+            await self.disconnect()
             self._thread.shutdown()
 
     def _do(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -57,9 +66,7 @@ class Worker:
             if self._connection is None:
                 self._connection = self._opening()
             return work(self._connection)
-        except (
-            apsw.BusyError
-        ) as error:  # somebody else writes for long; nothing is wrong with this connection
+        except apsw.BusyError as error:  # nothing is wrong with this connection
             raise self._failing(error) from error
         except (apsw.Error, OSError) as error:
             self._drop()

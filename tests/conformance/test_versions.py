@@ -1,0 +1,136 @@
+"""Data of every version that was ever written can be opened; newer ones are refused with a clear line."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import apsw
+import asyncpg
+import msgspec
+import pytest
+
+from spillover.ports.archive import Query
+from spillover.ports.journal import Changed, TooNew, Unreadable
+from spillover.stores.open import open_store
+from spillover.stores.store import Store
+from spillover.testing.postgresql import PostgresqlServer
+from spillover.testing.stores import a_batch, events_of, lead, tail_of
+
+OLD = Path(__file__).parent.parent / "fixtures" / "store-version-0"
+BORN = 1_700_000_000_000_000_000
+
+
+class Old:
+    """Data of version 0 in one kind of store."""
+
+    def __init__(self, where: str, folder: Path, execute: Callable[[str], Awaitable[None]]) -> None:
+        self.where = where
+        self.folder = folder
+        self.execute = execute
+
+    async def open(self) -> Store:
+        return await open_store(self.where, self.folder)
+
+
+async def _sqlite(request: pytest.FixtureRequest) -> Old:
+    folder: Path = request.getfixturevalue("tmp_path")
+
+    async def execute(sql: str) -> None:
+        connection = apsw.Connection(str(folder / "spill.db"))
+        connection.execute(sql).fetchall()
+        connection.close()
+
+    return Old("sqlite", folder, execute)
+
+
+async def _postgresql(request: pytest.FixtureRequest) -> Old:
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    url = await server.fresh()
+
+    async def execute(sql: str) -> None:
+        connection = await asyncpg.connect(url, server_settings={"search_path": "spillover"})
+        await connection.execute(sql)
+        await connection.close()
+
+    return Old(url, request.getfixturevalue("tmp_path"), execute)
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old(request: pytest.FixtureRequest) -> Old:
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((OLD / f"{kind}.sql").read_text())
+    return data
+
+
+async def test_data_of_version_0_are_upgraded_whole(old: Old) -> None:
+    store = await old.open()
+    loaded = await store.journal.load()
+    assert (loaded.checkpoint, loaded.last) == (5, 8)
+    assert sorted((kind, key) for kind, key, _ in loaded.records) == [
+        ("clock", "steady"),
+        ("job", "bbbbbbbbbbbb"),
+    ]
+    assert await store.journal.oldest() == 3
+    stored = await tail_of(store.journal)
+    assert [(event.revision, event.at - BORN) for event in stored] == [
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 2),
+        (7, 9),
+        (8, 9),
+    ]
+    assert msgspec.msgpack.decode(stored[0].event) == ["job_held", "bbbbbbbbbbbb", BORN + 1, "ada"]
+    assert msgspec.msgpack.decode(stored[5].event) == ["jobs_archived", ["cccccccccccc", "cccccccccccc.1"]]
+    assert await store.journal.blobs([b"\x11" * 4, b"\x33" * 4]) == {
+        b"\x11" * 4: b"spec one",
+        b"\x33" * 4: b"spec three",
+    }
+    jobs = await store.archive.list(Query(members=True))
+    assert [(job.job, job.state, job.usage[0]) for job in jobs] == [
+        ("cccccccccccc", "FAILED", 0),
+        ("cccccccccccc.1", "CANCELLED", 40),
+        ("aaaaaaaaaaaa", "SUCCEEDED", 40),
+    ]
+    assert jobs[0].shape.needs == ("gpu:a100",)
+    assert (jobs[1].name, jobs[1].signal, jobs[1].cost, jobs[1].deadline) == ("it's", 15, 2_500_000, BORN + 1)
+    assert (await store.archive.keyed(["nightly"]))["nightly"].body == b"\x01\x02"
+    await store.close()
+
+
+async def test_upgraded_data_are_written_like_new_ones_and_upgraded_once(old: Old) -> None:
+    store = await old.open()
+    epoch = await lead(store)
+    assert epoch == 4
+    assert await store.journal.append(8, a_batch(b"new"), epoch) == 9
+    await store.journal.checkpoint(Changed(revision=9, records={("clock", "steady"): None}), epoch)
+    assert await store.journal.compact(8, epoch) == 6
+    assert await store.journal.forget_blobs(frozenset(), epoch) == 1
+    await store.close()
+    again = await old.open()
+    assert await events_of(again.journal) == [(9, b"new")]
+    assert [key for _, key, _ in (await again.journal.load()).records] == ["bbbbbbbbbbbb"]
+    await again.close()
+
+
+async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
+    await old.execute("UPDATE archive SET body = substr(body, 1, 5) WHERE job = 'cccccccccccc.1'")
+    with pytest.raises(Unreadable, match="a job in the archive of version 0 cannot be read"):
+        await old.open()
+    await old.execute("DELETE FROM archive WHERE job = 'cccccccccccc.1'")
+    store = await old.open()
+    assert await store.archive.count() == 2
+    assert (await store.journal.load()).last == 8
+    await store.close()
+
+
+async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
+    await old.execute("UPDATE meta SET value = '3' WHERE name = 'version'")
+    with pytest.raises(
+        TooNew, match=r"are of version 3; this Spillover knows up to 1: use a newer Spillover"
+    ) as refused:
+        await old.open()
+    if old.where == "sqlite":
+        assert str(refused.value).startswith(f"data in {old.folder} are")
+    await old.execute("UPDATE meta SET value = '0' WHERE name = 'version'")
+    await (await old.open()).close()
