@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
-from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.problems import MOST_SHOWN, Findings, Path, shown
 
 _WRONG: Final = object()
 """Stands for a value of which nothing is right."""
@@ -94,7 +94,9 @@ def _struct(kind: inspect.StructType, value: Any, path: Path, found: Findings) -
         elif not isinstance(name, str):
             found.add(path, f"the key {shown(name)} is not text; write it in quotes")
         elif kind.forbid_unknown_fields:
-            found.add((*path, name), f"unknown field{nearest(name, fields)}")
+            # Likeness is slow to find: no more of it than is going to be shown.
+            hint = nearest(name, fields) if len(found.found) < MOST_SHOWN else ""
+            found.add((*path, name), f"unknown field{hint}")
     for name, field in fields.items():
         if field.required and name not in right:
             whole = False

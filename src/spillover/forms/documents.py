@@ -27,7 +27,8 @@ MOST_DEPTH: Final = 64
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
+_BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _WORDS: dict[str, bool | None] = {
     "": None,
@@ -90,14 +91,15 @@ def _decoded(text: bytes | str, source: str) -> str:
     if len(data) > MOST_BYTES:
         message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
         raise BadForm([Problem(source, None, "", message)])
-    if (at := data.find(b"\0")) >= 0:
-        line = data.count(b"\n", 0, at) + 1
-        raise BadForm([Problem(source, line, "", "holds a NUL byte; this is not a text file")])
     try:
-        return data.decode("utf-8-sig")
+        plain = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadForm([Problem(source, line, "", "is not UTF-8 text; save it as UTF-8")]) from None
+    if (at := plain.find("\0")) >= 0:
+        line = plain.count("\n", 0, at) + 1
+        raise BadForm([Problem(source, line, "", "holds a NUL byte; this is not a text file")])
+    return plain
 
 
 def _read_as_json(text: str, source: str) -> list[Document]:
@@ -107,10 +109,16 @@ def _read_as_json(text: str, source: str) -> list[Document]:
     try:
         value = msgspec.json.decode(text)
         # Written anew it passes the same bounds as any other text. Its lines are not those of the file.
-        again = list(_Reader(msgspec.json.encode(value).decode(), source).documents())
+        written = _BEYOND_ASCII.sub(_escaped, msgspec.json.encode(value).decode())
+        again = list(_Reader(written, source).documents())
     except (msgspec.DecodeError, RecursionError, _Stop):
         return []
     return [msgspec.structs.replace(document, lines={}) for document in again]
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character as YAML and its quotes can carry it, whichever it is."""
+    return f"\\U{ord(match[0]):08x}"
 
 
 class _Reader:
@@ -141,7 +149,8 @@ class _Reader:
             yield from yaml.parse(text, Loader=_LOADER)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
+            # At the end of a text the mark may lie behind its last line.
+            line = min(mark.line, len(text.splitlines()) - 1) + 1 if mark else 1
             raise _Stop(line, f"is not YAML: {_one_line(error.problem or error.context)}") from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1

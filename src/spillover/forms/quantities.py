@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Final
 
 from spillover.forms.problems import Findings, Path, shown
@@ -35,7 +36,8 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/=-]{0,99}", re.ASCII)
 def number_text(value: Quantity) -> str:
     """A quantity as text, whichever way it was written."""
     if isinstance(value, float):
-        return f"{value:.9f}".rstrip("0").rstrip(".") if abs(value) < 1e30 else str(value)
+        # The shortest digits that mean this float: more of them would be its binary rounding, not what was written.
+        return f"{Decimal(repr(value)):f}".removesuffix(".0") if 1e-30 < abs(value) < 1e30 else repr(value)
     return value if isinstance(value, str) else shown(value)
 
 

@@ -108,9 +108,11 @@ def _flags(line: str, number: int, source: str, problems: list[Problem]) -> list
         flag, equals, value = words[at].partition("=")
         at += 1
         if flag not in BY_FLAG:
-            kind = "option" if flag.startswith("-") else "word"
-            note("", f"unknown {kind} {shown(flag)}{nearest(flag, known)}")
-            at += not equals and at < len(words) and not words[at].startswith("--")
+            if flag.startswith("-"):
+                note("", f"unknown option {shown(flag)}{nearest(flag, known)}")
+                at += not equals and at < len(words) and not words[at].startswith("--")
+            else:
+                note("", f"{shown(flag)} belongs to no option; write values with spaces in quotes")
             continue
         if not equals:
             if at >= len(words) or words[at].startswith("--"):

@@ -1,0 +1,208 @@
+from typing import Any
+
+import pytest
+
+from spillover.config import machine
+from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
+from spillover.config.policies import OPTIONS, installed
+from spillover.config.read import default_config, read_config
+from spillover.forms.problems import BadForm
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, HOUR, MINUTE, SECOND
+
+HEAD = "apiVersion: spillover/v1\nkind: Config\n"
+
+
+def read(text: str, **more: Any) -> Config:
+    return read_config((HEAD + text).encode(), "spill.yaml", **more)
+
+
+def refused(text: str, **more: Any) -> list[str]:
+    with pytest.raises(BadForm) as error:
+        read(text, **more)
+    return str(error.value).splitlines()
+
+
+def test_every_setting_is_read() -> None:
+    config = read("""\
+data: /var/lib/spill
+store: postgresql://localhost/spill
+http: localhost:0
+grpc: "[::1]:7071"
+currency: EUR
+policy:
+  order: priority
+  backfill: strict
+  place: {first_fit: }
+  wait: {constant: {wait: 10m, min_wait: 1s, max_wait: 1h, max_queue: 5}}
+  depth: 50
+  unknown_runtime: 2h
+clusters:
+- {name: onprem, local: [{name: n1, cpu: 2, memory: 4Gi, gpu: 1, queue: 8, offers: [b, a], labels: {x: "1"}}]}
+- name: cloud
+  kind: agents
+  role: rented
+  local: [{name: v1, cpu: 1.5, memory: 8Gi}]
+  price: {cpu_hour: 0.04, gpu_hour: "2.5", memory_gib_hour: 1}
+  billing: {step: 60s, minimum: 2m}
+agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms}
+retention: {jobs: 30d, logs: 0s, events: 1d}
+""")
+    assert config == Config(
+        clusters=(
+            ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED),
+            ClusterSpec(
+                ClusterName("cloud"),
+                "agents",
+                Role.RENTED,
+                Price(40_000, 1_000_000, 2_500_000),
+                Billing(60 * SECOND, 2 * MINUTE),
+            ),
+        ),
+        agents=(
+            LocalAgent(
+                ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**32, 1), 8, ("a", "b"), {"x": "1"}
+            ),
+            LocalAgent(ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0)),
+        ),
+        data="/var/lib/spill",
+        store="postgresql://localhost/spill",
+        http=Address("localhost", 0),
+        grpc=Address("::1", 7071),
+        currency="EUR",
+        policies=PolicySet(
+            order=Choice("priority"),
+            backfill=Choice("strict"),
+            wait=Choice(
+                "constant", {"wait": 10 * MINUTE, "min_wait": SECOND, "max_wait": HOUR, "max_queue": 5}
+            ),
+            place=Choice("first_fit"),
+            depth=50,
+            unknown_runtime=2 * HOUR,
+        ),
+        lost_after=10 * SECOND,
+        heartbeat=SECOND // 2,
+        on_shutdown=OnShutdown.KEEP,
+        retention=Retention(30 * DAY, 0, DAY),
+    )
+    assert str(config.grpc) == "[::1]:7071"
+    assert str(config.http.at(81)) == "localhost:81"
+
+
+def test_without_a_file_this_machine_is_the_cluster() -> None:
+    config = read_config(None)
+    assert config == default_config() == read("")
+    assert config.clusters == (ClusterSpec(ClusterName("local"), "agents", Role.OWNED),)
+    (agent,) = config.agents
+    assert agent.name == "local-1"
+    assert agent.capacity == Resources(machine.cpus() * 1000, machine.memory())
+    assert agent.capacity.memory > 2**20
+    assert config.policies == PolicySet()
+    assert (config.data, config.store, config.currency) == ("./spill-data", "sqlite", "USD")
+
+
+def test_slots_are_cpus_of_the_local_agent() -> None:
+    assert default_config(3).agents[0].capacity.cpu == 3000
+    assert read("currency: EUR", slots=3).agents[0].capacity.cpu == 3000
+    with pytest.raises(BadForm, match="--slots: 0 is not a number of CPUs"):
+        default_config(0)
+    assert refused("clusters: [{name: a}]", slots=3) == [
+        "spill.yaml:1: names agents of its own; leave out --slots, or its clusters"
+    ]
+
+
+def test_an_agent_that_states_no_memory_has_all_of_the_machine() -> None:
+    (agent,) = read("clusters: [{name: a, local: [{name: n, cpu: 1}]}]").agents
+    assert agent.capacity.memory == machine.memory()
+
+
+def test_all_problems_are_told_at_once_with_their_lines() -> None:
+    assert refused("""\
+stor: sqlite
+http: 0.0.0.0:7070
+policy:
+  order: fifoo
+  wait: {compute: {coeficient: 1, max_queue: -1}}
+clusters:
+- {name: a, local: [{name: n, cpu: 0}, {name: m}, {name: "a b", cpu: 1}]}
+- {name: a, role: mine}
+- {name: c, local: [{name: n, cpu: 1}]}
+retention: {jobs: 90}
+""") == [
+        "spill.yaml:3: stor: unknown field; did you mean `store`?",
+        "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS, not offered yet; write 127.0.0.1:7070",
+        "spill.yaml:6: policy.order: 'fifoo' is not a policy of order; did you mean `fifo`?",
+        "spill.yaml:7: policy.wait.compute.coeficient: unknown option; did you mean `coefficient`?",
+        "spill.yaml:7: policy.wait.compute.max_queue: -1 is not a whole number from 0 to 1000000000",
+        "spill.yaml:9: clusters[0].local[1].cpu: is missing",
+        "spill.yaml:9: clusters[0].local[0].cpu: 0 is out of bounds; write at least 1m",
+        "spill.yaml:9: clusters[0].local[2].name: 'a b' is not a name; write 1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends",
+        "spill.yaml:10: clusters[1].role: 'mine' is not owned or rented",
+        "spill.yaml:10: clusters[1].name: 'a' is the name of another cluster too",
+        "spill.yaml:11: clusters[2].local[0].name: 'n' is the name of another agent too",
+        "spill.yaml:12: retention.jobs: 90 is not a duration; write 90s, 10m, 1h30m or 2d",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("store: mysql", "store: 'mysql' is not a store; write sqlite, memory or postgresql://..."),
+        ("currency: dollars", "currency: 'dollars' is not a currency"),
+        ("http: 7070", "http: must be text, found 7070"),
+        ("http: localhost", "http: 'localhost' is not an address; write 127.0.0.1:7070"),
+        ("http: 127.0.0.1:99999", "http: '127.0.0.1:99999' is not an address"),
+        ("grpc: example.org:1", "grpc: 'example.org' is beyond loopback, which needs TLS"),
+        ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
+        ("clusters: []", "clusters: is empty"),
+        ("clusters: [{name: k, kind: kubernetes}]", "clusters[0].kind: 'kubernetes' is not agents"),
+        ("clusters: [{name: a, price: {cpu_hour: -1}}]", "clusters[0].price.cpu_hour: -1 is out of bounds"),
+        ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of bounds"),
+        (
+            "agents: {lost_after: 5s}",
+            "agents.lost_after: '5s' is less than three heartbeats; write 6s or more",
+        ),
+        ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of bounds; the least is 50ms"),
+        ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
+        ("policy: {depth: 0}", "policy.depth: 0 is too small; the least is 1"),
+        ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of bounds"),
+        ("policy: {wait: constant}", "policy.wait.constant.wait: is missing; write how long to wait, as 10m"),
+        ("policy: {wait: {zero: {}, never: {}}}", "policy.wait: names 2 policies; write one"),
+        (
+            "policy: {wait: {zero: {max_wait: 1s, min_wait: 2s}}}",
+            "policy.wait.zero.min_wait: is more than max_wait",
+        ),
+        ("policy: {wait: {zero: {max_wait: [1]}}}", "policy.wait.zero.max_wait: must be a duration"),
+        ("policy: {order: {fifo: {x: 1}}}", "policy.order.fifo.x: unknown option; it takes none"),
+        (
+            "policy: {place: zzz}",
+            "policy.place: 'zzz' is not a policy of place; known are best_fit, first_fit",
+        ),
+        ("policy: {place: 5}", "policy.place: must be text or a mapping, found 5"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(text: str, problem: str) -> None:
+    (told,) = refused(text)
+    assert told.startswith(f"spill.yaml:3: {problem}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- a", "x", "apiVersion: spillover/v1", "a: [", "--- {}\n--- {a: 1}\n", "a: 1\na: 2"]
+)
+def test_what_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(BadForm):
+        read_config(text.encode(), "spill.yaml")
+
+
+def test_an_installed_policy_checks_its_own_options() -> None:
+    config = read("policy: {wait: {mine: {soon: 5m, really: true}}}", policies={"wait.mine", "order.fifo"})
+    assert config.policies.wait == Choice("mine", {"soon": "5m", "really": True})
+    (told,) = refused("policy: {wait: {mine: {soon: [1]}}}", policies={"wait.mine"})
+    assert "must be text, a number, true or false" in told
+
+
+def test_the_built_in_policies_are_known() -> None:
+    assert set(OPTIONS) <= set(installed())

@@ -1,0 +1,161 @@
+import json
+from typing import Any
+
+import pytest
+
+from spillover.forms.jobs import BadForm, JobForm, read_job, read_jobs, to_doc
+from spillover.model.job import Container
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+def manifest(
+    container: dict[str, Any], *, spec: dict[str, Any] | None = None, **metadata: Any
+) -> dict[str, Any]:
+    template = {
+        "spec": {"containers": [{"name": "c", "image": "busybox"} | container], "restartPolicy": "Never"}
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "pi"} | metadata,
+        "spec": {"template": template} | (spec or {}),
+    }
+
+
+def read(container: dict[str, Any], **more: Any) -> JobForm:
+    return read_job(manifest(container, **more), directory="/d")
+
+
+def refused(value: object) -> list[str]:
+    with pytest.raises(BadForm) as error:
+        read_job(value)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_a_kubernetes_job_becomes_a_container_job_and_keeps_its_manifest() -> None:
+    form = read(
+        {
+            "command": ["perl"],
+            "args": ["-v"],
+            "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {}}],
+        },
+        spec={"activeDeadlineSeconds": 600, "completions": 5, "parallelism": 5},
+        labels={"spillover.dev/project": "science"},
+        annotations={"spillover.dev/estimate": "5m"},
+    )
+    work = form.spec.work
+    assert isinstance(work, Container)
+    assert (work.image, work.command) == ("busybox", ("perl", "-v"))
+    assert work.manifest is not None
+    assert json.loads(work.manifest)["spec"]["completions"] == 5
+    assert form.spec.shape.needs == ("container",)
+    assert form.spec.shape.resources == Resources(1000, 0, 0)
+    assert (form.spec.name, form.spec.project) == ("pi", "science")
+    assert (form.spec.terms.walltime, form.spec.terms.estimate) == (10 * MINUTE, 5 * MINUTE)
+    assert form.spec.env == {"A": "1"}
+    assert read_job(to_doc(form)) == form
+
+
+def test_arguments_alone_are_left_to_the_image() -> None:
+    work = read({"args": ["-v"]}).spec.work
+    assert isinstance(work, Container)
+    assert work.command == ()
+
+
+@pytest.mark.parametrize(
+    ("resources", "read_as"),
+    [
+        ({"requests": {"cpu": "500m", "memory": "64Mi"}, "limits": {"cpu": 2}}, Resources(500, 2**26, 0)),
+        ({"limits": {"cpu": 2, "memory": "1Gi", "nvidia.com/gpu": "2"}}, Resources(2000, 2**30, 2)),
+        ({"limits": {"nvidia.com/gpu": 1}}, Resources(1000, 0, 1)),
+        ({"requests": {"memory": "0"}}, Resources(1000, 0, 0)),
+        ({"requests": None}, Resources(1000, 0, 0)),
+        ({"requests": {"ephemeral-storage": "1Gi"}}, Resources(1000, 0, 0)),
+    ],
+)
+def test_requests_count_and_limits_where_there_are_none(
+    resources: dict[str, Any], read_as: Resources
+) -> None:
+    assert read({"resources": resources}).spec.shape.resources == read_as
+
+
+@pytest.mark.parametrize(
+    ("annotations", "estimate"),
+    [
+        ({"estimated_runtime": "90"}, 90 * SECOND),
+        ({"estimated_runtime": "1.5"}, 3 * SECOND // 2),
+        ({"spillover.dev/estimate": "2m", "estimated_runtime": "90"}, 2 * MINUTE),
+    ],
+)
+def test_an_estimate_is_seconds_or_a_duration(annotations: dict[str, str], estimate: int) -> None:
+    assert read({}, annotations=annotations).spec.terms.estimate == estimate
+
+
+def test_an_estimate_of_the_pod_counts_too() -> None:
+    value = manifest({})
+    value["spec"]["template"]["metadata"] = {"annotations": {"estimated_runtime": "7"}}
+    assert read_job(value).spec.terms.estimate == 7 * SECOND
+
+
+def test_a_generated_name_is_used_without_its_dash() -> None:
+    assert read({}, name=None, generateName="sweep-").spec.name == "sweep"
+    assert read({}, name=None).spec.name == "busybox"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (manifest({}) | {"apiVersion": "batch/v1beta1"}, "apiVersion: 'batch/v1beta1' is not batch/v1"),
+        (manifest({}) | {"kind": "CronJob"}, "kind: 'CronJob' of batch/v1 is not read; write a Job"),
+        (manifest({"image": 5}), "spec.template.spec.containers[0].image: must be text, found 5"),
+        (manifest({"image": ""}), "spec.template.spec.containers[0].image: must not be empty"),
+        (manifest({"command": ["a\0"]}), "spec.template.spec.containers[0].command[0]: holds a NUL"),
+        (
+            manifest({"resources": {"requests": {"cpu": "-1"}}}),
+            "spec.template.spec.containers[0].resources.cpu: '-1' is not a number of CPUs",
+        ),
+        (
+            manifest({"resources": {"requests": {"memory": "lots"}}}),
+            "spec.template.spec.containers[0].resources.memory: 'lots' is not an amount of memory",
+        ),
+        (
+            manifest({"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}),
+            "spec.template.spec.containers[0].resources.gpu: '1.5' is not a number of GPUs",
+        ),
+        (
+            manifest({}, spec={"activeDeadlineSeconds": 0}),
+            "spec.activeDeadlineSeconds: 0 is too small; the least is 1",
+        ),
+        (
+            manifest({}, spec={"activeDeadlineSeconds": 10**12}),
+            "spec.activeDeadlineSeconds: '1000000000000s' is out",
+        ),
+        (
+            manifest({}, annotations={"estimated_runtime": "soon"}),
+            "metadata.annotations: 'soon' is not an estimate",
+        ),
+        (
+            manifest({}, labels={"spillover.dev/project": "a b"}),
+            "metadata.labels['spillover.dev/project']: 'a b' is not",
+        ),
+        (manifest({}, name="x" * 64), "metadata.name: "),
+        (
+            manifest({}, spec={"template": {"spec": {"containers": []}}}),
+            "spec.template.spec.containers: is empty; write at least one container",
+        ),
+        ({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}, "spec.template: is missing"),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, "spec: is missing"),
+    ],
+)
+def test_what_is_wrong_is_told_where_it_stands_in_the_manifest(value: object, problem: str) -> None:
+    (told,) = refused(value)
+    assert told.startswith(problem)
+
+
+def test_lines_of_a_manifest_are_told() -> None:
+    text = b"apiVersion: batch/v1\nkind: Job\nspec:\n  template:\n    spec:\n      containers:\n      - image: 7\n"
+    with pytest.raises(
+        BadForm, match=r"^pi\.yaml:7: spec\.template\.spec\.containers\[0\]\.image: must be text"
+    ):
+        read_jobs(text, "pi.yaml")
