@@ -129,6 +129,8 @@ def public_name(url: str) -> str:
 
 def _cause(error: Exception) -> str:
     """What went wrong, on one line."""
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error.__context__, asyncpg.PostgresError):
+        error = error.__context__  # what ended the transaction, not that it could not be rolled back then
     text = " ".join(str(error).split())
     if isinstance(error, TimeoutError):
         return text or "it did not answer in time"

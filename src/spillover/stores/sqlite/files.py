@@ -9,6 +9,7 @@ write-ahead log needs its index (`-shm`), a file that SQLite wants to create or 
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
     try:
         connection.set_busy_timeout(BUSY_MS)
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        _keep_a_log(connection)
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}").fetchall()
         prepare(connection, path.parent)
     except BaseException:
@@ -98,6 +99,20 @@ def _open_reading(path: Path, options: str, vfs: str | None) -> apsw.Connection:
         connection.close(force=True)
         raise
     return connection
+
+
+def _keep_a_log(connection: apsw.Connection) -> None:
+    """Turn write-ahead logging on; for this alone SQLite does not wait while others do the same on a new file."""
+    give_up = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except apsw.BusyError:
+            if time.monotonic() >= give_up:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _sync_folder(folder: Path) -> None:

@@ -71,10 +71,10 @@ PUT_FINISHED: Final = (
 
 def version_of(connection: apsw.Connection) -> int | None:
     """The version of a file; None for an empty one."""
-    if connection.table_exists("main", "meta"):
-        found = connection.execute("SELECT value FROM meta WHERE name = 'version'").get
-        return int(found)
-    return None
+    # Asked of the file itself: what the connection remembers of it may be older than what another process made of it.
+    if connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'meta'").get is None:
+        return None
+    return int(connection.execute("SELECT value FROM meta WHERE name = 'version'").get)
 
 
 def require_current(connection: apsw.Connection, folder: Path) -> None:
