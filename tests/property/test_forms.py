@@ -4,6 +4,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+import jsonschema
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 from spillover.config.read import read_config
 from spillover.forms.arrays import format_array, parse_array
 from spillover.forms.jobs import BadForm, JobForm, from_doc, read_job, read_jobs, to_doc
+from spillover.forms.schema import job_schema
 from spillover.model.units import parse_duration, parse_memory, write_duration, write_memory
 from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc
 
+VALIDATOR = jsonschema.Draft202012Validator(job_schema())
 FIELDS = sorted(
     {*SpecDoc.__struct_fields__, *Metadata.__struct_fields__, "apiVersion", "kind", "spec", "metadata"}
 )
@@ -181,6 +184,7 @@ def test_what_is_read_reads_the_same_when_it_is_written_again(value: dict[str, A
     assert same(from_doc(msgspec.json.decode(sent, type=JobDoc)), form)
     assert read_jobs(sent, "x")[0].spec.name == form.spec.name
     assert to_doc(read_job(again)) == again
+    assert VALIDATOR.is_valid(again)
 
 
 def same(one: JobForm, other: JobForm) -> bool:

@@ -1,20 +1,67 @@
-"""JSON schemas of what people write, for editors and for other programs."""
+"""JSON schemas of what people write, for editors and for other programs.
 
-from typing import Any
+Forms are in `wire`; what only reading checks (units, names, one kind of work) is added here, so that an editor marks it while it is
+being written.
+"""
+
+from typing import Any, Final
 
 import msgspec
 
+from spillover.forms.work import WORKS
 from spillover.wire.configfile import ConfigDoc
 from spillover.wire.jobfile import JobDoc
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_NAME: Final = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
+_CPU: Final = r"^[0-9]+(\.[0-9]+)?m?$"
+_MEMORY: Final = r"^[0-9]+(\.[0-9]+)?([eE]\+?[0-9]{1,2})?([KMGTPE]i|[kKMGTPE])?B?$"
+_DURATION: Final = r"^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d|w))+$"
+_MONEY: Final = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?$"
+_TIME: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+)
+_ADDRESS: Final = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):[0-9]{1,5}$"
+
+_PATTERNS: Final[dict[str, dict[str, str]]] = {
+    "Metadata": {"name": _NAME, "project": _NAME},
+    "ResourcesDoc": {"cpu": _CPU, "memory": _MEMORY},
+    "AfterDoc": {"job": _NAME},
+    "SpecDoc": {
+        "queue": _NAME,
+        "max_cost": _MONEY,
+        **dict.fromkeys(("walltime", "estimate", "lost_after", "grace"), _DURATION),
+        **dict.fromkeys(("deadline", "not_before"), _TIME),
+    },
+    "PolicyDoc": {"unknown_runtime": _DURATION},
+    "LocalDoc": {"name": _NAME, "cpu": _CPU, "memory": _MEMORY},
+    "PriceDoc": dict.fromkeys(("cpu_hour", "memory_gib_hour", "gpu_hour"), _MONEY),
+    "BillingDoc": dict.fromkeys(("step", "minimum"), _DURATION),
+    "ClusterDoc": {"name": _NAME},
+    "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION),
+    "RetentionDoc": dict.fromkeys(("jobs", "logs", "events"), _DURATION),
+    "ConfigDoc": {"http": _ADDRESS, "grpc": _ADDRESS, "currency": "^[A-Z]{3}$"},
+}
+"""What text must look like, by Struct and field; a pattern says nothing of what is not text."""
 
 
 def job_schema() -> dict[str, Any]:
     """The schema of a job file."""
-    return {"$schema": _DIALECT, "title": "Job"} | msgspec.json.schema(JobDoc)
+    schema = _schema(JobDoc, "Job")
+    schema["$defs"]["SpecDoc"]["oneOf"] = [{"required": [name]} for name in WORKS]
+    return schema
 
 
 def config_schema() -> dict[str, Any]:
     """The schema of spill.yaml."""
-    return {"$schema": _DIALECT, "title": "Config"} | msgspec.json.schema(ConfigDoc)
+    return _schema(ConfigDoc, "Config")
+
+
+def _schema(kind: type, title: str) -> dict[str, Any]:
+    """The schema of a Struct, with patterns."""
+    schema = {"$schema": _DIALECT, "title": title} | msgspec.json.schema(kind)
+    for name, definition in schema["$defs"].items():
+        for field, pattern in _PATTERNS.get(name, {}).items():
+            definition["properties"][field]["pattern"] = pattern
+    return schema

@@ -1,13 +1,14 @@
 """Every example is read, and fits the schema that editors are given."""
 
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from spillover.config.read import read_config
 from spillover.forms.documents import read_documents
-from spillover.forms.jobs import is_manifest, read_job, read_jobs, to_doc
+from spillover.forms.jobs import BadForm, is_manifest, read_job, read_jobs, to_doc
 from spillover.forms.schema import config_schema, job_schema
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -60,3 +61,27 @@ def test_the_example_of_a_configuration_is_one() -> None:
 def test_a_schema_refuses_unknown_fields() -> None:
     bad = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "x", "waltime": "1h"}}
     assert not jsonschema.Draft202012Validator(job_schema()).is_valid(bad)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"run": "x", "command": ["y"]},
+        {"run": "x", "walltime": "soon"},
+        {"run": "x", "resources": {"cpu": "-1"}},
+        {"run": "x", "deadline": "2027-01-31"},
+        {"run": "x", "queue": "a b"},
+        {"run": "x", "env": {"A": 1}},
+    ],
+)
+def test_an_editor_marks_what_reading_would_refuse(spec: dict[str, Any]) -> None:
+    bad = {"apiVersion": "spillover/v1", "kind": "Job", "spec": spec}
+    assert not jsonschema.Draft202012Validator(job_schema()).is_valid(bad)
+    with pytest.raises(BadForm):
+        read_job(bad)
+
+
+def test_an_editor_marks_a_bad_setting() -> None:
+    bad = {"apiVersion": "spillover/v1", "kind": "Config", "agents": {"lost_after": "soon"}}
+    assert not jsonschema.Draft202012Validator(config_schema()).is_valid(bad)
