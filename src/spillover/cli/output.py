@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+_GAP: Final = "  "
+"""Between two columns."""
+_LEAST: Final = 10
+"""Characters that a column keeps however narrow the terminal is."""
 _CONTROL: Final = dict.fromkeys([*range(32), *range(127, 160)], "�") | {9: " ", 10: " ", 13: " "}
 """What others wrote must not drive this terminal."""
 
@@ -63,7 +68,8 @@ class Output:
     def table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
         """Print a table with its titles."""
         if self.terminal:
-            self.console().print(rich_table(columns, rows))
+            console = self.console()
+            console.print(rich_table(columns, rows, console.width))
         else:
             for text in plain_table(columns, rows):
                 print(text, file=self.out)
@@ -98,35 +104,52 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
     """Lines of a table, each column as wide as its widest text."""
     texts = [[column.title for column in columns], *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    lines = []
-    for row in texts:
-        parts = [
-            text.rjust(wide) if column.right else text.ljust(wide)
-            for text, wide, column in zip(row, widths, columns, strict=True)
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return lines
+    return [_line(columns, row, widths) for row in texts]
 
 
-def rich_table(columns: Sequence[Column], rows: Sequence[Row]) -> "Table":
+def rich_table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> "Text":
     """The same table for a terminal: never wider than it, and in colour."""
-    from rich.table import Table  # noqa: PLC0415 - heavy
     from rich.text import Text  # noqa: PLC0415 - heavy
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if column.gives else _widest(columns, rows, column),
-        )
-    for row in rows:
-        table.add_row(
-            *(Text(_text(cell), style=cell.style if isinstance(cell, Cell) else "") for cell in row)
-        )
+    titles = [column.title for column in columns]
+    texts = [titles, *([_text(cell) for cell in row] for row in rows)]
+    widths = _fitted(columns, [max(map(len, column)) for column in zip(*texts, strict=True)], width)
+    table = Text(_line(columns, titles, widths), style="bold", no_wrap=True)
+    for row, cells in zip(rows, texts[1:], strict=True):
+        line = Text(style="not bold")
+        for cell, text, wide, column in zip(row, cells, widths, columns, strict=True):
+            style = cell.style if isinstance(cell, Cell) else ""
+            line.append(_padded(text, wide, column), style=style).append(_GAP)
+        line.rstrip()
+        table.append("\n").append_text(line)
     return table
+
+
+def _fitted(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:
+    """Take what is too much from the columns that give, the widest first, and from none more than it can bear."""
+    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    while over > 0:
+        wide, at = max(
+            ((widths[at], at) for at, column in enumerate(columns) if column.gives and widths[at] > _LEAST),
+            default=(0, 0),
+        )
+        if not wide:
+            break
+        widths[at] -= 1
+        over -= 1
+    return widths
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table."""
+    parts = [_padded(text, wide, column) for text, wide, column in zip(row, widths, columns, strict=True)]
+    return _GAP.join(parts).rstrip()
+
+
+def _padded(text: str, wide: int, column: Column) -> str:
+    """A text as wide as its column, cut with a sign of it if it is too long."""
+    text = text if len(text) <= wide else text[: wide - 1] + "…"
+    return text.rjust(wide) if column.right else text.ljust(wide)
 
 
 def rich_sheet(facts: Sequence[tuple[str, str]]) -> "Table":
@@ -140,12 +163,6 @@ def rich_sheet(facts: Sequence[tuple[str, str]]) -> "Table":
     for name, text in facts:
         table.add_row(name, Text(clean(text)))
     return table
-
-
-def _widest(columns: Sequence[Column], rows: Sequence[Row], column: Column) -> int:
-    """How wide a column would like to be."""
-    at = columns.index(column)
-    return max([len(column.title), *(len(_text(row[at])) for row in rows)])
 
 
 def _text(cell: str | Cell) -> str:

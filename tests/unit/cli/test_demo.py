@@ -18,7 +18,7 @@ from spillover.cli.demo.report import report, totals
 from spillover.cli.demo.story import Look, happened
 from spillover.cli.demo.view import View, picture
 from spillover.cli.output import Output
-from spillover.forms.documents import read_documents
+from spillover.config.read import read_config
 from spillover.forms.jobs import read_job
 from spillover.wire.api import ArrayView, ClusterView
 
@@ -53,20 +53,23 @@ def test_the_demo_asks_for_less_than_half_a_minute_of_its_machines() -> None:
     assert work / 6 < 15
 
 
-def test_the_configuration_of_the_demo_is_yaml() -> None:
-    [document] = read_documents(CONFIG, "spill.yaml")
-    assert not document.problems
+def test_the_configuration_of_the_demo_has_an_owned_and_a_rented_cluster() -> None:
+    config = read_config(CONFIG)
+    assert [(cluster.name, cluster.role) for cluster in config.clusters] == [
+        (OWNED, "owned"),
+        (RENTED, "rented"),
+    ]
 
 
 def test_a_look_tells_what_is_new(ended: list[Any], a_queued_job: Any) -> None:
     before = {"a": a_queued_job(id="a"), "b": a_queued_job(id="b")}
     after = {job.id: job for job in ended}
     assert [(one.job, one.text) for one in happened(before, after)] == [
-        ("fit-1", "goes to onprem: owned capacity had room"),
-        ("fit-1", "succeeded on onprem after 1m"),
+        ("fit-1", "runs on onprem: owned capacity had room"),
+        ("fit-1", "succeeded on onprem after 60.0s"),
         ("train-1", "spills over to cloud: its wait was over after 3.2s"),
-        ("train-1", "succeeded on cloud after 1m for 0.0600 USD"),
-        ("sweep.2", "goes to onprem: owned capacity had room"),
+        ("train-1", "succeeded on cloud after 60.0s for 0.06 USD"),
+        ("sweep.2", "runs on onprem: owned capacity had room"),
         ("sweep.2", "failed: exited with code 3"),
     ]
     assert happened(after, after) == []
@@ -78,7 +81,7 @@ def test_the_view_prints_plain_lines_in_a_pipe(ended: list[Any]) -> None:
     with View(Output(pipe, pipe)) as view:
         view.show(look, happened({}, look.jobs)[:2])
     assert pipe.getvalue() == (
-        "  3.2s  fit-1       goes to onprem: owned capacity had room\n  3.2s  fit-1       succeeded on onprem after 1m\n"
+        "  3.2s  fit-1       runs on onprem: owned capacity had room\n  3.2s  fit-1       succeeded on onprem after 60.0s\n"
     )
 
 
@@ -113,16 +116,16 @@ def test_the_report_ends_with_totals_and_three_commands(ended: list[Any]) -> Non
     assert lines[2].split(maxsplit=5) == [
         "train-1",
         "cloud",
-        "5s",
-        "1m",
-        "0.0600",
+        "5.0s",
+        "60.0s",
+        "0.06",
         "its wait was over after 3.2s",
     ]
     assert lines[3].endswith("owned capacity had room; exited with code 3")
     assert "jobs       3, of which 2 succeeded" in lines
-    assert dict(totals(ended))["rent"] == "0.0600 USD"
+    assert dict(totals(ended))["rent"] == "0.06 USD"
     assert lines[-4] == "next:"
-    assert all(re.match(r"  \S*spill (up|run|show) ", line) for line in lines[-3:])
+    assert all(re.match(r"  \S*spill (up|run|show)", line) for line in lines[-3:])
 
 
 def test_the_demo_submits_everything_and_ends_with_its_last_job(

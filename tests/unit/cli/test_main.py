@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,12 @@ def test_the_help_of_every_command_ends_with_an_example_of_it(name: str, spill: 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_every_command_says_what_it_does(name: str) -> None:
     assert all(action.help for action in make_parser(name, load(name))._actions)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_manual(name: str) -> None:
+    manual = Path(__file__).parents[3] / "docs" / "command-line.md"
+    assert f"| `spill {name}" in manual.read_text()
 
 
 def test_a_command_that_is_not_there_is_refused_with_the_nearest(spill: Callable[..., Any]) -> None:

@@ -204,7 +204,7 @@ def test_wait_prints_one_json_array(client: Any, spill: Callable[..., Any], a_fa
 def test_clusters_are_listed_with_use_and_price(spill: Callable[..., Any]) -> None:
     lines = [line.split(maxsplit=9) for line in spill("clusters").out.splitlines()]
     assert lines[1] == ["onprem", "agents", "owned", "READY", "1", "2", "1.5/2", "512Mi/4Gi", "-", "-"]
-    assert lines[2][9] == "0.04 USD a cpu hour, 2.5 USD a gpu hour"
+    assert lines[2][9] == "cpu 0.04, gpu 2.5"
     assert [one["name"] for one in json.loads(spill("clusters", "--json").out)] == ["onprem", "cloud"]
 
 

@@ -76,9 +76,10 @@ def watch(out: Output, looks: "Iterator[list[JobView]]") -> None:
         return
     from rich.live import Live  # noqa: PLC0415 - heavy
 
-    with Live(console=out.console(), auto_refresh=False, screen=True) as live:
+    console = out.console()
+    with Live(console=console, auto_refresh=False, screen=True) as live:
         for jobs in looks:
-            live.update(rich_table(COLUMNS, rows(jobs)), refresh=True)
+            live.update(rich_table(COLUMNS, rows(jobs), console.width), refresh=True)
 
 
 def _looks(client: "Client", args: Namespace) -> "Iterator[list[JobView]]":

@@ -12,23 +12,22 @@ if TYPE_CHECKING:
     from spillover.wire.api import AgentView, ClusterView
 
 _GOOD: Final = frozenset({"ready", "READY"})
-CLUSTERS: Final = (
+_CLUSTERS: Final = (
     Column("CLUSTER"),
     Column("KIND"),
     Column("ROLE"),
     Column("STATE"),
     Column("AGENTS", right=True),
-    Column("RUNNING", right=True),
+    Column("JOBS", right=True),
     Column("CPU", right=True),
     Column("MEMORY", right=True),
     Column("GPU", right=True),
-    Column("PRICE", gives=True),
 )
 AGENTS: Final = (
     Column("AGENT"),
     Column("CLUSTER"),
     Column("STATE"),
-    Column("RUNNING", right=True),
+    Column("JOBS", right=True),
     Column("LEASED", right=True),
     Column("CPU", right=True),
     Column("MEMORY", right=True),
@@ -49,8 +48,8 @@ def _clusters(args: Namespace, context: Context) -> int:
         if args.json:
             context.out.json(found)
         else:
-            currency = client.server().currency if any(cluster.price for cluster in found) else ""
-            context.out.table(CLUSTERS, [cluster_row(cluster, currency) for cluster in found])
+            price = Column(f"{client.server().currency} AN HOUR", gives=True)
+            context.out.table((*_CLUSTERS, price), [cluster_row(cluster) for cluster in found])
     return codes.OK
 
 
@@ -66,8 +65,11 @@ def _agents(args: Namespace, context: Context) -> int:
     return codes.OK
 
 
-def cluster_row(cluster: "ClusterView", currency: str) -> Row:
+def cluster_row(cluster: "ClusterView") -> Row:
     """One cluster, with use and capacity of each resource."""
+    prices = {
+        kind.removesuffix("_hour").replace("_", " "): price for kind, price in cluster.price.items() if price
+    }
     return (
         cluster.name,
         cluster.kind,
@@ -76,12 +78,7 @@ def cluster_row(cluster: "ClusterView", currency: str) -> Row:
         str(cluster.agents),
         str(cluster.running),
         *(_use(cluster.used, cluster.capacity, kind) for kind in ("cpu", "memory", "gpu")),
-        ", ".join(
-            f"{number(price)} {currency} a {kind.replace('_', ' ')}"
-            for kind, price in cluster.price.items()
-            if price
-        )
-        or NOTHING,
+        ", ".join(f"{kind} {number(price)}" for kind, price in prices.items()) or NOTHING,
     )
 
 

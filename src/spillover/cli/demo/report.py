@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli.demo.plan import CURRENCY, OWNED, RENTED
-from spillover.cli.demo.story import called, mean_wait, ran, waited
+from spillover.cli.demo.story import called, cents, mean_wait, ran, tenths, waited
 from spillover.cli.output import Cell, Column, Output, Row
-from spillover.cli.shown import NOTHING, STYLES, duration, money
+from spillover.cli.shown import NOTHING, STYLES
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobView
@@ -42,10 +42,10 @@ def totals(jobs: "Sequence[JobView]") -> list[tuple[str, str]]:
     owned, rented = ([job for job in jobs if job.cluster == name] for name in (OWNED, RENTED))
     return [
         ("jobs", f"{len(jobs)}, of which {succeeded} succeeded"),
-        (OWNED, f"{len(owned)} jobs on owned capacity, which waited {duration(mean_wait(owned))} on average"),
-        (RENTED, f"{len(rented)} jobs spilled over, after {duration(mean_wait(rented))} on average"),
-        ("rent", money(sum(job.cost for job in rented), CURRENCY)),
-        ("mean wait", duration(mean_wait(jobs))),
+        (OWNED, f"{len(owned)} jobs on owned capacity, which waited {tenths(mean_wait(owned))} on average"),
+        (RENTED, f"{len(rented)} jobs spilled over, after {tenths(mean_wait(rented))} on average"),
+        ("rent", f"{cents(sum(job.cost for job in rented))} {CURRENCY}"),
+        ("mean wait", tenths(mean_wait(jobs))),
     ]
 
 
@@ -53,9 +53,9 @@ def next_commands() -> list[str]:
     """Three commands that work as they stand, in this order."""
     spill = program()
     return [
-        f"{spill} up --data ./spill-data &",
-        f"{spill} run --data ./spill-data --name hello --estimate 5s --wait -- sh -c 'sleep 2; echo hello from $SPILL_CLUSTER'",
-        f"{spill} show hello --data ./spill-data",
+        f"{spill} up &",
+        f"{spill} run --name hello --wait -- sh -c 'echo hello from $SPILL_CLUSTER'",
+        f"{spill} show hello",
     ]
 
 
@@ -73,8 +73,8 @@ def _row(job: "JobView") -> Row:
     return (
         Cell(called(job), "" if job.state == "SUCCEEDED" else STYLES.get(job.state, "")),
         Cell(job.cluster or NOTHING, "yellow" if job.cluster == RENTED else "cyan"),
-        duration(waited(job)),
-        duration(ran(job)),
-        money(job.cost) if job.cost else NOTHING,
+        tenths(waited(job)),
+        tenths(ran(job)),
+        cents(job.cost) if job.cost else NOTHING,
         because,
     )

@@ -21,6 +21,8 @@ _FREE: Final = "127.0.0.1:0"
 """A port that is free."""
 _START: Final = 20.0
 """Seconds that a server may take until it is ready."""
+_LOOK: Final = 0.02
+"""Seconds between two looks at a process that is to end."""
 _STOP: Final = 8.0
 """Seconds that it may take to stop before it is killed."""
 
@@ -80,7 +82,7 @@ def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
             break
         piece = os.read(process.stdout.fileno(), 4096)
         if not piece:
-            process.wait()
+            _ended(process, _STOP)
             told = errors.read_text(errors="replace").strip().splitlines()
             raise Usage(
                 "the demo's server did not start", *(line.removeprefix("spill: ") for line in told[-5:])
@@ -93,16 +95,25 @@ def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the server, which stops its agents; kill what is left of its session."""
-    if process.poll() is None:
+    """Stop the server, which stops its agents; then kill what is left of its session."""
+    if not _ended(process, 0.0):
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_STOP)
+        _ended(process, _STOP)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether it ends in time. It is not collected, so that its number still means its own session and no other."""
+    until = time.monotonic() + seconds
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= until:
+            return False
+        time.sleep(_LOOK)
+    return True
 
 
 @contextlib.contextmanager

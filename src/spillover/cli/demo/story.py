@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
-from spillover.cli.shown import ENDED, between, duration, money
+from spillover.cli.shown import ENDED, NOTHING, between
 
 if TYPE_CHECKING:
     from spillover.wire.api import ClusterView, JobView
 
-_UNPLACED: Final = frozenset({"HELD", "QUEUED"})
+_UNSTARTED: Final = frozenset({"HELD", "QUEUED", "PLACED"})
 
 
 class Happening(NamedTuple):
@@ -38,8 +38,8 @@ class Look(NamedTuple):
         return sum(job.state in states for job in self.jobs.values())
 
     def waiting(self) -> "list[JobView]":
-        """Jobs that were not placed yet, the oldest first."""
-        return [job for job in self.jobs.values() if job.state in _UNPLACED]
+        """Jobs that have not started yet, the oldest first."""
+        return [job for job in self.jobs.values() if job.state in _UNSTARTED]
 
     def done(self) -> bool:
         """Whether all jobs were submitted and have ended."""
@@ -55,7 +55,7 @@ def happened(before: "Mapping[str, JobView]", after: "Mapping[str, JobView]") ->
     found: list[Happening] = []
     for key, job in after.items():
         old = before.get(key)
-        if job.cluster is not None and (old is None or old.state in _UNPLACED) and job.state not in _UNPLACED:
+        if job.started_at is not None and (old is None or old.started_at is None):
             found.append(_went(job))
         if job.state in ENDED and (old is None or old.state not in ENDED):
             found.append(_ended(job))
@@ -84,13 +84,23 @@ def mean_wait(jobs: "Iterable[JobView]") -> float:
     return sum(waits) / len(waits) if waits else 0.0
 
 
+def tenths(seconds: float | None) -> str:
+    """Seconds of jobs as short as these."""
+    return NOTHING if seconds is None else f"{seconds:.1f}s"
+
+
+def cents(amount: float) -> str:
+    """Money of jobs as short as these."""
+    return f"{amount:.2f}"
+
+
 def _went(job: "JobView") -> Happening:
-    """A job found its place."""
+    """A job began to run."""
     why = f": {job.placed_because.message}" if job.placed_because is not None else ""
     spilled = job.cluster == RENTED
     return Happening(
         called(job),
-        f"{'spills over to' if spilled else 'goes to'} {job.cluster}{why}",
+        f"{'spills over to' if spilled else 'runs on'} {job.cluster}{why}",
         "yellow" if spilled else "cyan",
     )
 
@@ -100,5 +110,5 @@ def _ended(job: "JobView") -> Happening:
     if job.state != "SUCCEEDED":
         why = f": {job.reason.message}" if job.reason is not None else ""
         return Happening(called(job), f"{job.state.lower().replace('_', ' ')}{why}", "red")
-    cost = f" for {money(job.cost, CURRENCY)}" if job.cost else ""
-    return Happening(called(job), f"succeeded on {job.cluster} after {duration(ran(job))}{cost}", "green")
+    cost = f" for {cents(job.cost)} {CURRENCY}" if job.cost else ""
+    return Happening(called(job), f"succeeded on {job.cluster} after {tenths(ran(job))}{cost}", "green")

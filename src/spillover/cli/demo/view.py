@@ -5,9 +5,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
-from spillover.cli.demo.story import Happening, Look, called
+from spillover.cli.demo.story import Happening, Look, called, cents
 from spillover.cli.output import Output, clean
-from spillover.cli.shown import ENDED, money, number
+from spillover.cli.shown import ENDED, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,7 +82,7 @@ def _headline(look: Look) -> "Text":
     parts = [
         (to_come, "to come"),
         (len(look.waiting()), "waiting"),
-        (look.count("PLACED", "RUNNING"), "running"),
+        (look.count("RUNNING"), "running"),
         (look.count(*ENDED), "ended"),
     ]
     line = Text(f"spill demo {look.elapsed:5.1f}s   ", style="bold")
@@ -102,7 +102,7 @@ def _queue(look: Look) -> "list[Text]":
         )
     ]
     for job in waiting[:_HEADS]:
-        why = job.reason.message if job.reason is not None else "is looked at next"
+        why = job.reason.message if job.reason is not None else "is about to start"
         lines.append(Text(f"{'':8}{called(job):<10}  {clean(why)}", style="bright_black"))
     return lines + [Text() for _ in range(_HEADS + 1 - len(lines))]
 
@@ -119,4 +119,4 @@ def _cluster(cluster: "ClusterView", rent: float) -> "Text":
         "░" * (_BAR - full), style="not bold bright_black"
     )
     line.append(f"  {number(used)} of {number(has)} CPUs, {cluster.role}", style="not bold")
-    return line.append(f", {money(rent, CURRENCY)} so far" if rented else "", style="not bold")
+    return line.append(f", {cents(rent)} {CURRENCY} so far" if rented else "", style="not bold")

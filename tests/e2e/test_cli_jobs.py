@@ -1,0 +1,217 @@
+"""The command line against a real server with a real agent."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+ARRAY = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: sweep}
+spec: {run: "test $SPILL_ARRAY_INDEX -ne 2", array: 1-3}
+"""
+
+PAIR = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: first}
+spec: {run: "echo one >> out.txt"}
+---
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: second}
+spec: {run: "echo two >> out.txt", after: [{job: first, on: success}]}
+"""
+
+
+def wait_for(ask: Any, what: str, seconds: float = 15.0) -> Any:
+    """Ask until the answer is true."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if answer := ask():
+            return answer
+        time.sleep(0.05)
+    pytest.fail(f"{what} did not happen within {seconds:g} seconds")
+
+
+def state_of(server: Any, job: str) -> str:
+    return str(json.loads(server.spill("show", job, "--json").stdout)["state"])
+
+
+def test_a_submission_runs_and_its_output_is_there(server: Any) -> None:
+    submitted = server.spill("submit", "-", "--wait", typed=PAIR)
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    first, second = submitted.stdout.split()
+    assert (server.folder / "out.txt").read_text() == "one\ntwo\n"
+    listed = json.loads(server.spill("ls", "--json").stdout)
+    assert [job["id"] for job in listed] == [second, first]
+    assert {job["state"] for job in listed} == {"SUCCEEDED"}
+    assert server.spill("show", "second").returncode == 0
+    assert server.spill("why", "first").returncode == 0
+    assert first in server.spill("events").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)],
+)
+def test_run_ends_as_its_job_does(server: Any, command: str, code: int) -> None:
+    done = server.spill("run", "--wait", "--", "sh", "-c", f"echo to out; echo to err >&2; {command}")
+    assert done.returncode == code
+    assert done.stdout == "to out\n"
+    assert done.stderr.startswith("to err\n")
+
+
+def test_run_says_when_a_job_never_ran_or_took_too_long(server: Any) -> None:
+    missing = server.spill("run", "--wait", "--", "/no/such/program")
+    assert missing.returncode == 125
+    assert "could not be started" in missing.stderr
+    assert (
+        server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60").returncode
+        == 124
+    )
+
+
+def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
+    running = server.start("run", "--wait", "--name", "long", "--", "sleep", "60")
+    try:
+        wait_for(lambda: "RUNNING" in server.spill("ls").stdout, "running")
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=15)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 128 + signal.SIGTERM
+    assert "cancelling" in errors
+    assert state_of(server, "long") == "CANCELLED"
+
+
+def test_logs_are_followed_until_the_end(server: Any) -> None:
+    job = server.spill("run", "--", "sh", "-c", "echo a; sleep 0.5; echo b; echo c >&2").stdout.strip()
+    assert server.spill("wait", job, "--timeout", "20s").returncode == 0
+    assert server.spill("logs", job, "-f").stdout == "a\nb\n"
+    assert server.spill("logs", job, "--stderr").stdout == "c\n"
+
+
+def test_logs_of_a_job_that_runs_come_at_once(server: Any) -> None:
+    job = server.spill("run", "--", "sh", "-c", "echo now; sleep 60").stdout.strip()
+    wait_for(lambda: state_of(server, job) == "RUNNING", "running")
+    following = server.start("logs", "-f", job)
+    try:
+        assert following.stdout.readline() == "now\n"
+        assert server.spill("cancel", job).returncode == 0
+        assert following.wait(timeout=15) == 0
+    finally:
+        following.kill()
+        following.communicate()
+
+
+def test_an_array_fails_if_one_of_its_members_does(server: Any) -> None:
+    done = server.spill("submit", "-", "--wait", typed=ARRAY)
+    assert done.returncode == 1
+    assert "is FAILED" in done.stderr
+    array = done.stdout.strip()
+    assert [state_of(server, f"{array}.{index}") for index in (1, 2, 3)] == [
+        "SUCCEEDED",
+        "FAILED",
+        "SUCCEEDED",
+    ]
+
+
+def test_a_held_job_waits_until_it_is_released(server: Any) -> None:
+    filler = server.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
+    job = server.spill("run", "--cpu", "2", "--name", "later", "--", "true").stdout.strip()
+    assert server.spill("hold", job).returncode == 0
+    assert state_of(server, job) == "HELD"
+    assert "held by" in server.spill("why", "later").stdout
+    assert server.spill("set", job, "--priority", "5").returncode == 0
+    assert server.spill("release", job).returncode == 0
+    assert server.spill("wait", job, "--timeout", "100ms").returncode == 124
+    assert server.spill("cancel", filler).returncode == 0
+    assert server.spill("wait", job, "--timeout", "20s").returncode == 0
+
+
+def test_a_dry_run_submits_nothing(server: Any) -> None:
+    [told] = json.loads(server.spill("run", "--dry-run", "--json", "--", "true").stdout)
+    assert told["name"] == "true"
+    [never] = json.loads(server.spill("run", "--dry-run", "--json", "--cpu", "64", "--", "true").stdout)
+    assert never["reason"]["never"] is True
+    assert json.loads(server.spill("ls", "--json").stdout) == []
+
+
+def test_clusters_and_agents_are_listed(server: Any) -> None:
+    [cluster] = json.loads(server.spill("clusters", "--json").stdout)
+    [agent] = json.loads(server.spill("agents", "--json").stdout)
+    assert (cluster["role"], cluster["capacity"]["cpu"]) == ("owned", 2.0)
+    assert (agent["cluster"], agent["capacity"]["cpu"]) == (cluster["name"], 2.0)
+    assert server.spill("clusters").returncode == server.spill("agents").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("show", "nobody"), "nobody"),
+        (("cancel", "nobody"), "nobody"),
+        (("submit", "missing.yaml"), "missing.yaml"),
+        (("run", "--after", "nobody", "--", "true"), "nobody"),
+        (("ls", "--server", "http://127.0.0.1:9"), "no server answers"),
+        (("ls", "--data", "elsewhere"), "no server was started in elsewhere"),
+    ],
+)
+def test_what_is_refused_is_one_line_and_exit_code_2(
+    server: Any, arguments: tuple[str, ...], says: str
+) -> None:
+    done = server.spill(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("spill: ")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+def test_a_wrong_token_is_refused(server: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "spillover.cli", "ls"],
+        env=dict(os.environ) | {"SPILL_SERVER": server.url, "SPILL_TOKEN": "wrong"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "token" in done.stderr
+
+
+def test_run_waits_by_itself_on_a_terminal(server: Any) -> None:
+    """A pseudo-terminal stands for the person."""
+    leader, follower = pty.openpty()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "spillover.cli", "run", "--", "sh", "-c", "echo seen; exit 4"],
+        cwd=server.folder,
+        env=dict(os.environ) | {"SPILL_DATA": str(server.data)},
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    try:
+        code = running.wait(timeout=20)
+        shown = b""
+        while select.select([leader], [], [], 0.2)[0]:
+            try:
+                shown += os.read(leader, 4096)
+            except OSError:  # nobody is at the other end any more
+                break
+    finally:
+        running.kill()
+        running.wait()
+        os.close(leader)
+    assert code == 4
+    assert b"seen\r\n" in shown
+    assert b"is FAILED: exited with code 4" in shown
