@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -66,6 +67,19 @@ async def test_the_same_port_can_be_served_again_at_once(commands: FakeCommands)
         port = int(url.rpartition(":")[2])
     async with http_server(commands, port=port) as again, httpx.AsyncClient(trust_env=False) as http:
         assert (await http.get(f"{again}/v1/health")).status_code == 200
+
+
+async def test_small_answers_are_sent_at_once(commands: FakeCommands) -> None:
+    sock = listen()
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    async with (
+        serving(build_app(commands, TOKEN, None), sock) as server,
+        httpx.AsyncClient(trust_env=False) as http,
+    ):
+        await http.get(f"{url}/v1/health")
+        (connection,) = server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_an_error_inside_the_block_stops_the_server_too(commands: FakeCommands) -> None:

@@ -1,7 +1,24 @@
 """The Python client: `Client`, the same for asyncio as `AsyncClient`, and the errors that both raise."""
 
-from spillover.client.asynchronous import AsyncClient
+from typing import TYPE_CHECKING
+
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.client.synchronous import Client
+
+if TYPE_CHECKING:
+    from spillover.client.asynchronous import AsyncClient
+    from spillover.client.synchronous import Client
 
 __all__ = ["AsyncClient", "Client", "Refused", "SpillError", "Unavailable", "Unreachable", "WaitTimeout"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the face that is asked for alone: whoever blocks has no use for asyncio."""
+    if name == "Client":
+        from spillover.client.synchronous import Client  # noqa: PLC0415 - see above
+
+        return Client
+    if name == "AsyncClient":
+        from spillover.client.asynchronous import AsyncClient  # noqa: PLC0415 - see above
+
+        return AsyncClient
+    raise AttributeError(f"module 'spillover.client' has no attribute {name!r}")

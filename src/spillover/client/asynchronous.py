@@ -185,7 +185,7 @@ class AsyncClient:
         """The connections, once they are needed."""
         import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
 
-        return httpx.AsyncClient(**transport.settings())
+        return httpx.AsyncClient(**transport.settings(self._place))
 
     async def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
         """Send a request until it is answered or patience is over."""

@@ -49,7 +49,7 @@ def _each(jobs: Job | Iterable[Job] | None) -> Iterable[Job]:
 def _documents_of(job: Job) -> list[dict[str, Any]]:
     """The documents that one argument stands for."""
     if isinstance(job, JobForm):
-        return [to_doc(job)]
+        return [_here(to_doc(job))]
     if isinstance(job, Mapping):
         return [_here(dict(job))]
     if not isinstance(job, Path):

@@ -185,7 +185,7 @@ class Client:
         """The connections, once they are needed."""
         import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
 
-        return httpx.Client(**transport.settings())
+        return httpx.Client(**transport.settings(self._place))
 
     def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
         """Send a request until it is answered or patience is over."""

@@ -1,5 +1,6 @@
 """How a request becomes one of httpx, and how httpx's failures become ours. httpx is loaded with the first request."""
 
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.client.asks import UNKNOWN, Ask
@@ -31,9 +32,11 @@ def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
     }
 
 
-def settings() -> dict[str, Any]:
+def settings(place: Place) -> dict[str, Any]:
     """Arguments for either httpx client: no proxy, redirect or other server ever sees the token."""
-    return {"trust_env": False, "follow_redirects": False}
+    # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
+    verify = True if place.url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return {"trust_env": False, "follow_redirects": False, "verify": verify}
 
 
 def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unreachable:

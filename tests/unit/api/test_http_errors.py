@@ -101,7 +101,7 @@ async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: 
 )
 async def test_other_names_are_refused(http: httpx.AsyncClient, host: str) -> None:
     answer = await http.get("/v1/health", headers={b"Host": host.encode()})
-    problem(answer, 421, "misdirected_request")
+    problem(answer, 421, "wrong_host")
 
 
 async def test_a_request_without_a_host_is_refused(commands: FakeCommands) -> None:
@@ -134,8 +134,8 @@ async def test_headers_that_matter_may_not_be_repeated(http: httpx.AsyncClient) 
 
 async def test_headers_and_queries_are_bounded(http: httpx.AsyncClient) -> None:
     many = [(f"X-{at}", "x") for at in range(101)]
-    problem(await http.get("/v1/health", headers=many), 431, "request_header_fields_too_large")
-    problem(await http.get("/v1/jobs?name=" + "x" * 9000), 414, "request-uri_too_long")
+    problem(await http.get("/v1/health", headers=many), 431, "headers_too_large")
+    problem(await http.get("/v1/jobs?name=" + "x" * 9000), 414, "query_too_long")
     problem(await http.get("/v1/jobs?" + "&".join(["name=x"] * 40)), 400, "invalid")
 
 
@@ -183,6 +183,8 @@ async def test_jobs_that_cannot_be_are_not_found(http: httpx.AsyncClient, ref: s
         ("name=a&name=b", "name", "more than once"),
         ("name=%ff", "query", "UTF-8"),
         ("cursor=", "cursor", "length >= 1"),
+        ("state=null", "state", "leave it out"),
+        ("limit=null", "limit", "int"),
     ],
 )
 async def test_a_query_is_checked(http: httpx.AsyncClient, query: str, path: str, says: str) -> None:
@@ -190,6 +192,11 @@ async def test_a_query_is_checked(http: httpx.AsyncClient, query: str, path: str
     (one,) = body["problems"]
     assert one["path"] == path
     assert says in one["message"]
+
+
+async def test_a_name_may_be_null(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    await http.get("/v1/jobs?name=null")
+    assert "name='null'" in commands.calls[0]
 
 
 async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None:

@@ -90,12 +90,11 @@ class App:
 _STOPPING: Final = Refused(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "the server is stopping; ask again when it is back",
-    kind="unavailable",
     headers={"retry-after": "1", "connection": "close"},
     retry_after=1.0,
 )
 _BROKEN: Final = Refused(
-    HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the server, which has logged it", kind="internal"
+    HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the server, which has logged it"
 )
 
 

@@ -21,6 +21,22 @@ _STATUS: Final[dict[Kind, HTTPStatus]] = {
     Kind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
+WORDS: Final[dict[int, str]] = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    413: "too_large",
+    414: "query_too_long",
+    415: "unsupported_media_type",
+    421: "wrong_host",
+    431: "headers_too_large",
+    500: "internal",
+    503: "unavailable",
+}
+"""The last word of a problem's type, by status, where nothing more is known of it."""
 _RETRY_AFTER: Final = 1.0
 """Seconds that an unavailable server asks for when the command does not say."""
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
@@ -43,7 +59,7 @@ class Refused(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.kind = kind or status.phrase.lower().replace(" ", "_")
+        self.kind = kind or WORDS[status]
         """The last word of the problem's type."""
         self.problems = problems
         self.headers = dict(headers or {})

@@ -1,7 +1,7 @@
 """What may stand behind the `?` of each path, as types: they are decoded from and described by the same classes."""
 
 from difflib import get_close_matches
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -94,7 +94,7 @@ def read_query(raw: bytes, form: type[Q]) -> Q:
             problems.append(FieldProblem(name, "is there more than once"))
         else:
             try:
-                values[name] = msgspec.convert(text, known[name].type, strict=False)
+                values[name] = _convert(text, known[name].type)
             except msgspec.ValidationError as error:
                 problems.append(FieldProblem(name, misfit(error).message))
     if problems:
@@ -120,6 +120,17 @@ def job_query(query: ListQuery) -> JobQuery:
         cursor=query.cursor,
         members=query.members,
     )
+
+
+def _convert(text: str, form: Any) -> object:
+    """Text as it is where text is asked for, else what it stands for; `null` stands for nothing that can be asked."""
+    try:
+        return msgspec.convert(text, form)
+    except msgspec.ValidationError:
+        value = msgspec.convert(text, form, strict=False)
+    if value is None:
+        raise msgspec.ValidationError("null is not a value here; leave it out")
+    return value
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -1,6 +1,6 @@
 """The one table of routes: dispatch, decoding and the OpenAPI document are all made from it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -200,8 +200,12 @@ async def openapi(call: Call[NoQuery, None]) -> Reply:
 async def _lines(history: AsyncIterator[EventView]) -> AsyncIterator[bytes]:
     """Each event as a line of JSON."""
     encoder = msgspec.json.Encoder()
-    async for event in history:
-        yield encoder.encode(event) + b"\n"
+    try:
+        async for event in history:
+            yield encoder.encode(event) + b"\n"
+    finally:
+        if isinstance(history, AsyncGenerator):
+            await history.aclose()
 
 
 _JOB: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)

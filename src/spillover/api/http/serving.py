@@ -33,6 +33,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head = 0
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Send small answers at once: asyncio sees to that only on sockets that were made with a protocol number."""
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().connection_made(transport)
+
     def on_message_begin(self) -> None:
         """Count anew for each request."""
         self._head = 0
