@@ -1,0 +1,172 @@
+"""The command line with its real client and a real HTTP server; only the scheduler behind it is not there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+
+from spillover.cli.main import main
+from spillover.testing.commands import FakeCommands
+from spillover.testing.http import TOKEN, Threaded, threaded_server
+
+Spill = Callable[..., "Typed"]
+
+
+class Typed(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def server() -> Iterator[Threaded[FakeCommands]]:
+    with threaded_server(FakeCommands) as server:
+        yield server
+
+
+@pytest.fixture
+def spill(
+    server: Threaded[FakeCommands],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Spill:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPILL_SERVER", server.url)
+    monkeypatch.setenv("SPILL_TOKEN", TOKEN)
+    monkeypatch.delenv("SPILL_DEBUG", raising=False)
+
+    def run(*arguments: str) -> Typed:
+        return Typed(main(arguments), *capfd.readouterr())
+
+    return run
+
+
+def begin(server: Threaded[FakeCommands], job: str) -> None:
+    """Let a job start."""
+    server.commands.all[job] = msgspec.structs.replace(
+        server.commands.all[job],
+        state="RUNNING",
+        cluster="onprem",
+        node="n1",
+        started_at="2027-01-31T18:00:00.000000Z",
+    )
+
+
+def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill) -> None:
+    job = spill("run", "--name", "train", "--cpu", "2", "--", "python", "train.py").out.strip()
+    assert [one["id"] for one in json.loads(spill("ls", "--mine", "--since", "1d", "--json").out)] == [job]
+    assert spill("ls", "--state", "running") == (0, "", "spill: no jobs\n")
+    assert json.loads(spill("show", "train", "--json").out)["spec"]["spec"]["command"] == [
+        "python",
+        "train.py",
+    ]
+    assert "QUEUED, was just submitted" in spill("show", job[:5]).out
+    assert spill("why", "train").out.startswith(f"{job} was just submitted")
+    assert spill("wait", "train", "--timeout", "50ms").code == 124
+    for act in ("hold", "release", "requeue", "cancel"):
+        assert spill(act, "train") == (0, "", "")
+    assert spill("wait", "train").code == 1
+    assert f"job_submitted {job}" in spill("events").out
+    assert [event["type"] for event in json.loads(spill("events", "--after", "4", "--json").out)] == [
+        "job_cancel"
+    ]
+    assert spill("clusters").out.splitlines()[1].split()[:3] == ["onprem", "agents", "owned"]
+    assert spill("agents").out.splitlines()[1].split()[:3] == ["n1", "onprem", "ready"]
+
+
+def test_a_dry_run_asks_the_server(spill: Spill, server: Threaded[FakeCommands]) -> None:
+    typed = spill("run", "--dry-run", "--name", "train", "--", "true")
+    assert typed.code == 0
+    assert typed.out.splitlines()[1].split()[:4] == ["train", "-", "not", "known"]
+    assert server.commands.all == {}
+
+
+def test_what_the_server_refuses_is_one_line(spill: Spill) -> None:
+    assert spill("show", "nobody") == (2, "", "spill: no job is called nobody\n")
+    assert spill("cancel", "nobody", "else") == (2, "", "spill: no job is called nobody\n")
+    assert spill("logs", "nobody") == (2, "", "spill: no job is called nobody\n")
+    assert spill("events", "--job", "nobody") == (2, "", "spill: no job is called nobody\n")
+
+
+def test_a_server_that_is_not_there_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = spill("ls", "--server", "http://127.0.0.1:9")
+    assert (typed.code, typed.out) == (2, "")
+    assert typed.err.startswith("spill: no server answers at http://127.0.0.1:9; ")
+    monkeypatch.delenv("SPILL_SERVER")
+    monkeypatch.delenv("SPILL_TOKEN")
+    typed = spill("ls")
+    assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
+    assert "start one with `spill up`" in typed.err
+
+
+def test_a_wrong_token_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILL_TOKEN", "wrong")
+    typed = spill("ls")
+    assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
+    assert "token" in typed.err
+
+
+@pytest.fixture
+def running(server: Threaded[FakeCommands]) -> Iterator["subprocess.Popen[str]"]:
+    """`spill run --wait` as a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spillover.cli", "run", "--wait", "--", "sleep", "60"],
+        env=dict(os.environ) | {"SPILL_SERVER": server.url, "SPILL_TOKEN": TOKEN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def started(server: Threaded[FakeCommands]) -> str:
+    """The job that was submitted, which runs from now on."""
+    server.run(server.commands.until("submit 1 by " + _user()))
+    [job] = server.commands.all
+    begin(server, job)
+    return job
+
+
+def _user() -> str:
+    from spillover.client.place import find  # noqa: PLC0415 - the name that the client goes by
+
+    return find("http://127.0.0.1:9", "x").user
+
+
+def test_run_shows_output_as_it_comes(
+    server: Threaded[FakeCommands], running: "subprocess.Popen[str]"
+) -> None:
+    assert running.stdout is not None
+    assert running.stderr is not None
+    job = started(server)
+    server.run(server.commands.write(job, b"one\n"))
+    assert running.stdout.readline() == "one\n"
+    server.run(server.commands.write(job, b"oh\n", stderr=True))
+    assert running.stderr.readline() == "oh\n"
+    server.run(server.commands.write(job, b"two\n"))
+    server.run(server.commands.end(job, "FAILED", 5))
+    assert running.stdout.read() == "two\n"
+    assert running.wait(10) == 5
+
+
+def test_ctrl_c_becomes_a_cancel(server: Threaded[FakeCommands], running: "subprocess.Popen[str]") -> None:
+    job = started(server)
+    server.run(server.commands.until(f"output {job} attempt=1 task=0 offset=0"))
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=10)
+    assert (running.returncode, out) == (1, "")
+    assert server.commands.all[job].state == "CANCELLED"
+    assert f"spill: cancelling {job}; Ctrl-C again leaves it" in err
+    assert "Traceback" not in err
