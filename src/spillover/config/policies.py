@@ -40,6 +40,12 @@ OPTIONS: Final[Mapping[str, Mapping[str, Takes]]] = {
 }
 """Options of the built-in policies; those of installed ones are theirs to check."""
 
+REQUIRED: Final = {
+    "wait.constant": ("wait", "write how long to wait, as 10m"),
+    "wait.compute": ("coefficient", "write how much waiting a rented CPU or GPU is worth, as 0.076"),
+}
+"""The option that a policy cannot do without, and what to write for it."""
+
 
 def installed() -> tuple[str, ...]:
     """Names of all policies that are installed, as `wait.compute`."""
@@ -95,8 +101,9 @@ def _options(policy: str, given: Mapping[str, Any], path: Path, found: Findings)
             found.add(place, f"unknown option{hint}")
         else:
             options[name] = _value(known[name], value, place, found)
-    if policy == "wait.constant" and "wait" not in given:
-        found.add((*path, "wait"), "is missing; write how long to wait, as 10m")
+    if policy in REQUIRED and REQUIRED[policy][0] not in given:
+        name, advice = REQUIRED[policy]
+        found.add((*path, name), f"is missing; {advice}")
     least, most = options.get("min_wait"), options.get("max_wait")
     if least is not None and most is not None and least > most:
         found.add((*path, "min_wait"), "is more than max_wait; lower it")

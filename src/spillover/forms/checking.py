@@ -217,17 +217,11 @@ def _wanted(kind: inspect.Type) -> str:
 def _found(value: object) -> str:
     """What a value is, in words."""
     match value:
-        case None:
-            return "nothing"
-        case bool() | int() | float():
-            return shown(value)
         case str():
             return f"the text {shown(value)}"
-        case dict():
-            return "a mapping"
         case list() | tuple():
             return "a list"
-    return f"a {type(value).__name__}"
+    return shown(value)
 
 
 def _quotes(kind: inspect.Type, value: object) -> str:

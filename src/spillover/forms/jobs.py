@@ -73,7 +73,8 @@ def read_jobs(text: bytes | str, source: str, directory: str | None = None) -> l
 
 def is_manifest(value: object) -> bool:
     """Whether a value means to be a Kubernetes Job."""
-    return isinstance(value, Mapping) and str(value.get("apiVersion", "")).startswith("batch/")
+    version = value.get("apiVersion") if isinstance(value, Mapping) else None
+    return isinstance(version, str) and version.startswith("batch/")
 
 
 def _read(value: object, found: Findings, directory: str | None) -> JobForm | None:

@@ -119,4 +119,8 @@ def shown(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int) and value.bit_length() > 128:
         return "a number of more than 38 digits"
-    return str(value)
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "nothing" if value is None else f"a {type(value).__name__}"

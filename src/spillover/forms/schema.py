@@ -48,9 +48,7 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
 
 def job_schema() -> dict[str, Any]:
     """The schema of a job file."""
-    schema = _schema(JobDoc, "Job")
-    schema["$defs"]["SpecDoc"]["oneOf"] = [{"required": [name]} for name in WORKS]
-    return schema
+    return _schema(JobDoc, "Job")
 
 
 def config_schema() -> dict[str, Any]:
@@ -59,9 +57,16 @@ def config_schema() -> dict[str, Any]:
 
 
 def _schema(kind: type, title: str) -> dict[str, Any]:
-    """The schema of a Struct, with patterns."""
+    """The schema of a Struct, refined."""
     schema = {"$schema": _DIALECT, "title": title} | msgspec.json.schema(kind)
-    for name, definition in schema["$defs"].items():
+    refine(schema["$defs"])
+    return schema
+
+
+def refine(definitions: dict[str, Any]) -> None:
+    """Add to the definitions of our Structs, by name, what only reading checks."""
+    for name, definition in definitions.items():
         for field, pattern in _PATTERNS.get(name, {}).items():
             definition["properties"][field]["pattern"] = pattern
-    return schema
+        if name == "SpecDoc":
+            definition["oneOf"] = [{"required": [work]} for work in WORKS]

@@ -128,9 +128,7 @@ def _work(text: str, source: str, directory: str | None) -> dict[str, Any]:
     """What runs a script."""
     first = text.partition("\n")[0]
     interpreter = _interpreter(first) if first.startswith("#!") else []
-    program = basename(interpreter[-1] if interpreter[:1] == ["/usr/bin/env"] else "".join(interpreter[:1]))
-    if basename("".join(interpreter[:1])) == "env":
-        program = next((basename(word) for word in interpreter[1:] if word[0] != "-" and "=" not in word), "")
+    program = _program(interpreter)
     fits = len(text.encode()) <= MOST_WORD
     if fits and (not interpreter or (program == "sh" and len(interpreter) == 1)):
         return {"run": text}
@@ -151,6 +149,14 @@ def _path(source: str, directory: str | None, *, fits: bool) -> str:
             [Problem(source, 1, "", f"cannot be run from here: {why}; save it and submit the file")]
         )
     return abspath(source)
+
+
+def _program(interpreter: Sequence[str]) -> str:
+    """What an interpreter is called, also behind `env`."""
+    if [basename(word) for word in interpreter[:1]] != ["env"]:
+        return basename(interpreter[0]) if interpreter else ""
+    words = (word for word in interpreter[1:] if not word.startswith("-") and "=" not in word)
+    return basename(next(words, ""))
 
 
 def _interpreter(first: str) -> Sequence[str]:

@@ -12,6 +12,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND
+from spillover.policies.loading import load
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
 
@@ -137,6 +138,7 @@ retention: {jobs: 90}
         "spill.yaml:6: policy.order: 'fifoo' is not a policy of order; did you mean `fifo`?",
         "spill.yaml:7: policy.wait.compute.coeficient: unknown option; did you mean `coefficient`?",
         "spill.yaml:7: policy.wait.compute.max_queue: -1 is not a whole number from 0 to 1000000000",
+        "spill.yaml:7: policy.wait.compute.coefficient: is missing; write how much waiting a rented CPU or GPU is worth, as 0.076",
         "spill.yaml:9: clusters[0].local[1].cpu: is missing",
         "spill.yaml:9: clusters[0].local[0].cpu: 0 is out of bounds; write at least 1m",
         "spill.yaml:9: clusters[0].local[2].name: 'a b' is not a name; write 1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends",
@@ -170,6 +172,7 @@ retention: {jobs: 90}
         ("policy: {depth: 0}", "policy.depth: 0 is too small; the least is 1"),
         ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of bounds"),
         ("policy: {wait: constant}", "policy.wait.constant.wait: is missing; write how long to wait, as 10m"),
+        ("policy: {wait: compute}", "policy.wait.compute.coefficient: is missing"),
         ("policy: {wait: {zero: {}, never: {}}}", "policy.wait: names 2 policies; write one"),
         (
             "policy: {wait: {zero: {max_wait: 1s, min_wait: 2s}}}",
@@ -206,3 +209,11 @@ def test_an_installed_policy_checks_its_own_options() -> None:
 
 def test_the_built_in_policies_are_known() -> None:
     assert set(OPTIONS) <= set(installed())
+
+
+@pytest.mark.parametrize(
+    "wait", ["zero", "never", "{constant: {wait: 10m}}", "{compute: {coefficient: 0.1, max_wait: 1h}}"]
+)
+def test_what_is_read_can_be_loaded(wait: str) -> None:
+    chosen = read(f"policy: {{wait: {wait}, order: priority, backfill: strict, place: first_fit}}").policies
+    assert load(chosen).chosen == chosen

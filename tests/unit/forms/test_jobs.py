@@ -283,6 +283,14 @@ def test_arguments_of_a_call_are_plain_data_of_bounded_depth() -> None:
         assert refused(doc({"python": {"call": "m:f", "args": args}}))[0].startswith("spec.python.args")
 
 
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "spec", "metadata"])
+@pytest.mark.parametrize("version", ["spillover/v1", "batch/v1"])
+def test_values_of_any_depth_are_refused_in_one_line(field: str, version: str) -> None:
+    deep = msgspec.json.decode(b"[" * 500 + b"]" * 500)
+    value = {"apiVersion": version, "kind": "Job", "spec": {"run": "x"}} | {field: [deep] * 10_000}
+    assert all(len(problem) < 300 for problem in refused(value))
+
+
 @pytest.mark.parametrize(
     ("text", "ranges"),
     [
