@@ -1,5 +1,10 @@
 """Spillover: one queue over the machines you own and the ones you can rent."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+
 __version__ = "0.1.0"
 
 __all__ = ["Client", "__version__"]
