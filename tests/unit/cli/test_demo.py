@@ -86,7 +86,7 @@ def test_the_view_prints_plain_lines_in_a_pipe(ended: list[Any]) -> None:
 
 
 def test_the_picture_has_a_steady_height_and_fits_80_columns(
-    terminal: Output, ended: list[Any], a_queued_job: Any
+    client: Any, ended: list[Any], a_queued_job: Any
 ) -> None:
     clusters = [
         ClusterView(OWNED, "agents", "owned", "READY", 1, {"cpu": 2.0}, {"cpu": 2.0}, 2, {}),
@@ -98,12 +98,14 @@ def test_the_picture_has_a_steady_height_and_fits_80_columns(
     heights = set()
     for jobs in ({}, {job.id: job for job in ended} | queued):
         look = Look(12.0, jobs, clusters, 100)
+        look = look._replace(heads=[(job, client.why(job.id)) for job in look.waiting()[:3]])
         news = [(12.0, one) for one in happened({}, jobs)]
         drawn = io.StringIO()
         console = Output(drawn, drawn, width=80).console()
         console.print(picture(look, news))
         lines = drawn.getvalue().splitlines()
         heights.add(len(lines))
+        assert ("may spill over in 210.0s" in drawn.getvalue()) == bool(jobs)
         assert all(len(line) <= 80 for line in lines)
     assert len(heights) == 1
 

@@ -219,14 +219,15 @@ def two_events(client: Any) -> None:
     at = "2026-01-31T10:00:00.000000Z"
     client.history = [
         EventView(7, at, "job_submitted", "abcdefghijkl", "mira submitted train"),
-        EventView(8, at, "job_placed", "abcdefghijkl", "train goes to onprem/n1"),
+        EventView(8, at, "epoch_started", None, "epoch 2 began"),
     ]
 
 
 @pytest.mark.usefixtures("two_events")
 def test_events_are_one_line_each(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("events", "--after", "6").out == (
-        "     7  2026-01-31 10:00:00  mira submitted train\n     8  2026-01-31 10:00:00  train goes to onprem/n1\n"
+        "     7  2026-01-31 10:00:00  abcdefghijkl  mira submitted train\n"
+        "     8  2026-01-31 10:00:00  -             epoch 2 began\n"
     )
     assert client.asked == [("events", {"after": 6, "follow": False, "job": None})]
 

@@ -2,16 +2,19 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.arguments import index
 from spillover.cli.command import Command, Context, add_connection
 from spillover.cli.output import Output
-from spillover.cli.shown import local
+from spillover.cli.shown import NOTHING, local
 
 if TYPE_CHECKING:
     from spillover.wire.api import EventView
+
+_ID: Final = 12
+"""Characters of an id; a member of an array has a few more."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -42,7 +45,7 @@ def show(out: Output, happened: "Iterable[EventView]", *, as_json: bool) -> None
         if as_json:
             out.line(msgspec.json.encode(event).decode())
         else:
-            out.line(f"{event.revision:>6}  {local(event.at)}  {event.text}")
+            out.line(f"{event.revision:>6}  {local(event.at)}  {event.job or NOTHING:<{_ID}}  {event.text}")
         out.flush()
 
 

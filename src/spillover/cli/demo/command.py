@@ -11,7 +11,7 @@ from spillover.cli.demo.plan import CONFIG, OWNED, OWNED_CPUS, RENTED, RENTED_CP
 from spillover.cli.demo.report import report
 from spillover.cli.demo.server import running
 from spillover.cli.demo.story import Look, happened
-from spillover.cli.demo.view import View
+from spillover.cli.demo.view import HEADS, View
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -56,7 +56,8 @@ def play(client: "Client", view: View) -> "list[JobView]":
         if elapsed > _MOST:
             raise Usage(f"the demo's jobs have not ended after {_MOST:g} seconds; is this machine very busy?")
         coming = _submit_due(client, coming, elapsed)
-        look = Look(elapsed, _jobs(client), list(client.clusters()), total)
+        look = Look(elapsed, _jobs(client), client.clusters(), total)
+        look = look._replace(heads=[(job, client.why(job.id)) for job in look.waiting()[:HEADS]])
         view.show(look, happened(seen.jobs, look.jobs))
         seen = look
         time.sleep(_EVERY)

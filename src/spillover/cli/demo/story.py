@@ -1,13 +1,13 @@
 """What happened to the demo's jobs between two looks, as lines to show. Values in, values out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
 from spillover.cli.shown import ENDED, NOTHING, between
 
 if TYPE_CHECKING:
-    from spillover.wire.api import ClusterView, JobView
+    from spillover.wire.api import ClusterView, JobView, WhyView
 
 _UNSTARTED: Final = frozenset({"HELD", "QUEUED", "PLACED"})
 
@@ -32,6 +32,8 @@ class Look(NamedTuple):
     clusters: "list[ClusterView]"
     total: int
     """How many jobs there will be."""
+    heads: "Sequence[tuple[JobView, WhyView]]" = ()
+    """The first jobs that wait, and why."""
 
     def count(self, *states: str) -> int:
         """How many jobs are in one of these states."""
@@ -82,6 +84,12 @@ def mean_wait(jobs: "Iterable[JobView]") -> float:
     """Seconds that the jobs which started had waited, on average."""
     waits = [seconds for job in jobs if (seconds := waited(job)) is not None]
     return sum(waits) / len(waits) if waits else 0.0
+
+
+def waits_for(why: "WhyView") -> str:
+    """What a job waits for and for how long, as far as that is known."""
+    told = why.reason.message if why.reason is not None else "is about to start"
+    return told if why.spills_in_s is None else f"may spill over in {tenths(why.spills_in_s)}; {told}"
 
 
 def tenths(seconds: float | None) -> str:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
-from spillover.cli.demo.story import Happening, Look, called, cents
+from spillover.cli.demo.story import Happening, Look, called, cents, waits_for
 from spillover.cli.output import Output, clean
 from spillover.cli.shown import ENDED, number
 
@@ -20,7 +20,7 @@ _BAR: Final = 24
 """Characters of a cluster's bar."""
 _RECENT: Final = 9
 """Happenings that are kept in view."""
-_HEADS: Final = 3
+HEADS: Final = 3
 """Waiting jobs that are shown with what they wait for."""
 
 
@@ -101,10 +101,9 @@ def _queue(look: Look) -> "list[Text]":
             "■" * min(len(waiting), 40) or "empty", style="not bold yellow"
         )
     ]
-    for job in waiting[:_HEADS]:
-        why = job.reason.message if job.reason is not None else "is about to start"
-        lines.append(Text(f"{'':8}{called(job):<10}  {clean(why)}", style="bright_black"))
-    return lines + [Text() for _ in range(_HEADS + 1 - len(lines))]
+    for job, why in look.heads[:HEADS]:
+        lines.append(Text(f"{'':8}{called(job):<10}  {clean(waits_for(why))}", style="bright_black"))
+    return lines + [Text() for _ in range(HEADS + 1 - len(lines))]
 
 
 def _cluster(cluster: "ClusterView", rent: float) -> "Text":
