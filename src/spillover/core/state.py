@@ -263,6 +263,16 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
+    def record(self, kind: str, key: str) -> "Facts | Job | Node | None":
+        """One record as a checkpoint keeps it; None if it is gone."""
+        match kind:
+            case "job":
+                return self.jobs.get(JobId(key))
+            case "node":
+                return self.nodes.get(key)
+            case _:
+                return self.facts
+
     def touch_job(self, job: JobId) -> None:
         """Remember that a job's record has to be written at the next checkpoint."""
         self.dirty["job", job] = None

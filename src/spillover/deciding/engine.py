@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from spillover.core import invariants
+from spillover.core import invariants, ranges
 from spillover.core.apply import apply
 from spillover.core.decide import decide
 from spillover.core.deciders import changes
-from spillover.core.events import AnyEvent, ClustersConfigured, PolicyChanged
-from spillover.core.proposals import Proposal, Reply
-from spillover.core.state import State
+from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, PolicyChanged
+from spillover.core.proposals import Proposal, Refusal, Reply, Submit
+from spillover.core.state import Job, Queued, State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
+from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.plan import Plan, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
@@ -36,6 +37,14 @@ class Step(Struct, frozen=True):
     """One for each proposal, in their order."""
     plan: Plan | None
     """None if no cycle ran."""
+
+
+class Trial(Struct, frozen=True):
+    """What would become of jobs that were not submitted."""
+
+    now: int
+    plan: Plan
+    jobs: dict[JobId, tuple[Job, Explanation]]
 
 
 class Engine:
@@ -81,9 +90,39 @@ class Engine:
         """When to step again if nobody proposes anything."""
         return self.board.next_time()
 
-    def forecast(self, now: int) -> Plan:
-        """What a cycle would decide now; nothing changes."""
-        return cycle.run(self.state, self.board, self.policies, max(now, self.now), self.state.facts.cycles)
+    def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
+        """What a cycle would decide if these jobs were submitted now. They are withdrawn before this returns."""
+        now = max(now, self.now)
+        events, reply = decide(self.state, proposal, now)
+        if isinstance(reply, Refusal):
+            return reply
+        numbered, dirty = self.state.facts.numbered, dict(self.state.dirty)
+        submitted = [event.job for event in events if type(event) is JobSubmitted]
+        try:
+            for event in events:
+                self.apply(event)
+            plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles)
+            jobs = {job: (self.state.jobs[job], explain(self, self.state.jobs[job])) for job in submitted}
+        finally:
+            for job in submitted:
+                self._withdraw(job)
+            self.state.facts.numbered, self.state.dirty = numbered, dirty
+        return Trial(now, plan, jobs)
+
+    def _withdraw(self, job_id: JobId) -> None:
+        """Undo a submission that nothing rests on yet."""
+        job = self.state.jobs.pop(job_id, None)
+        if job is None:
+            return
+        if type(job.phase) is Queued:
+            members = job.extra.members
+            self.state.queued -= 1 if members is None else ranges.size(members.pending)
+        if job.extra.key is not None:
+            self.state.keys.pop(job.extra.key, None)
+        for wanted in job.extra.after:
+            self.state.waiters[wanted.job].remove(job_id)
+        self.board.leave(job)
+        self.board.fresh.pop(job_id, None)
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
         before = _fingerprint(self.board) if self.debug else None

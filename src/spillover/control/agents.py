@@ -1,0 +1,167 @@
+"""What agents ask of the server, as the gRPC service calls it. Every answer passes the gate."""
+
+import structlog
+from msgspec import Struct
+
+from spillover.control.loop import Loop
+from spillover.control.terms import LeaseTerms, lease_terms
+from spillover.core.events import Lease
+from spillover.core.proposals import (
+    Done,
+    Drain,
+    HandBack,
+    Refusal,
+    Register,
+    Registered,
+    Result,
+    Started,
+    Verdict,
+)
+from spillover.core.state import Placed, Running
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.ports.cluster import Agents
+from spillover.ports.commands import CommandError, Kind
+
+log = structlog.get_logger()
+
+
+class Introduction(Struct, frozen=True):
+    """How an agent registers."""
+
+    cluster: ClusterName
+    name: NodeName
+    capacity: Resources
+    offers: tuple[str, ...]
+    labels: dict[str, str]
+    queue: int
+    held: tuple[Lease, ...]
+    epoch: int
+    """The highest that it has seen."""
+
+
+class Welcome(Struct, frozen=True):
+    """What a registered agent is told."""
+
+    epoch: int
+    incarnation: int
+    keep: tuple[Lease, ...]
+    terms: LeaseTerms
+    log_retention: int
+
+
+class Orders(Struct, frozen=True):
+    """What an agent is told on the reply to its heartbeat."""
+
+    epoch: int
+    fenced: bool
+    stops: tuple[Lease, ...] = ()
+    revoked: tuple[Lease, ...] = ()
+    drain: bool = False
+
+
+class Answers(Struct, frozen=True):
+    """What became of a report."""
+
+    epoch: int
+    fenced: bool
+    verdicts: list[Verdict]
+    started: list[Lease]
+
+
+class Desk:
+    """Where agents register, renew and report."""
+
+    def __init__(self, loop: Loop, agents: Agents, log_retention: int, heartbeat: int | None = None) -> None:
+        self._loop = loop
+        self._agents = agents
+        self._log_retention = log_retention
+        self._heartbeat = heartbeat
+        self._incarnation = 0
+
+    def terms(self) -> LeaseTerms:
+        """The terms of leases, by how many agents there are."""
+        return lease_terms(len(self._loop.state.nodes), self._heartbeat)
+
+    async def register(self, intro: Introduction) -> Welcome:
+        """Let an agent work."""
+        self._check_lead()
+        if intro.epoch > self._loop.epoch:
+            raise CommandError(
+                Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
+            )
+        self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
+        incarnation = self._incarnation
+        self._agents.open(f"{intro.cluster}/{intro.name}", incarnation, self._loop.time.monotonic())
+        proposal = Register(
+            intro.cluster,
+            intro.name,
+            incarnation,
+            intro.capacity,
+            intro.offers,
+            intro.labels,
+            intro.queue,
+            intro.held,
+        )
+        (reply,) = await self._loop.propose(proposal)
+        match reply:
+            case Registered(keep):
+                log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
+                return Welcome(self._loop.epoch, incarnation, keep, self.terms(), self._log_retention)
+            case Refusal():
+                raise CommandError(Kind.INVALID, reply.message)
+            case _:
+                raise TypeError(reply)
+
+    async def heartbeat(self, incarnation: int) -> Orders:
+        """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
+        self._check_lead()
+        node_key = self._agents.current(incarnation)
+        engine = await self._loop.read()
+        if node_key is None or not self._agents.heard(node_key, incarnation, self._loop.time.monotonic()):
+            return Orders(self._loop.epoch, fenced=True)
+        node = engine.state.nodes[node_key]
+        stops, revoked = [], []
+        for each in (*node.holding, *node.ahead):
+            job = engine.state.jobs[each]
+            if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
+                stops.append(job.lease)
+            elif (
+                type(job.phase) is Placed and job.due is not None and not engine.state.is_rented(node.cluster)
+            ):
+                revoked.append(job.lease)
+        return Orders(
+            self._loop.epoch,
+            fenced=False,
+            stops=tuple(stops),
+            revoked=tuple(revoked),
+            drain=node.status == "draining",
+        )
+
+    async def report(
+        self, incarnation: int, started: list[Started], results: list[Result], released: list[Lease]
+    ) -> Answers:
+        """Take in what happened to tasks; a result counts whatever the registration, if its lease is valid."""
+        self._check_lead()
+        node_key = self._agents.current(incarnation)
+        given = (
+            [HandBack(NodeName(node_key.partition("/")[2]), tuple(released))] if node_key and released else []
+        )
+        replies = await self._loop.propose(*started, *results, *given)
+        acknowledged = [
+            each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
+        ]
+        verdicts = [
+            reply
+            for reply in replies[len(started) : len(started) + len(results)]
+            if isinstance(reply, Verdict)
+        ]
+        return Answers(self._loop.epoch, node_key is None, verdicts, acknowledged)
+
+    async def drain(self, cluster: ClusterName, name: NodeName) -> None:
+        """Give an agent nothing more."""
+        await self._loop.propose(Drain(cluster, name))
+
+    def _check_lead(self) -> None:
+        if self._loop.lost_lead.is_set() or not self._loop.epoch:
+            raise CommandError(Kind.NOT_LEADER, "this server does not lead")

@@ -1,0 +1,233 @@
+"""What people ask of the server, as the HTTP API calls it. Every answer passes the gate."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from spillover import __version__
+from spillover.control import forecasting, views
+from spillover.control.history import history
+from spillover.control.listing import list_jobs
+from spillover.control.lookup import Lookup
+from spillover.control.loop import Loop
+from spillover.control.reading import Reading
+from spillover.control.specs import Specs
+from spillover.control.submitting import Submitting, refused
+from spillover.core import ranges
+from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.proposals import Act, Change, Refusal, SetPriority
+from spillover.core.state import Ended, Job
+from spillover.forms.jobs import JobForm, to_doc
+from spillover.model.ids import JobId, split_member
+from spillover.model.units import SECOND
+from spillover.ports.archive import Archive, Finished
+from spillover.ports.cluster import Agents
+from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.journal import Journal
+from spillover.wire.api import (
+    Action,
+    AgentView,
+    ClusterView,
+    EventView,
+    Forecasts,
+    Ids,
+    JobDetail,
+    JobPage,
+    JobView,
+    ServerView,
+    WhyView,
+)
+
+
+class Parts(Struct, frozen=True):
+    """What commands are carried out with."""
+
+    loop: Loop
+    journal: Journal
+    archive: Archive
+    agents: Agents
+    specs: Specs
+    lookup: Lookup
+    submitting: Submitting
+    currency: str = "USD"
+
+
+class Commands:
+    """The server's side of `spillover.ports.commands`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._loop = parts.loop
+        self._lookup = parts.lookup
+        self._reading = Reading(parts.loop, parts.lookup, parts.agents)
+        self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._loop.listen(self._see)
+
+    # --- submitting and changing
+
+    async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Take all of these jobs, or none; their ids in the same order."""
+        return await self._parts.submitting.submit(jobs, user)
+
+    async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
+        """Where and when these jobs would start, without submitting them."""
+        ids, tried = await self._parts.submitting.trial(jobs, user)
+        return forecasting.forecasts(self._loop.state, ids, jobs, tried)
+
+    async def act(self, action: Action, who: str) -> Ids:
+        """Cancel, hold, release or requeue jobs, all or none."""
+        act = Act(action.act)
+        ids: list[JobId] = []
+        for ref in action.jobs:
+            found = await self._lookup.find(ref)
+            if isinstance(found, Finished) and act is Act.CANCEL:
+                continue  # to cancel what has ended changes nothing
+            ids.append(await self._lookup.live(ref))
+        if ids:
+            (reply,) = await self._loop.propose(Change(act, tuple(ids), who))
+            if isinstance(reply, Refusal):
+                raise refused(reply)
+        return Ids(list(ids))
+
+    async def set_priority(self, ref: str, priority: int, who: str) -> Ids:
+        """Change the priority of a job that has not been placed."""
+        job = await self._lookup.live(ref)
+        (reply,) = await self._loop.propose(SetPriority(job, priority, who))
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+        return Ids([job])
+
+    # --- looking
+
+    async def jobs(self, query: JobQuery) -> JobPage:
+        """Some jobs, newest submission first."""
+        return await list_jobs(self._loop, self._parts.archive, query)
+
+    async def job(self, ref: str) -> JobDetail:
+        """One job."""
+        found = await self._lookup.find(ref)
+        view = await self._view(found, ref)
+        spec = (await self._parts.specs.get([found.spec])).get(found.spec)
+        usage: tuple[int, int, int] | None = None
+        if isinstance(found, Finished):
+            usage = found.usage
+        elif isinstance(found.phase, Ended):
+            used = found.phase.usage
+            usage = (used.ran, used.cpu, used.peak_memory)
+        fields: dict[str, Any] = structs.asdict(view)
+        return JobDetail(
+            **fields,
+            spec={} if spec is None else to_doc(spec),
+            ran_s=None if usage is None or view.started_at is None else usage[0] / SECOND,
+            cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
+            peak_memory=None if usage is None or view.started_at is None else usage[2],
+        )
+
+    async def why(self, ref: str) -> WhyView:
+        """Why a job is where it is."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished):
+            return views.finished_why(await self._view(found, ref))
+        engine = await self._loop.read()
+        return views.why_view(engine, found, self._loop.now())
+
+    async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
+        """The job once it ended, or as it is after `timeout` seconds."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, Job) and not isinstance(found.phase, Ended):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            member = found.extra.members is not None and split_member(JobId(ref)) is not None
+            job = JobId(ref) if member else found.id
+            self._waiting.setdefault(job, []).append(future)
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(future, timeout)
+            finally:
+                waiting = self._waiting.get(job, [])
+                if future in waiting:
+                    waiting.remove(future)
+                if not waiting:
+                    self._waiting.pop(job, None)
+            found = await self._lookup.find(job)
+        return await self._view(found, ref)
+
+    async def output(
+        self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
+    ) -> AsyncIterator[bytes]:
+        """What a task wrote, from a byte on; following, until the job ended."""
+        return await self._reading.output(
+            ref, attempt=attempt, task=task, stderr=stderr, offset=offset, follow=follow
+        )
+
+    async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
+        """History after a revision."""
+        found = await self._lookup.find(job) if job is not None else None
+        wanted = None if found is None else found.job if isinstance(found, Finished) else found.id
+        async for view in history(self._loop, self._parts.journal, after, follow, wanted):
+            yield view
+
+    async def clusters(self) -> list[ClusterView]:
+        """All clusters."""
+        state = (await self._loop.read()).state
+        return [views.cluster_view(state, spec) for spec in state.facts.clusters]
+
+    async def agents(self) -> list[AgentView]:
+        """All agents."""
+        state = (await self._loop.read()).state
+        now, mono = self._loop.now(), self._loop.time.monotonic()
+        shown = []
+        for key, node in state.nodes.items():
+            contact = self._parts.agents.contact(key)
+            heard_at = now - (mono - contact.heard) if contact is not None else None
+            shown.append(views.agent_view(state, node, contact, heard_at))
+        return shown
+
+    async def server(self) -> ServerView:
+        """The server itself."""
+        state = (await self._loop.read()).state
+        return ServerView(
+            version=__version__,
+            epoch=self._loop.epoch,
+            leader=not self._loop.lost_lead.is_set(),
+            writable=self._loop.problem is None,
+            message=self._loop.problem,
+            currency=self._parts.currency,
+            revision=self._loop.gate.durable,
+            queued=state.queued,
+            running=state.running,
+            policy=msgspec.to_builtins(state.facts.policies),
+        )
+
+    def ready(self) -> str | None:
+        """None when it accepts work, else what is missing."""
+        return self._loop.problem
+
+    # --- how
+
+    async def _view(self, found: Job | Finished, ref: str) -> JobView:
+        """A job as it is listed; a pending member of an array as if it were a job."""
+        engine = await self._loop.read()
+        if isinstance(found, Finished):
+            return views.finished_view(found, engine.policies.chosen.unknown_runtime)
+        view = views.job_view(engine, found)
+        members = found.extra.members
+        if members is not None and "." in ref and found.id != ref:
+            _, _, index = ref.partition(".")
+            if not ranges.contains(members.pending, int(index)):
+                raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}")
+            return views.pending_member(view, found.id, int(index))
+        return view
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Let those who wait for an end know of it."""
+        if not self._waiting:
+            return
+        for event in events:
+            if type(event) is JobEnded:
+                for future in self._waiting.pop(event.job, ()):
+                    if not future.done():
+                        future.set_result(None)

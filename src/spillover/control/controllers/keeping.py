@@ -1,0 +1,77 @@
+"""Keeps the store small and a restart fast: checkpoints, compaction, retention."""
+
+import asyncio
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from spillover.control.loop import Loop
+from spillover.model.units import DAY, SECOND
+from spillover.ports.archive import Archive
+from spillover.ports.commands import CommandError
+from spillover.ports.journal import Journal, StoreError
+
+log = structlog.get_logger()
+
+EVERY: Final = 0.5
+"""Seconds between two looks."""
+DIRTY: Final = 5_000
+"""Changed records that ask for a checkpoint at once: more would make it long."""
+OLDEST: Final = 30 * SECOND
+"""Nanoseconds after which any change asks for one: a restart replays no more than this."""
+SWEEP: Final = 3600 * SECOND
+"""Nanoseconds between two sweeps of what is past its retention."""
+
+
+class Retention(Struct, frozen=True):
+    """How long ended things are kept, in nanoseconds."""
+
+    jobs: int = 90 * DAY
+    events: int = 7 * DAY
+
+
+class Keeping:
+    """Writes checkpoints as the state changes, and forgets what is old."""
+
+    def __init__(self, loop: Loop, journal: Journal, archive: Archive, retention: Retention) -> None:
+        self._loop = loop
+        self._journal = journal
+        self._archive = archive
+        self._retention = retention
+        self._checkpoint_at = loop.time.monotonic()
+        self._swept_at = loop.time.monotonic() - SWEEP
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._loop.problem is None:
+                try:
+                    await self.look()
+                except (StoreError, CommandError) as error:
+                    log.warning("could not tidy the store; will try again", error=str(error))
+
+    async def look(self) -> None:
+        """Do what is due."""
+        now, dirty = self._loop.time.monotonic(), len(self._loop.state.dirty)
+        if dirty >= DIRTY or (dirty and now - self._checkpoint_at >= OLDEST):
+            await self._loop.checkpoint()
+            self._checkpoint_at = now
+        if now - self._swept_at >= SWEEP:
+            self._swept_at = now
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Forget what is past its retention."""
+        now, epoch = self._loop.now(), self._loop.epoch
+        jobs = await self._archive.forget(now - self._retention.jobs, epoch)
+        upto = 0
+        async for stored in self._journal.tail(0):
+            if stored.at >= now - self._retention.events:
+                break
+            upto = stored.revision
+        events = await self._journal.compact(upto, epoch) if upto else 0
+        blobs = await self._loop.forget_blobs()
+        if jobs or events or blobs:
+            log.info("forgot what is past its retention", jobs=jobs, events=events, blobs=blobs)

@@ -1,0 +1,96 @@
+"""Leases that run out: agents that are not heard from lose what they hold, each lease in its own time."""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from spillover.control.agents import Desk
+from spillover.control.loop import Loop
+from spillover.core.events import Lease
+from spillover.core.proposals import AgentGone, Proposal, Reclaim
+from spillover.core.state import Node, Running
+from spillover.ports.cluster import Agents
+from spillover.ports.commands import CommandError
+
+log = structlog.get_logger()
+
+EVERY: Final = 0.5
+"""Seconds between two looks."""
+MANY: Final = 0.45
+"""Share of agents that do not all die at once: if more expire, the fault is ours or the network's."""
+FEW: Final = 3
+"""Unless there are only so many."""
+
+
+class Leases:
+    """Reclaims what nobody renewed."""
+
+    def __init__(self, loop: Loop, agents: Agents, desk: Desk) -> None:
+        self._loop = loop
+        self._agents = agents
+        self._desk = desk
+        self._since = loop.time.monotonic()
+        """A new leader gives every lease one full term first."""
+        self._held_back: int | None = None
+        """Since when reclaiming is held back; None if it is not."""
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._loop.problem is None:
+                try:
+                    await self.look()
+                except CommandError as error:
+                    log.warning("could not reclaim leases", error=error.message)
+
+    async def look(self) -> None:
+        """Propose what ran out by now."""
+        engine = await self._loop.read()
+        now = self._loop.time.monotonic()
+        proposals: list[Proposal] = []
+        expired = 0
+        for key, node in engine.state.nodes.items():
+            contact = self._agents.contact(key)
+            silent = now - (contact.heard if contact is not None else self._since)
+            terms = self._desk.terms()
+            gone = contact is not None and not contact.connected and silent > terms.heartbeat
+            if node.status in {"ready", "draining"} and (gone or silent > terms.short):
+                proposals.append(AgentGone(node.cluster, node.name, node.incarnation))
+            leases = self._run_out(node, silent)
+            if leases:
+                expired += 1
+                proposals.append(Reclaim(node.name, leases))
+        if not proposals:
+            self._held_back = None
+            return
+        if self._holds_back(expired, len(engine.state.nodes), now):
+            proposals = [each for each in proposals if isinstance(each, AgentGone)]
+        if proposals:
+            await self._loop.propose(*proposals)
+
+    def _run_out(self, node: Node, silent: int) -> tuple[Lease, ...]:
+        """Leases of a node that its silence has ended."""
+        terms = self._desk.terms()
+        if silent <= terms.short:
+            return ()
+        leases = []
+        for each in (*node.holding, *node.ahead):
+            job = self._loop.state.jobs[each]
+            lasts = job.terms.lost_after if type(job.phase) is Running else terms.short
+            if silent > lasts + terms.heartbeat:
+                leases.append(job.lease)
+        return tuple(leases)
+
+    def _holds_back(self, expired: int, agents: int, now: int) -> bool:
+        """Whether so many expire at once that it is not their fault; for one term at the most."""
+        if expired <= FEW or expired <= MANY * agents:
+            self._held_back = None
+            return False
+        if self._held_back is None:
+            self._held_back = now
+            log.warning(
+                "many agents expired at once; reclaiming is held back", expired=expired, agents=agents
+            )
+        return now - self._held_back < self._desk.terms().short

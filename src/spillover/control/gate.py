@@ -1,0 +1,54 @@
+"""The gate: nothing leaves the process before the revision that it rests on is durable."""
+
+import asyncio
+
+from spillover.ports.commands import CommandError, Kind
+
+
+class Gate:
+    """Lets callers pass once a revision is durable, or tells them that it never will be."""
+
+    def __init__(self, revision: int) -> None:
+        self.durable = revision
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._moved = asyncio.Event()
+
+    async def passed(self, revision: int) -> None:
+        """Return once a revision is durable; raises if what it rests on was dropped."""
+        if revision <= self.durable:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, future))
+        await future
+
+    async def moved(self, beyond: int) -> None:
+        """Return once anything past a revision is durable."""
+        while self.durable <= beyond:
+            await self._moved.wait()
+
+    def open(self, revision: int) -> None:
+        """All up to here is durable."""
+        self.durable = revision
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if each[0] > revision:
+                self._waiting.append(each)
+            elif not each[1].done():
+                each[1].set_result(None)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def drop(self, error: CommandError) -> None:
+        """What is waiting rests on a state that was given up."""
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever asked may have gone away
+
+    @staticmethod
+    def dropped(why: str) -> CommandError:
+        """What they are told."""
+        return CommandError(
+            Kind.UNAVAILABLE, f"{why}; retry, with the same key if it was a submission", (), 1.0
+        )

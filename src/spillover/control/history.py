@@ -1,0 +1,142 @@
+"""The journal as people read it: one line an event."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from spillover.control.loop import Loop
+from spillover.core import ranges
+from spillover.core.events import (
+    AgentRegistered,
+    AnyEvent,
+    ClockJumped,
+    ClustersConfigured,
+    Decided,
+    DependencyEnded,
+    EpochStarted,
+    JobEnded,
+    JobHeld,
+    JobPlaced,
+    JobReleased,
+    JobReprioritised,
+    JobRequeued,
+    JobsAdmitted,
+    JobsArchived,
+    JobStarted,
+    JobStopping,
+    JobSubmitted,
+    MemberPlaced,
+    MembersDropped,
+    PolicyChanged,
+    WaitsExpired,
+)
+from spillover.model.ids import member_id
+from spillover.model.units import SECOND, format_duration, format_time
+from spillover.ports.journal import Journal
+from spillover.wire.api import EventView
+from spillover.wire.journal import decode_event
+
+
+async def history(
+    loop: Loop, journal: Journal, after: int | None, follow: bool, job: str | None
+) -> AsyncIterator[EventView]:
+    """Events after a revision, and on as they become durable if they are to be followed."""
+    at = after if after is not None else loop.gate.durable if follow else 0
+    while True:
+        async for stored in journal.tail(at):
+            at = stored.revision
+            event = decode_event(stored.event)
+            view = event_view(stored.revision, stored.at, event)
+            if job is None or concerns(event, job):
+                yield view
+        if not follow:
+            return
+        await loop.gate.moved(at)
+
+
+def concerns(event: AnyEvent, job: str) -> bool:
+    """Whether an event is about a job, or about a member of it."""
+    ids = jobs_of(event)
+    return any(each == job or each.startswith(f"{job}.") for each in ids)
+
+
+def jobs_of(event: AnyEvent) -> tuple[str, ...]:
+    """The jobs that an event is about."""
+    match event:
+        case JobsAdmitted(jobs) | WaitsExpired(jobs) | JobsArchived(jobs):
+            return jobs
+        case MemberPlaced(array, index):
+            return (member_id(array, index),)
+        case MembersDropped(array):
+            return (array,)
+        case _:
+            job = getattr(event, "job", None)
+            return (job,) if isinstance(job, str) else ()
+
+
+def event_view(revision: int, at: int, event: AnyEvent) -> EventView:
+    """One line of history."""
+    ids = jobs_of(event)
+    data: Any = _plain(event)
+    kind = str(event.__struct_config__.tag)
+    return EventView(revision, format_time(at), kind, ids[0] if len(ids) == 1 else None, text_of(event), data)
+
+
+def _plain(event: AnyEvent) -> dict[str, Any]:
+    """The fields of an event by name."""
+    plain: dict[str, Any] = {}
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        plain[name] = value.hex() if isinstance(value, bytes) else msgspec.to_builtins(value)
+    return plain
+
+
+def text_of(event: AnyEvent) -> str:
+    """What happened, in words."""
+    match event:
+        case JobSubmitted():
+            size = ranges.size(event.array)
+            return f"{event.user} submitted {event.name}" + (f", an array of {size}" if size else "")
+        case JobsAdmitted():
+            return f"{len(event.jobs)} wait for owned capacity"
+        case WaitsExpired():
+            return f"{len(event.jobs)} may be rented: {event.why}"
+        case JobPlaced() | MemberPlaced():
+            return f"placed on {event.cluster}/{event.node}: {event.why}"
+        case MembersDropped():
+            return f"{ranges.size(event.members)} pending members will not start: {event.state}"
+        case JobStarted():
+            return f"started (attempt {event.attempt})"
+        case JobStopping():
+            return f"is to be stopped ({event.why}), by {event.who}"
+        case JobRequeued():
+            return f"back to the queue ({event.why}), attempt {event.attempt}"
+        case JobEnded():
+            ran = f" after {format_duration(event.usage.ran)}" if event.usage.ran else ""
+            return f"{event.state}{ran}" + (f": {event.why}" if event.why is not None else "")
+        case JobHeld():
+            return f"held by {event.who}"
+        case JobReleased():
+            return f"released by {event.who}"
+        case DependencyEnded():
+            return f"no longer waits for {event.on}"
+        case JobReprioritised():
+            return f"priority {event.priority}, by {event.who}"
+        case JobsArchived():
+            return f"{len(event.jobs)} moved to the archive"
+        case ClustersConfigured():
+            return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in event.clusters)
+        case AgentRegistered():
+            return f"agent {event.cluster}/{event.node} registered with {event.capacity}"
+        case EpochStarted():
+            return f"epoch {event.epoch} began"
+        case ClockJumped():
+            return f"waits are shifted by {event.by / SECOND:.0f}s"
+        case PolicyChanged():
+            return f"policies changed by {event.who}"
+        case Decided():
+            return f"a cycle decided ({event.plan.hex()[:8]})"
+        case _:
+            kind = "is draining" if "Draining" in type(event).__name__ else "is lost"
+            return f"agent {event.cluster}/{event.node} {kind}"

@@ -1,0 +1,278 @@
+"""The live loop: the engine, the writer and the gate.
+
+Proposals that came meanwhile are decided in one step. Their events are applied at once and appended in order, one append in
+flight: all that came during it goes into the next. An append that fails is never undone: the state is dropped, whoever waits is
+told to retry, and the state is loaded again from what is durable.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from spillover.control.clock import SteadyTime
+from spillover.control.gate import Gate
+from spillover.core.events import AnyEvent, ClockJumped
+from spillover.core.proposals import Jump, Proposal, Reply
+from spillover.core.state import State
+from spillover.deciding.engine import Engine
+from spillover.deciding.protocols import Policies
+from spillover.model.policy import PolicySet
+from spillover.model.units import SECOND
+from spillover.ports.clock import Clock
+from spillover.ports.commands import CommandError, Kind
+from spillover.ports.journal import Batch, Changed, Fenced, Journal, StoreError
+from spillover.wire.journal import changed_records, decode_event, encode_event, load_state
+
+log = structlog.get_logger()
+
+RETRY: Final = 1.0
+"""Seconds between two tries to write again."""
+LONGEST_WAIT: Final = 1.0
+"""Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
+
+Listener = Callable[[int, Sequence[AnyEvent]], None]
+"""Called with the revision of the last event, once the events are durable; must not block."""
+
+
+class _Ask(NamedTuple):
+    proposals: Sequence[Proposal]
+    blobs: Mapping[bytes, bytes]
+    reply: "asyncio.Future[tuple[list[Reply], int]]"
+
+
+class Loop:
+    """One engine, live."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        load: Callable[[PolicySet], Policies],
+        clock: Clock,
+        *,
+        debug: bool = False,
+    ) -> None:
+        self._journal = journal
+        self._load = load
+        self._debug = debug
+        self._clock = clock
+        self._inbox: list[_Ask] = []
+        self._wake = asyncio.Event()
+        self._pending: list[AnyEvent] = []
+        self._pending_blobs: dict[bytes, bytes] = {}
+        self._writing = asyncio.Event()
+        self._listeners: list[Listener] = []
+        self._store = asyncio.Lock()
+        """Held while the journal is appended to, or blobs are dropped from it."""
+        self.time = SteadyTime(clock)
+        self.engine = Engine(State(), load)
+        self.gate = Gate(0)
+        self.applied = 0
+        """Revision of the state in memory."""
+        self.epoch = 0
+        self.problem: str | None = "starting"
+        """Why nothing is accepted now; None when all is well."""
+        self.lost_lead = asyncio.Event()
+        """Set when a newer epoch has begun: this process must not act any more."""
+
+    @property
+    def state(self) -> State:
+        """The book, which may be ahead of what is durable: use `read` to show it to anybody."""
+        return self.engine.state
+
+    def listen(self, listener: Listener) -> None:
+        """Be told of events once they are durable, from now on."""
+        self._listeners.append(listener)
+
+    async def load(self) -> int:
+        """Bring the state to where the journal ends; returns the time of the last event."""
+        loaded = await self._journal.load()
+        state = load_state(loaded.records)
+        engine = Engine(state, self._load, debug=self._debug)
+        revision, at = loaded.checkpoint, state.facts.now
+        async for stored in self._journal.tail(loaded.checkpoint):
+            engine.apply(decode_event(stored.event))
+            revision, at = stored.revision, max(at, stored.at)
+        engine.now = max(engine.now, at)
+        self.engine = engine
+        self.applied = revision
+        self.gate.open(revision)
+        return at
+
+    def begin(self, epoch: int, last: int) -> None:
+        """Lead from here on."""
+        self.epoch = epoch
+        self.time = SteadyTime(self._clock, last)
+        self.problem = None
+
+    async def propose(self, *proposals: Proposal, blobs: Mapping[bytes, bytes] | None = None) -> list[Reply]:
+        """Have proposals decided together; returns their replies once what they rest on is durable."""
+        if self.problem is not None:
+            raise self.unavailable()
+        reply: asyncio.Future[tuple[list[Reply], int]] = asyncio.get_running_loop().create_future()
+        self._inbox.append(_Ask(proposals, blobs or {}, reply))
+        self._wake.set()
+        replies, revision = await reply
+        await self.gate.passed(revision)
+        return replies
+
+    async def read(self) -> Engine:
+        """The engine, once all that it shows now is durable; look at it before the next await."""
+        while self.gate.durable < self.applied:
+            await self.gate.passed(self.applied)
+        return self.engine
+
+    def unavailable(self) -> CommandError:
+        """What to tell those who want something changed now."""
+        kind = Kind.NOT_LEADER if self.lost_lead.is_set() else Kind.UNAVAILABLE
+        return CommandError(kind, f"not accepting changes: {self.problem}", (), RETRY)
+
+    def now(self) -> int:
+        """The time, as the engine would be told."""
+        return max(self.engine.now, self.time.read()[0])
+
+    async def run(self) -> None:
+        """Step and write until cancelled or the lead is lost."""
+        async with asyncio.TaskGroup() as group:
+            stepping = group.create_task(self._step_forever(), name="step")
+            try:
+                await self._write_forever()
+            finally:
+                stepping.cancel()
+
+    # --- stepping
+
+    async def _step_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._pause())
+            self._wake.clear()
+            if self.problem is None:
+                self._step()
+
+    def _pause(self) -> float:
+        """Seconds until the engine asked to be called."""
+        wait = (self.engine.next_time() - self.now()) / SECOND
+        return min(LONGEST_WAIT, max(0.0, wait))
+
+    def _step(self) -> None:
+        """One step with all that came in."""
+        asks, self._inbox = self._inbox, []
+        now, jumped = self.time.read()
+        proposals: list[Proposal] = [Jump(jumped)] if jumped else []
+        if jumped:
+            log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
+        for ask in asks:
+            proposals += ask.proposals
+        step = self.engine.step(now, proposals)
+        self._pending += step.events
+        self.applied += len(step.events)
+        at = 1 if jumped else 0
+        for ask in asks:
+            self._pending_blobs.update(ask.blobs)
+            if not ask.reply.done():
+                ask.reply.set_result((step.replies[at : at + len(ask.proposals)], self.applied))
+            at += len(ask.proposals)
+        if step.events:
+            self._writing.set()
+
+    # --- writing
+
+    async def _write_forever(self) -> None:
+        while True:
+            await self._writing.wait()
+            self._writing.clear()
+            if not self._pending:
+                continue
+            events, self._pending = self._pending, []
+            blobs, self._pending_blobs = self._pending_blobs, {}
+            batch = Batch(self.engine.now, tuple(encode_event(event) for event in events), blobs)
+            try:
+                async with self._store:
+                    revision = await self._journal.append(self.gate.durable, batch, self.epoch)
+            except Fenced:
+                self.step_down("another server leads")
+                return
+            except StoreError as error:
+                await self._recover(error)
+            else:
+                self._publish(revision, events)
+
+    def _publish(self, revision: int, events: Sequence[AnyEvent]) -> None:
+        """Let out what has become durable."""
+        self.gate.open(revision)
+        for listener in self._listeners:
+            listener(revision, events)
+
+    def step_down(self, why: str) -> None:
+        """Stop acting: what is not durable never happened."""
+        self.problem = why
+        self.lost_lead.set()
+        self._drop(Gate.dropped(why))
+
+    def _drop(self, error: CommandError) -> None:
+        """Tell all who wait that the state they were decided on is given up."""
+        asks, self._inbox = self._inbox, []
+        self._pending, self._pending_blobs = [], {}
+        for ask in asks:
+            if not ask.reply.done():
+                ask.reply.set_exception(error)
+        self.gate.drop(error)
+
+    async def _recover(self, error: StoreError) -> None:
+        """Serve what is durable, read-only, until it can be written again."""
+        log.error("cannot write; serving read-only", error=str(error))
+        self.problem = str(error)
+        published, since = self.gate.durable, self.engine.now
+        self._drop(Gate.dropped(str(error)))
+        while True:
+            try:
+                await self.load()
+                missed = [decode_event(each.event) async for each in self._journal.tail(published)]
+                if missed:  # the append had succeeded, although nobody could tell
+                    self._publish(self.applied, missed)
+                    published = self.applied
+                now = self.now()
+                probe = ClockJumped(
+                    max(0, now - since)
+                )  # time in which nothing could be decided is no waiting
+                batch = Batch(now, (encode_event(probe),))
+                revision = await self._journal.append(self.applied, batch, self.epoch)
+            except Fenced:
+                self.step_down("another server leads")
+                return
+            except StoreError as again:
+                self.problem = str(again)
+                await asyncio.sleep(RETRY)
+            else:
+                self.engine.apply(probe)
+                self.applied = revision
+                self._publish(revision, [probe])
+                self.problem = None
+                self._wake.set()
+                log.info("can write again")
+                return
+
+    # --- checkpoints
+
+    async def checkpoint(self) -> int:
+        """Write the records that changed since the last one; returns how many."""
+        state = self.state
+        revision, records = self.applied, changed_records(state)
+        dirty, state.dirty = state.dirty, {}
+        try:
+            await self.gate.passed(revision)
+            await self._journal.checkpoint(Changed(revision, records), self.epoch)
+        except BaseException:
+            if state is self.state:
+                state.dirty = {**dirty, **state.dirty}
+            raise
+        return len(records)
+
+    async def forget_blobs(self) -> int:
+        """Drop specs that no job has any more; returns how many."""
+        async with self._store:  # a job that is submitted meanwhile stores its spec afterwards
+            kept = frozenset(job.spec for job in self.state.jobs.values())
+            return await self._journal.forget_blobs(kept, self.epoch)

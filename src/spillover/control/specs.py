@@ -1,0 +1,36 @@
+"""Specs of jobs, which the state does not keep: read from the store, the recent ones from memory."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from spillover.model.job import JobSpec
+from spillover.ports.journal import Journal
+from spillover.wire.journal import decode_spec
+
+KEPT: Final = 4096
+"""How many are kept in memory."""
+
+
+class Specs:
+    """The specs that were submitted, by digest."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._kept: dict[bytes, JobSpec] = {}
+
+    def keep(self, digest: bytes, spec: JobSpec) -> None:
+        """Remember a spec that is about to be stored."""
+        self._kept.pop(digest, None)
+        self._kept[digest] = spec
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    async def get(self, digests: Iterable[bytes]) -> dict[bytes, JobSpec]:
+        """The specs that are there."""
+        wanted = dict.fromkeys(digests)
+        found = {digest: self._kept[digest] for digest in wanted if digest in self._kept}
+        missing = [digest for digest in wanted if digest not in found]
+        for digest, body in (await self._journal.blobs(missing) if missing else {}).items():
+            found[digest] = decode_spec(body)
+            self.keep(digest, found[digest])
+        return found

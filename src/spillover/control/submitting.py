@@ -1,0 +1,159 @@
+"""Job forms to proposals: ids drawn, names in `after` resolved, keys looked up in the archive."""
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from spillover.control.lookup import Lookup
+from spillover.control.loop import Loop
+from spillover.control.specs import Specs
+from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
+from spillover.deciding.engine import Trial
+from spillover.forms.jobs import JobForm
+from spillover.model.ids import ID_BITS, JobId, job_id
+from spillover.model.job import JobSpec, On, Terms
+from spillover.ports.archive import Archive, Finished
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import FieldProblem
+from spillover.wire.journal import encode_spec, encode_value
+
+_KINDS = {
+    Refused.INVALID: Kind.INVALID,
+    Refused.UNKNOWN: Kind.UNKNOWN,
+    Refused.CONFLICT: Kind.CONFLICT,
+    Refused.STALE: Kind.UNAVAILABLE,
+}
+TRIES = 5
+"""How often a submission is proposed that rests on what changed meanwhile."""
+
+
+def draw_id() -> JobId:
+    """An id that nobody can guess and nobody else has."""
+    return job_id(secrets.randbits(ID_BITS))
+
+
+def refused(refusal: Refusal) -> CommandError:
+    """A refusal, as the one who asked is told."""
+    return CommandError(_KINDS[refusal.kind], refusal.message)
+
+
+class Submitting:
+    """Takes forms in."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        archive: Archive,
+        lookup: Lookup,
+        specs: Specs,
+        *,
+        lost_after: int = Terms().lost_after,
+        draw: Callable[[], JobId] = draw_id,
+    ) -> None:
+        self._loop = loop
+        self._archive = archive
+        self._lookup = lookup
+        self._specs = specs
+        self._lost_after = lost_after
+        self._draw = draw
+
+    async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
+        """Take all of these jobs, or none."""
+        last: Refusal | None = None
+        for _ in range(TRIES):
+            blobs: dict[bytes, bytes] = {}
+            proposal, known = await self._proposal(forms, user, blobs)
+            (reply,) = await self._loop.propose(proposal, blobs=blobs)
+            match reply:
+                case Submitted(jobs):
+                    taken = iter(jobs)
+                    return tuple(known[at] if at in known else next(taken) for at in range(len(forms)))
+                case Refusal(Refused.STALE):
+                    last = reply
+                case Refusal():
+                    raise refused(reply)
+        raise refused(last or Refusal(Refused.STALE, "try again"))
+
+    async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
+        """What would become of these jobs; nothing is submitted."""
+        proposal, known = await self._proposal(forms, user, {})
+        engine = await self._loop.read()
+        tried = engine.trial(self._loop.now(), proposal)
+        if isinstance(tried, Refusal):
+            raise refused(tried)
+        fresh = iter(proposal.jobs)
+        return [known[at] if at in known else next(fresh).job for at in range(len(forms))], tried
+
+    async def _proposal(
+        self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes]
+    ) -> tuple[Submit, dict[int, str]]:
+        """The proposal, and the ids of jobs that the archive knows by their keys, by position."""
+        keys = [form.key for form in forms if form.key is not None]
+        archived = (await self._loop.read()).state.facts.archived if keys else None
+        rows = await self._archive.keyed(keys) if keys else {}
+        known: dict[int, str] = {}
+        ids = [self._draw() for _ in forms]
+        names = _names(forms, ids)
+        new: list[NewJob] = []
+        problems: list[FieldProblem] = []
+        for at, (form, job) in enumerate(zip(forms, ids, strict=True)):
+            spec = self._completed(form.spec)
+            digest, body = encode_spec(spec)
+            signature = _signature(digest, form) if form.key is not None else b""
+            if form.key is not None and form.key in rows:
+                known[at] = _same(rows[form.key], form.key, signature)
+                continue
+            after: list[Dependency] = []
+            for place, wanted in enumerate(form.after):
+                try:
+                    after.append(await self._dependency(wanted.ref, names, wanted.on))
+                except CommandError as error:
+                    problems.append(FieldProblem(f"jobs[{at}].spec.after[{place}].job", error.message))
+            blobs[digest] = body
+            self._specs.keep(digest, spec)
+            new.append(NewJob(job, spec, digest, tuple(after), form.key, signature))
+        if problems:
+            raise CommandError(Kind.INVALID, problems[0].message, problems)
+        return Submit(tuple(new), user, archived), known
+
+    def _completed(self, spec: JobSpec) -> JobSpec:
+        """The spec with this server's defaults."""
+        default = Terms().lost_after
+        if self._lost_after == default or spec.terms.lost_after != default:
+            return spec
+        return structs.replace(spec, terms=structs.replace(spec.terms, lost_after=self._lost_after))
+
+    async def _dependency(self, ref: str, names: dict[str, list[JobId]], on: On) -> Dependency:
+        """The job that an `after` means: of the same submission first, else any."""
+        same = names.get(ref, [])
+        if len(same) > 1:
+            raise CommandError(Kind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
+        if same:
+            return Dependency(same[0], on)
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished):
+            return Dependency(found.job, on, found.state == "SUCCEEDED")
+        return Dependency(found.id, on)
+
+
+def _names(forms: Sequence[JobForm], ids: Sequence[JobId]) -> dict[str, list[JobId]]:
+    names: dict[str, list[JobId]] = {}
+    if any(form.after for form in forms):
+        for form, job in zip(forms, ids, strict=True):
+            names.setdefault(form.spec.name, []).append(job)
+    return names
+
+
+def _signature(digest: bytes, form: JobForm) -> bytes:
+    """What tells one body under a key from another."""
+    return digest + encode_value([(wanted.ref, wanted.on.value) for wanted in form.after])
+
+
+def _same(row: Finished, key: str, signature: bytes) -> str:
+    """The id of an archived job that was submitted under a key, if it was this very job."""
+    if row.body != signature:
+        raise CommandError(
+            Kind.CONFLICT, f"the key {key!r} was used for another job, {row.job}; use a new key"
+        )
+    return row.job

@@ -1,0 +1,256 @@
+"""Jobs, agents and clusters as people see them."""
+
+from typing import Any
+
+import msgspec
+
+from spillover.core import ranges
+from spillover.core.events import JobState
+from spillover.core.state import Ended, Job, Node, Placed, Running, Spread, State
+from spillover.deciding.engine import Engine
+from spillover.deciding.estimates import estimate
+from spillover.deciding.explain import Explanation, explain
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import JobId, member_id
+from spillover.model.reasons import Reason, code_of
+from spillover.model.resources import Resources
+from spillover.model.units import MONEY, SECOND, format_duration, format_time
+from spillover.ports.archive import Finished
+from spillover.ports.cluster import Contact
+from spillover.wire.api import (
+    AgentView,
+    ArrayView,
+    ClusterVerdict,
+    ClusterView,
+    JobView,
+    ReasonView,
+    WhyView,
+)
+from spillover.wire.journal import decode_reason
+
+_AGENT_STATES = {"ready": "ready", "draining": "draining", "lost": "lost", "unobserved": "unobserved"}
+
+
+def when(at: int | None) -> str | None:
+    """A time for people, or nothing."""
+    return None if at is None else format_time(at)
+
+
+def money(millionths: int) -> float:
+    """An amount as a number."""
+    return millionths / MONEY
+
+
+def amounts(resources: Resources) -> dict[str, float]:
+    """Resources as numbers people use."""
+    return {"cpu": resources.cpu / 1000, "memory": resources.memory, "gpu": resources.gpu}
+
+
+def reason_view(reason: Reason | None) -> ReasonView | None:
+    """A reason with its code, its sentence and its fields."""
+    if reason is None:
+        return None
+    details: dict[str, Any] = msgspec.to_builtins(reason)
+    details.pop("code", None)
+    return ReasonView(code_of(reason), str(reason), reason.never, details)
+
+
+def job_view(engine: Engine, job: Job, *, with_reason: bool = True) -> JobView:
+    """A job of the state. Listing leaves out reasons that would have to be derived."""
+    phase = job.phase
+    placed = phase if isinstance(phase, Placed | Running | Ended) else None
+    started = (
+        phase.since
+        if isinstance(phase, Running | Spread)
+        else phase.started
+        if isinstance(phase, Ended)
+        else None
+    )
+    expected = estimate(job.terms, engine.policies.chosen.unknown_runtime)
+    why = (
+        phase.placed
+        if isinstance(phase, Ended)
+        else phase.why
+        if isinstance(phase, Placed | Running)
+        else None
+    )
+    return JobView(
+        id=job.id,
+        name=job.name,
+        user=job.user,
+        project=job.kind.project,
+        queue=job.kind.queue,
+        state=job.state,
+        cluster=placed.cluster if placed is not None else None,
+        node=placed.node if placed is not None else None,
+        attempt=job.attempt,
+        reason=reason_view(explain(engine, job).reason) if with_reason else None,
+        submitted_at=format_time(job.submitted),
+        started_at=when(started),
+        finished_at=when(phase.at if isinstance(phase, Ended) else None),
+        exit_code=phase.exit_code if isinstance(phase, Ended) else None,
+        signal=phase.signal if isinstance(phase, Ended) else None,
+        cost=money(job.cost),
+        estimate_s=expected.runtime / SECOND,
+        priority=job.priority,
+        resources=amounts(job.kind.shape.resources),
+        placed_because=reason_view(why),
+        array=array_view(job),
+    )
+
+
+def array_view(job: Job) -> ArrayView | None:
+    """How far an array is."""
+    members = job.extra.members
+    if members is None:
+        return None
+    waiting = JobState.HELD if job.state is JobState.HELD else JobState.QUEUED
+    counts = {waiting: ranges.size(members.pending), JobState.RUNNING: members.live, **members.ended}
+    return ArrayView(members.size, {state: count for state, count in counts.items() if count})
+
+
+def pending_member(view: JobView, array: JobId, index: int) -> JobView:
+    """A member that is not a job of its own yet."""
+    return msgspec.structs.replace(view, id=member_id(array, index), array=None, cost=0.0)
+
+
+def finished_view(row: Finished, unknown_runtime: int) -> JobView:
+    """A job of the archive."""
+    array = None
+    if row.array is not None:
+        counts: dict[str, int] = msgspec.msgpack.decode(row.array)
+        array = ArrayView(sum(counts.values()), counts)
+    return JobView(
+        id=row.job,
+        name=row.name,
+        user=row.user,
+        project=row.project,
+        queue=row.queue,
+        state=row.state,
+        cluster=row.cluster,
+        node=row.node,
+        attempt=row.attempt,
+        reason=reason_view(None if row.why is None else decode_reason(row.why)),
+        submitted_at=format_time(row.submitted),
+        started_at=when(row.started),
+        finished_at=when(row.finished),
+        exit_code=row.exit_code,
+        signal=row.signal,
+        cost=money(row.cost),
+        estimate_s=estimate(row.terms, unknown_runtime).runtime / SECOND,
+        priority=row.priority,
+        resources=amounts(row.shape.resources),
+        placed_because=reason_view(None if row.placed_why is None else decode_reason(row.placed_why)),
+        array=array,
+    )
+
+
+def why_view(engine: Engine, job: Job, now: int) -> WhyView:
+    """Everything that is to be said about where a job is."""
+    said = explain(engine, job)
+    waits = job.state in {JobState.QUEUED, JobState.HELD}
+    spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
+    return WhyView(
+        id=job.id,
+        state=job.state,
+        reason=reason_view(said.reason),
+        sentence=sentence(job, said, now),
+        waiting_since=format_time(job.submitted) if waits else None,
+        waited_s=max(0, now - job.submitted) / SECOND if waits else None,
+        spills_at=when(said.spills_at),
+        spills_in_s=None if spills_in is None else spills_in / SECOND,
+        ahead=said.ahead if job.state is JobState.QUEUED else None,
+        estimate_s=said.estimate.runtime / SECOND,
+        estimate_from=said.estimate.source,
+        clusters=[
+            ClusterVerdict(each.cluster, each.role, reason_view(each.reason)) for each in said.verdicts
+        ],
+    )
+
+
+def sentence(job: Job, said: Explanation, now: int) -> str:
+    """It all, as a person would say it."""
+    phase = job.phase
+    if isinstance(phase, Placed | Running):
+        since = phase.since if isinstance(phase, Running) else phase.at
+        what = "runs" if isinstance(phase, Running) else "was placed"
+        text = f"{job.id} {what} on {phase.cluster}/{phase.node} since {format_duration(now - since)}: {phase.why}"
+        return text + (f"; it {said.reason}" if said.reason is not None else "")
+    if isinstance(phase, Ended):
+        return f"{job.id} ended {phase.state}" + (f": {phase.why}" if phase.why is not None else "")
+    if isinstance(phase, Spread):
+        return f"{job.id} is an array all of whose members have been placed"
+    text = f"{job.id} has waited {format_duration(now - job.submitted)}: {said.reason}"
+    if said.reason is not None and said.reason.never:
+        return text + "; no cluster that is known could ever run it"
+    if job.state is JobState.HELD:
+        return text
+    text += f"; {said.ahead} job{'s are' if said.ahead != 1 else ' is'} ahead of it"
+    if job.due is not None:
+        return text + f"; it may be rented, because {job.due}"
+    if said.spills_at is not None:
+        return text + f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
+    return text + "; it waits for owned capacity only"
+
+
+def finished_why(view: JobView) -> WhyView:
+    """Why a job of the archive ended as it did."""
+    told = f": {view.reason.message}" if view.reason is not None else ""
+    where = f" on {view.cluster}/{view.node}" if view.cluster is not None else ""
+    there = f"; it ran there because {view.placed_because.message}" if view.placed_because is not None else ""
+    return WhyView(
+        id=view.id,
+        state=view.state,
+        reason=view.reason,
+        sentence=f"{view.id} ended {view.state}{where}{told}{there}",
+        waiting_since=None,
+        waited_s=None,
+        spills_at=None,
+        spills_in_s=None,
+        ahead=None,
+        estimate_s=view.estimate_s,
+        estimate_from=None,
+        clusters=[],
+    )
+
+
+def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int | None) -> AgentView:
+    """One agent."""
+    running = sum(type(state.jobs[each].phase) is Running for each in (*node.holding, *node.ahead))
+    return AgentView(
+        name=node.name,
+        cluster=node.cluster,
+        state=_AGENT_STATES.get(node.status, "lost"),  # type: ignore[arg-type]
+        capacity=amounts(node.capacity),
+        used=amounts(node.used),
+        running=running,
+        leased=len(node.holding) + len(node.ahead),
+        offers=list(node.offers),
+        labels=node.labels,
+        heartbeat_at=when(heard_at) if contact is not None else None,
+    )
+
+
+def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
+    """One cluster."""
+    nodes = [node for node in state.nodes.values() if node.cluster == spec.name]
+    ready = [node for node in nodes if node.status == "ready"]
+    capacity, used = Resources(), Resources()
+    for node in ready:
+        capacity, used = capacity + node.capacity, used + node.used
+    price = spec.price
+    return ClusterView(
+        name=spec.name,
+        kind=spec.kind,
+        role=spec.role,
+        state="READY" if ready else "DEGRADED" if nodes else "PROVISIONING",
+        agents=len(ready),
+        capacity=amounts(capacity),
+        used=amounts(used),
+        running=sum(type(state.jobs[each].phase) is Running for node in nodes for each in node.holding),
+        price={
+            "cpu_hour": money(price.cpu_hour),
+            "memory_gib_hour": money(price.memory_gib_hour),
+            "gpu_hour": money(price.gpu_hour),
+        },
+    )

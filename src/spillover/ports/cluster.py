@@ -1,0 +1,85 @@
+"""What control needs of a cluster of agents: who is connected, and a way to reach them.
+
+Nothing here is a promise that something happens: an agent that goes away meanwhile names what it holds when it registers
+again, and the book is put right then. So no method raises because an agent is gone.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from spillover.core.events import Lease
+from spillover.model.ids import ClusterName
+from spillover.model.job import JobSpec
+
+
+class Start(Struct, frozen=True):
+    """A lease, and what it is to run."""
+
+    lease: Lease
+    spec: JobSpec
+    cluster: ClusterName
+
+
+class Contact(Struct, frozen=True):
+    """When an agent was last heard from."""
+
+    incarnation: int
+    connected: bool
+    """Whether its stream is open."""
+    heard: int
+    """Nanoseconds on the server's monotonic clock."""
+
+
+class OutputAsked(Struct, frozen=True):
+    """Which output, and from where."""
+
+    lease: Lease
+    stderr: bool
+    offset: int
+    follow: bool
+
+
+class OutputGone(Exception):
+    """The output cannot be had; the message says why."""
+
+
+class Agents(Protocol):
+    """The agents that are connected, each under the key `cluster/name` of its node."""
+
+    def open(self, node: str, incarnation: int, monotonic: int) -> None:
+        """An agent is about to register: get ready to hold what it will be given."""
+        ...
+
+    def activate(self, node: str, incarnation: int) -> None:
+        """Its registration is durable: what was there before is fenced."""
+        ...
+
+    def close(self, node: str) -> None:
+        """Whatever this node was given is void, until it registers again."""
+        ...
+
+    def heard(self, node: str, incarnation: int, monotonic: int) -> bool:
+        """A heartbeat came; False if it is not from the current registration."""
+        ...
+
+    def contact(self, node: str) -> Contact | None:
+        """When it was last heard from; None if it has not registered with this server."""
+        ...
+
+    def start(self, node: str, starts: Sequence[Start]) -> None:
+        """Hand out leases, in this order."""
+        ...
+
+    def wake(self, node: str) -> None:
+        """There is something to say: have it send a heartbeat now."""
+        ...
+
+    def current(self, incarnation: int) -> str | None:
+        """The node that registered so, if that is its current registration."""
+        ...
+
+    def output(self, node: str, asked: OutputAsked) -> AsyncIterator[bytes]:
+        """Output of a task; raises OutputGone."""
+        ...

@@ -1,0 +1,76 @@
+"""Events, records and specs as the journal stores them: MessagePack, each event an array behind its tag.
+
+A field is only ever added at the end with a default, so what an older version wrote is read by every newer one.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from spillover.core.events import AnyEvent
+from spillover.core.rebuild import rebuild
+from spillover.core.state import Facts, Job, Node, State
+from spillover.model.job import JobSpec
+from spillover.model.reasons import Reason
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_event: Final[msgspec.msgpack.Decoder[AnyEvent]] = msgspec.msgpack.Decoder(AnyEvent)
+_reason: Final[msgspec.msgpack.Decoder[Reason]] = msgspec.msgpack.Decoder(Reason)
+_spec: Final = msgspec.msgpack.Decoder(JobSpec)
+_records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
+    "facts": msgspec.msgpack.Decoder(Facts),
+    "job": msgspec.msgpack.Decoder(Job),
+    "node": msgspec.msgpack.Decoder(Node),
+}
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    """An event as it is stored."""
+    return _encoder.encode(event)
+
+
+def decode_event(data: bytes) -> AnyEvent:
+    """An event as it was stored."""
+    return _event.decode(data)
+
+
+def encode_reason(reason: Reason) -> bytes:
+    """A reason as the archive keeps it."""
+    return _encoder.encode(reason)
+
+
+def decode_reason(data: bytes) -> Reason:
+    """A reason as the archive kept it."""
+    return _reason.decode(data)
+
+
+def encode_spec(spec: JobSpec) -> tuple[bytes, bytes]:
+    """A spec as it is stored, under the digest of its content."""
+    body = _encoder.encode(spec)
+    return hashlib.blake2b(body, digest_size=16).digest(), body
+
+
+def decode_spec(data: bytes) -> JobSpec:
+    """A spec as it was stored."""
+    return _spec.decode(data)
+
+
+def encode_value(value: object) -> bytes:
+    """Plain data, to be compared or digested."""
+    return _encoder.encode(value)
+
+
+def changed_records(state: State) -> dict[tuple[str, str], bytes | None]:
+    """Records that differ from the last checkpoint, as the state is now; None for those that are gone."""
+    records: dict[tuple[str, str], bytes | None] = {}
+    for kind, key in state.dirty:
+        record = state.record(kind, key)
+        records[kind, key] = None if record is None else _encoder.encode(record)
+    return records
+
+
+def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
+    """The state that a checkpoint holds."""
+    return rebuild((kind, _records[kind].decode(body)) for kind, _, body in records)

@@ -1,0 +1,80 @@
+"""The server's side of the agents' protocol: leases, tasks and results, between the model and the wire."""
+
+from typing import Final
+
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Outcome, Result, Started, Verdict
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import Argv, JobSpec, Shell
+from spillover.model.resources import Resources
+from spillover.wire import agents_pb2 as pb
+
+_OUTCOMES: Final = {
+    pb.EXITED: Outcome.EXITED,
+    pb.WALLTIME: Outcome.WALLTIME,
+    pb.STOPPED: Outcome.STOPPED,
+    pb.LOST: Outcome.LOST,
+    pb.NOT_STARTED: Outcome.NOT_STARTED,
+}
+_VERDICTS: Final = {Verdict.ACCEPTED: pb.ACCEPTED, Verdict.DUPLICATE: pb.DUPLICATE, Verdict.FENCED: pb.FENCED}
+
+
+def lease_in(lease: pb.Lease) -> Lease:
+    """A lease from the wire."""
+    return Lease(JobId(lease.job), lease.attempt, lease.seq, lease.task)
+
+
+def lease_out(lease: Lease) -> pb.Lease:
+    """A lease for the wire."""
+    return pb.Lease(job=lease.job, attempt=lease.attempt, seq=lease.seq, task=lease.task)
+
+
+def resources_in(amount: pb.Resources) -> Resources:
+    """An amount from the wire."""
+    return Resources(amount.cpu, amount.memory, amount.gpu)
+
+
+def grant_out(lease: Lease, spec: JobSpec, cluster: ClusterName) -> pb.Grant:
+    """A lease and its work for the wire."""
+    asked = spec.shape.resources
+    task = pb.Task(
+        env={"SPILL_CLUSTER": cluster, **spec.env},
+        workdir=spec.workdir,
+        resources=pb.Resources(cpu=asked.cpu, memory=asked.memory, gpu=asked.gpu),
+        walltime=spec.terms.walltime or 0,
+        grace=spec.terms.grace,
+        lost_after=spec.terms.lost_after,
+        name=spec.name,
+    )
+    match spec.work:
+        case Shell(run):
+            task.shell = run
+        case Argv(command):
+            task.argv.words.extend(command)
+        case other:
+            raise TypeError(f"{type(other).__name__} is not work that an agent takes")
+    return pb.Grant(lease=lease_out(lease), task=task)
+
+
+def started_in(node: NodeName, started: pb.StartedTask) -> Started:
+    """A start from the wire."""
+    return Started(node, lease_in(started.lease), started.age)
+
+
+def result_in(node: NodeName, result: pb.TaskResult) -> Result:
+    """A result from the wire."""
+    return Result(
+        node,
+        lease_in(result.lease),
+        _OUTCOMES[result.outcome],
+        result.exit_code if result.HasField("exit_code") else None,
+        result.signal if result.HasField("signal") else None,
+        Usage(result.ran, result.cpu, result.peak_memory),
+        result.age,
+        result.message[:500],
+    )
+
+
+def answer_out(result: pb.TaskResult, verdict: Verdict) -> pb.Answer:
+    """What became of a result, for the wire."""
+    return pb.Answer(lease=result.lease, verdict=_VERDICTS[verdict])
