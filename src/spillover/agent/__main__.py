@@ -72,6 +72,9 @@ def _options(given: argparse.Namespace) -> Options:
         raise ValueError(f"--cpu or --memory: {error}") from None
     if capacity.cpu <= 0 or capacity.memory <= 0 or capacity.gpu < 0 or given.queue < 0:
         raise ValueError("--cpu and --memory must be above 0, --gpu and --queue not below")
+    for label in given.label:
+        if not label.partition("=")[0] or "=" not in label:
+            raise ValueError(f"--label {label!r} is not KEY=VALUE")
     labels = dict(label.partition("=")[::2] for label in given.label)
     data: Path = given.data.absolute()
     return Options(

@@ -9,8 +9,10 @@ from spillover.core.proposals import Outcome, Verdict
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, Shell
 from spillover.model.resources import Resources
+from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
 
+DEFAULT_LOST_AFTER: Final = 5 * MINUTE
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _OUTCOMES: Final = {
     Outcome.EXITED: pb.EXITED,
@@ -59,10 +61,11 @@ def grant_in(grant: pb.Grant) -> Grant:
         work: Shell | Argv = Shell(task.shell)
     else:
         work = Argv(tuple(task.argv.words) or ("",))
+    lost_after = task.lost_after or DEFAULT_LOST_AFTER
     need = Resources(task.resources.cpu, task.resources.memory, task.resources.gpu)
     return Grant(
         lease_in(grant.lease),
-        Task(work, need, dict(task.env), task.workdir, task.walltime, task.grace, task.lost_after),
+        Task(work, need, dict(task.env), task.workdir, task.walltime, task.grace, lost_after),
     )
 
 
@@ -126,6 +129,9 @@ def answered_in(reply: pb.ReportReply) -> Answered:
     return Answered(
         epoch=reply.epoch,
         fenced=reply.fenced,
-        verdicts=tuple((lease_in(answer.lease), _VERDICTS[answer.verdict]) for answer in reply.results),
+        verdicts=tuple(
+            (lease_in(answer.lease), _VERDICTS.get(answer.verdict, Verdict.FENCED))
+            for answer in reply.results
+        ),
         started=tuple(map(lease_in, reply.started)),
     )

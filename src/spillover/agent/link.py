@@ -155,6 +155,8 @@ class Link:
                     group.create_task(self._send_output(calls, incarnation))
             except grpc.aio.AioRpcError as error:
                 raise _over(error) from None
+            except convert.Unspeakable as error:
+                raise Over(str(error), slow=True) from None
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None
             finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -19,8 +18,6 @@ CHUNK: Final = 1 << 16
 """Bytes in one message."""
 POLL: Final = 0.05
 """Seconds between two looks at a file that is being followed."""
-
-log = logging.getLogger("spillover.agent")
 
 Key = tuple[JobId, int, int]
 """Job, attempt and task."""
@@ -105,19 +102,16 @@ class Outputs:
             if file >= 0:
                 os.close(file)
 
-    def delete_old(self, retention: int) -> int:
-        """Delete what ended longer ago than some nanoseconds; the number of files that were."""
+    def delete_old(self, retention: int, held: frozenset[Key]) -> int:
+        """Delete what ended longer ago than some nanoseconds; the number of files that were. May run in a thread."""
         before, deleted = time.time() - retention / 1e9, 0
+        kept = {stem_of(self._folder, *key).name for key in held}
         for folder in self._folder.iterdir():
             if folder.name == "spool" or not folder.is_dir():
                 continue
-            for entry in os.scandir(folder):
-                # A file has its last change at its task's end or later, save when its task still runs.
-                job, attempt, task, _ = entry.name.rsplit(".", 3)
-                if (
-                    entry.stat().st_mtime < before
-                    and self._held((JobId(job), int(attempt), int(task))) is None
-                ):
-                    Path(entry.path).unlink(missing_ok=True)
+            for file in folder.iterdir():
+                # A file is touched when its task ends, so only that of a running task can be old and still wanted.
+                if file.stem not in kept and file.stat().st_mtime < before:
+                    file.unlink(missing_ok=True)
                     deleted += 1
         return deleted

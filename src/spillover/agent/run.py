@@ -96,9 +96,10 @@ class Agent:
                 link.result()  # only a mistake of ours ends it: show it
             await self._leave()
         finally:
-            for task in (link, sweeper, stop):
+            tasks = [task for task in (link, sweeper, stop, self._rebirth) if task is not None]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(link, sweeper, stop, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
             await self._processes.close()
@@ -190,7 +191,7 @@ class Agent:
         log.error("the process that runs the tasks died; its tasks are lost")
         births, self._births = list(self._births.values()), {}
         running = list(self.state.running)
-        self._processes = self._new_processes()
+        old, self._processes = self._processes, self._new_processes()
         now, wall = time.monotonic_ns(), time.time_ns()
         # Until the new nursery is there, what this starts is kept in the queue to it.
         self.act(self.state.lost_all(now, "the process that ran it died"))
@@ -198,10 +199,11 @@ class Agent:
             self._spool.keep(self.state.results[lease], now, wall)
             self.outputs.ended(lease)
         self._flush_soon()
-        self._rebirth = asyncio.create_task(self._reborn(births))
+        self._rebirth = asyncio.create_task(self._reborn(old, births))
 
-    async def _reborn(self, births: list[tuple[int, int]]) -> None:
+    async def _reborn(self, old: Processes, births: list[tuple[int, int]]) -> None:
         """End the tasks of a nursery that died, then start a new one."""
+        await old.close()
         await asyncio.to_thread(end_earlier_life, self._options.folder, births)
         await self._processes.open()
 
@@ -262,7 +264,8 @@ class Agent:
         while True:
             await asyncio.sleep(SWEEP)
             if self.log_retention:
-                deleted = await asyncio.to_thread(self.outputs.delete_old, self.log_retention)
+                held = frozenset((lease.job, lease.attempt, lease.task) for lease in self.state.running)
+                deleted = await asyncio.to_thread(self.outputs.delete_old, self.log_retention, held)
                 log.info("deleted %d files of old output", deleted)
 
 

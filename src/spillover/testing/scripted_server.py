@@ -5,7 +5,8 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 import grpc
 
@@ -58,6 +59,15 @@ class ScriptedServer:
         self._queues: dict[int, asyncio.Queue[pb.FromServer | None]] = {}
         self._changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         """Listen on a free port, and say where."""

@@ -1,0 +1,104 @@
+"""A real agent process for tests, and leases to hand to it."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from spillover.model.units import MINUTE, SECOND
+from spillover.wire import agents_pb2 as pb
+
+
+class AgentProcess:
+    """`python -m spillover.agent` on a data folder; leaves nothing running behind it."""
+
+    def __init__(self, data: Path, *words: str, name: str = "n1", cpu: str = "2") -> None:
+        self.folder = data / "agents" / name
+        self._words = ["--data", str(data), "--name", name, "--cluster", "lab", "--cpu", cpu, *words]
+        self._log = data / f"{name}.log"
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start it, or start it again."""
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "spillover.agent", *self._words, stderr=log
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the agent itself."""
+        assert self.process is not None
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    async def kill(self) -> None:
+        """`kill -9`."""
+        self.signal(signal.SIGKILL)
+        await self.wait()
+
+    async def wait(self, seconds: float = 20) -> int:
+        """Its exit code, once it has one."""
+        assert self.process is not None
+        return await asyncio.wait_for(self.process.wait(), seconds)
+
+    async def stop(self) -> int:
+        """Have it end in peace, if it still lives."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+        try:
+            return await self.wait()
+        except TimeoutError:
+            await self.kill()
+            raise
+
+    def said(self) -> str:
+        """Its log."""
+        return self._log.read_text()
+
+
+def a_grant(
+    job: str,
+    run: str | None = None,
+    *,
+    argv: tuple[str, ...] = (),
+    seq: int = 1,
+    cpu: int = 1000,
+    workdir: str = "/",
+    walltime: int = 0,
+    grace: int = SECOND,
+    lost_after: int = 5 * MINUTE,
+    env: dict[str, str] | None = None,
+) -> pb.Grant:
+    """A lease of a job's first attempt with a line for the shell, or with words."""
+    task = pb.Task(
+        env=env or {},
+        workdir=workdir,
+        resources=pb.Resources(cpu=cpu),
+        walltime=walltime,
+        grace=grace,
+        lost_after=lost_after,
+    )
+    if run is not None:
+        task.shell = run
+    else:
+        task.argv.words.extend(argv)
+    return pb.Grant(lease=pb.Lease(job=job, attempt=1, seq=seq), task=task)

@@ -1,0 +1,89 @@
+"""Small things at the edges of an agent: its command line, frames, names and old output."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from spillover.agent import convert, nursery
+from spillover.agent.__main__ import main
+from spillover.agent.output import Outputs
+from spillover.agent.process import stem_of
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.model.job import Argv, Shell
+from spillover.model.units import DAY, MINUTE
+from spillover.wire import agents_pb2 as pb
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--name", "../x"], "--name '../x' is not 1 to 63 letters"),
+        (["--cpu", "many"], "'many' is not a number of CPUs"),
+        (["--memory", "lots"], "'lots' is not an amount of memory"),
+        (["--cpu", "0"], "must be above 0"),
+        (["--label", "nothing"], "--label 'nothing' is not KEY=VALUE"),
+    ],
+)
+def test_bad_options_are_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--data", str(tmp_path), "--name", "n1", "--cluster", "lab", *words])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_frames_come_whole_however_they_are_cut() -> None:
+    messages = [(nursery.NAME, number) for number in range(50)]
+    data = nursery.pack(messages[:20]) + nursery.pack(messages[20:])
+    frames = nursery.Frames()
+    seen = []
+    for at in range(0, len(data), 7):
+        seen += frames.feed(data[at : at + 7])
+    assert seen == messages
+
+
+def test_a_process_is_told_from_another_of_the_same_number_by_its_birth() -> None:
+    assert nursery.birth_of(os.getpid()) == nursery.birth_of(os.getpid()) > 0
+    assert nursery.birth_of(2**22 + 1) == 0
+
+
+@pytest.mark.parametrize("job", ["", "..", "a/b", "../../x", ".hidden", "a\0b", "x" * 200])
+def test_a_job_that_leads_out_of_its_folder_is_not_spoken_of(job: str) -> None:
+    with pytest.raises(convert.Unspeakable):
+        convert.checked_job(job)
+
+
+def test_a_grant_becomes_a_task_of_its_kind() -> None:
+    lease = pb.Lease(job="abc.7", attempt=2, seq=9)
+    shell = convert.grant_in(pb.Grant(lease=lease, task=pb.Task(shell="x | y")))
+    words = convert.grant_in(pb.Grant(lease=lease, task=pb.Task(argv=pb.Argv(words=["a", "b"]))))
+    assert shell.lease == Lease(JobId("abc.7"), 2, 9)
+    assert (shell.task.work, words.task.work) == (Shell("x | y"), Argv(("a", "b")))
+    assert shell.task.lost_after == 5 * MINUTE
+
+
+def test_old_output_is_deleted_unless_its_task_still_runs(tmp_path: Path) -> None:
+    async def no_names(lease: Lease) -> None:
+        raise AssertionError(lease)
+
+    outputs = Outputs(tmp_path, lambda _: None, no_names)
+    old, live, new = ((JobId(f"{name}job"), 1, 0) for name in ("old", "live", "new"))
+    for key in (old, live, new):
+        stem_of(tmp_path, *key).parent.mkdir(exist_ok=True)
+        for stream in nursery.STREAMS:
+            file = Path(f"{stem_of(tmp_path, *key)}.{stream}")
+            file.touch()
+            if key is not new:
+                os.utime(file, (time.time() - 3 * 86_400,) * 2)
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool" / "0-0.out").touch()
+    assert outputs.delete_old(2 * DAY, frozenset({live})) == 2
+    left = {path.name for path in tmp_path.rglob("*.out")}
+    assert left == {"livejob.1.0.out", "newjob.1.0.out", "0-0.out"}
