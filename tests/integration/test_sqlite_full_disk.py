@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from spillover.ports.journal import Journal, Unreadable, Unwritable
 from spillover.stores.open import open_store
 from spillover.testing.stores import a_batch, a_finished, events_of, lead
 
+OLD = Path(__file__).parent.parent / "fixtures" / "store-version-0" / "sqlite.sql"
 LIMITED = """
 import asyncio, json, resource, sys
 from pathlib import Path
@@ -192,6 +194,30 @@ async def test_read_only_data_that_become_writable_are_written_without_a_restart
 async def test_no_data_on_a_read_only_disk_is_a_clear_error(small: Small) -> None:
     small.remount("ro")
     with pytest.raises(Unwritable, match=f"cannot write {small.data}/spill.db: Read-only file system"):
+        await open_store("sqlite", small.data)
+
+
+async def test_no_data_on_a_full_disk_is_a_clear_error_and_room_helps(small: Small) -> None:
+    small.data.mkdir()
+    small.fill()
+    with pytest.raises(
+        Unwritable, match=rf"cannot write {small.data}/spill\.db: (the disk is full|No space left)"
+    ):
+        await open_store("sqlite", small.data)
+    small.clear()
+    store = await open_store("sqlite", small.data)
+    assert await lead(store) == 1
+    await store.close()
+
+
+async def test_old_data_that_cannot_be_upgraded_are_a_clear_error(small: Small) -> None:
+    small.data.mkdir()
+    connection = apsw.Connection(str(small.data / "spill.db"))
+    connection.execute(OLD.read_text()).fetchall()
+    connection.close()
+    small.remount("ro")
+    refused = f"data in {small.data} are of version 0 and must be upgraded, but cannot be written"
+    with pytest.raises(Unreadable, match=refused):
         await open_store("sqlite", small.data)
 
 

@@ -18,6 +18,11 @@ from spillover.ports.journal import Fenced, Moved
 SCHEMA_VERSION: Final = 1
 """Of the tables; one number for all stores."""
 
+STEP_ROWS: Final = 2_000
+"""Forgetting goes by steps of so many rows: an append, or a renewal of the lead, must not wait for a million deletions."""
+STEP_EVENTS: Final = 20_000
+"""Likewise for events, some of which share a row."""
+
 BatchRow: TypeAlias = tuple[int, int, int, int, bytes]
 """First revision, last revision, at, epoch, body."""
 

@@ -125,6 +125,13 @@ class ArchiveSuite:
         assert await store.archive.keyed(["k", "other", "none"]) == {"k": new, "other": other}
         assert await store.archive.keyed([]) == {}
 
+    async def test_any_number_of_jobs_is_forgotten(self, store: Store) -> None:
+        """Also when it takes more than one step."""
+        jobs = [a_finished(f"{number:012d}", number, finished=number) for number in range(4_500)]
+        await store.archive.put(jobs, 1)
+        assert await store.archive.forget(4_300, 1) == 4_300
+        assert await store.archive.count() == 200
+
     async def test_jobs_are_forgotten_by_when_they_finished(self, store: Store) -> None:
         """Before a time, not at it."""
         jobs = [a_finished(f"{letter}aaaaaaaaaaa", number) for number, letter in enumerate("abcd")]

@@ -60,6 +60,19 @@ class JournalSuite:
         assert read[9_999][1] == bytes([9_999 % 256]) * 1000
         assert [event for _, event in read[10_000:]] == [b"%d" % n for n in range(1_100)]
 
+    async def test_any_number_of_events_and_blobs_is_forgotten(self, store: Store) -> None:
+        """Also when it takes more than one step, and when one batch is larger than a step."""
+        await store.journal.append(0, a_batch(*[b""] * 25_000), 1)
+        await store.journal.append(25_000, a_batch(*[b""] * 15_000), 1)
+        await store.journal.append(40_000, a_batch(*[b""] * 15_000), 1)
+        blobs = {b"%d" % number: b"" for number in range(4_500)}
+        await store.journal.append(55_000, a_batch(b"", blobs=blobs), 1)
+        await store.journal.checkpoint(Changed(revision=55_001, records={}), 1)
+        assert await store.journal.compact(55_000, 1) == 55_000
+        assert await events_of(store.journal) == [(55_001, b"")]
+        assert await store.journal.forget_blobs(frozenset([b"7"]), 1) == 4_499
+        assert await store.journal.blobs([b"7", b"8"]) == {b"7": b""}
+
     async def test_other_servers_see_what_was_appended(self, store: Store, opener: Opener) -> None:
         """A standby reads the same journal."""
         await store.journal.append(0, a_batch(b"a", blobs={b"d": b"blob"}), 1)

@@ -7,9 +7,9 @@ from spillover.model.ids import JobId
 from spillover.ports.archive import Finished, Query
 from spillover.stores.filters import conditions, prefix_range
 from spillover.stores.postgresql.connection import Database
-from spillover.stores.postgresql.journal import fence
+from spillover.stores.postgresql.journal import count_of, fence
 from spillover.stores.postgresql.schema import PUT_FINISHED
-from spillover.stores.rows import FINISHED_COLUMNS, finished_from, finished_row
+from spillover.stores.rows import FINISHED_COLUMNS, STEP_ROWS, finished_from, finished_row
 
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 
@@ -72,7 +72,17 @@ class PostgresqlArchive:
 
     async def forget(self, before: int, epoch: int) -> int:
         """See Archive."""
+        gone = 0
+        while some := await self._forget_some(before, epoch):
+            gone += some
+        return gone
+
+    async def _forget_some(self, before: int, epoch: int) -> int:
         async with self._database.write() as connection:
             await fence(connection, epoch)
-            status = await connection.execute("DELETE FROM archive WHERE finished < $1", before)
-        return int(status.rpartition(" ")[2])
+            status = await connection.execute(
+                "DELETE FROM archive WHERE job IN (SELECT job FROM archive WHERE finished < $1 LIMIT $2)",
+                before,
+                STEP_ROWS,
+            )
+        return count_of(status)

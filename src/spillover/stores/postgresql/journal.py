@@ -7,7 +7,15 @@ import asyncpg
 
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
 from spillover.stores.postgresql.connection import Database
-from spillover.stores.rows import BatchRow, check_checkpoint, check_epoch, check_tip, encode_events
+from spillover.stores.rows import (
+    STEP_EVENTS,
+    STEP_ROWS,
+    BatchRow,
+    check_checkpoint,
+    check_epoch,
+    check_tip,
+    encode_events,
+)
 from spillover.stores.tail import PAGE_BYTES, read_tail
 
 _LAST: Final = (
@@ -18,6 +26,12 @@ _OLDEST: Final = (
     "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
 )
 _CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+# A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
+# after the caller worked out what to keep.
+_LOOSE: Final = (
+    f"FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
+    "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
+)
 # The inner query bounds the rows, the outer one the bytes, but lets at least one row through.
 _PAGE: Final = """
 SELECT first, last, at, epoch, body FROM (
@@ -102,23 +116,10 @@ class PostgresqlJournal:
 
     async def compact(self, upto: int, epoch: int) -> int:
         """See Journal."""
-        async with self._database.write() as connection:
-            await fence(connection, epoch)
-            # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so
-            # what the checkpoint no longer holds is archived.
-            bound = min(upto, await connection.fetchval(_CHECKPOINT))
-            oldest = await connection.fetchval(_OLDEST)
-            # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
-            whole = await connection.fetchval(
-                "SELECT coalesce(max(last), 0) FROM "
-                "(SELECT last FROM batches WHERE first <= $1 ORDER BY first DESC LIMIT 2) AS newest WHERE last <= $1",
-                bound,
-            )
-            if whole < oldest:
-                return 0
-            await connection.execute("DELETE FROM batches WHERE first <= $1", whole)
-            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'compacted'", whole)
-        return int(whole - oldest + 1)
+        gone = 0
+        while some := await self._compact_some(upto, epoch):
+            gone += some
+        return gone
 
     async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         """See Journal."""
@@ -132,19 +133,43 @@ class PostgresqlJournal:
         """See Journal."""
         async with self._database.write() as connection:
             await fence(connection, epoch)
-            # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was
-            # named again after the caller worked out what to keep.
-            loose = await connection.fetch(
-                f"SELECT digest FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
-                "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
-            )
-            gone = [digest for (digest,) in loose if digest not in keep]
-            await connection.execute("DELETE FROM blobs WHERE digest = ANY($1::bytea[])", gone)
-        return len(gone)
+        async with self._database.read() as connection:
+            found = await connection.fetch(f"SELECT digest {_LOOSE}")
+        loose = [digest for (digest,) in found if digest not in keep]
+        gone = 0
+        for start in range(0, len(loose), STEP_ROWS):
+            async with self._database.write() as connection:
+                await fence(connection, epoch)
+                status = await connection.execute(
+                    f"DELETE {_LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
+                )
+            gone += count_of(status)
+        return gone
 
     async def close(self) -> None:
         """Close the connections, for all ports on them."""
         await self._database.close()
+
+    async def _compact_some(self, upto: int, epoch: int) -> int:
+        """Forget some of what may be forgotten; 0 when nothing is left to forget."""
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so
+            # what the checkpoint no longer holds is archived.
+            bound = min(upto, await connection.fetchval(_CHECKPOINT))
+            oldest = await connection.fetchval(_OLDEST)
+            end = await connection.fetchval("SELECT last FROM batches WHERE first = $1", oldest)
+            if end is None or end > bound:
+                return 0
+            # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
+            whole = await connection.fetchval(
+                "SELECT max(last) FROM "
+                "(SELECT last FROM batches WHERE first <= $1 ORDER BY first DESC LIMIT 2) AS newest WHERE last <= $1",
+                min(bound, max(end, oldest + STEP_EVENTS)),
+            )
+            await connection.execute("DELETE FROM batches WHERE first <= $1", whole)
+            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'compacted'", whole)
+        return int(whole - oldest + 1)
 
     async def _number(self, statement: str) -> int:
         async with self._database.read() as connection:
@@ -154,3 +179,8 @@ class PostgresqlJournal:
 async def fence(connection: asyncpg.Connection, epoch: int) -> None:
     """Raise Fenced unless the epoch is the store's, and keep it so until the transaction ends."""
     check_epoch(await connection.fetchval("SELECT epoch FROM leader FOR UPDATE"), epoch)
+
+
+def count_of(status: str) -> int:
+    """How many rows a statement changed, as its status tells."""
+    return int(status.rpartition(" ")[2])

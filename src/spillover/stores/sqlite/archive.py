@@ -8,7 +8,7 @@ import apsw
 from spillover.model.ids import JobId
 from spillover.ports.archive import Finished, Query
 from spillover.stores.filters import conditions, prefix_range
-from spillover.stores.rows import FINISHED_COLUMNS, finished_from, finished_row
+from spillover.stores.rows import FINISHED_COLUMNS, STEP_ROWS, finished_from, finished_row
 from spillover.stores.sqlite.database import Database
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
@@ -82,10 +82,16 @@ class SqliteArchive:
         def work(connection: apsw.Connection) -> int:
             with transaction(connection):
                 fence(connection, epoch)
-                connection.execute("DELETE FROM archive WHERE finished < ?", (before,))
+                connection.execute(
+                    "DELETE FROM archive WHERE rowid IN (SELECT rowid FROM archive WHERE finished < ? LIMIT ?)",
+                    (before, STEP_ROWS),
+                )
                 return connection.changes()
 
-        return await self._database.write(work)
+        gone = 0
+        while some := await self._database.write(work):
+            gone += some
+        return gone
 
 
 async def _select(database: Database, statement: str, values: Sequence[Any]) -> list[Finished]:

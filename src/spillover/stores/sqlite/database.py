@@ -8,6 +8,7 @@ import apsw
 
 from spillover.ports.journal import StoreError, Unreadable, Unwritable
 from spillover.stores.sqlite.files import Reading, open_writer
+from spillover.stores.sqlite.schema import NoData
 from spillover.stores.sqlite.worker import Worker, cause
 
 T = TypeVar("T")
@@ -58,10 +59,13 @@ class Database:
     async def _try_open(self) -> None:
         try:
             await self._writer.run(lambda _: None)
-        except Unwritable:
-            if not self._path.exists():
-                raise
-        await self._reader.run(lambda _: None)
+        except Unwritable as error:
+            try:
+                await self._reader.run(lambda _: None)
+            except NoData as nothing:
+                raise error from nothing
+        else:
+            await self._reader.run(lambda _: None)
 
     def _unwritable(self, error: Exception) -> StoreError:
         if isinstance(error, apsw.NotADBError | apsw.CorruptError):

@@ -3,6 +3,10 @@
 Whoever gets the lock of a holder that had it knows that the holder is gone, and takes over at once: a killed server restarts
 without waiting. A holder that is only stopped keeps the lock; once its row has not changed for a term, another takes a new epoch
 without the lock (`locked` = 0 says so, or its own missing lock would look like its death) and gets the lock when it can.
+
+A holder that is stopped in the very middle of a commit also keeps the database's own lock, which nobody can take from it: then
+others hear Unwritable until it is continued, and finishes that commit as the leader it still is, or killed. PostgreSQL ends such
+a transaction by itself.
 """
 
 import fcntl

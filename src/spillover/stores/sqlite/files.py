@@ -19,7 +19,7 @@ from urllib.parse import quote
 import apsw
 
 from spillover.ports.journal import Unreadable
-from spillover.stores.sqlite.schema import prepare, require_current
+from spillover.stores.sqlite.schema import NoData, prepare, require_current
 
 BUSY_MS: Final = 5_000
 """How long to wait for another writer; commits take milliseconds, an upgrade of old data a few seconds."""
@@ -69,7 +69,7 @@ class Reading:
                 self.makeshift = failed is not None
                 return connection
         if not self._path.exists():
-            raise Unreadable(f"there are no data in {self._path.parent}")
+            raise NoData(f"there are no data in {self._path.parent}")
         raise Unreadable(f"cannot read {self._path}: {failed}") from failed
 
     def stale(self) -> bool:

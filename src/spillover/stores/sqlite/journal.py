@@ -1,12 +1,15 @@
 """The journal in SQLite: a batch of events is one row, and an append is one transaction."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import apsw
 
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
 from spillover.stores.rows import (
+    STEP_EVENTS,
+    STEP_ROWS,
     BatchRow,
     check_checkpoint,
     check_epoch,
@@ -26,6 +29,12 @@ _OLDEST: Final = (
     "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
 )
 _CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+# A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
+# after the caller worked out what to keep.
+_LOOSE: Final = (
+    f"FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
+    "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
+)
 _PAGE: Final = (
     "SELECT first, last, at, epoch, body FROM batches "
     "WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= ?1), 0) AND last >= ?1 AND first <= ?2 "
@@ -70,7 +79,10 @@ class SqliteJournal:
 
     async def compact(self, upto: int, epoch: int) -> int:
         """See Journal."""
-        return await self._database.write(lambda connection: _compact(connection, upto, epoch))
+        gone = 0
+        while some := await self._database.write(lambda connection: _compact(connection, upto, epoch)):
+            gone += some
+        return gone
 
     async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
         """See Journal."""
@@ -78,7 +90,13 @@ class SqliteJournal:
 
     async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
         """See Journal."""
-        return await self._database.write(lambda connection: _forget_blobs(connection, keep, epoch))
+        await self._database.write(lambda connection: fence(connection, epoch))
+        loose = await self._database.read(lambda connection: _loose(connection, keep))
+        gone = 0
+        for start in range(0, len(loose), STEP_ROWS):
+            some = loose[start : start + STEP_ROWS]
+            gone += await self._database.write(partial(_forget_blobs, digests=some, epoch=epoch))
+        return gone
 
     async def close(self) -> None:
         """Close the file, for all ports on it."""
@@ -152,18 +170,21 @@ def _checkpoint(connection: apsw.Connection, changed: Changed, epoch: int) -> No
 
 
 def _compact(connection: apsw.Connection, upto: int, epoch: int) -> int:
+    """Forget some of what may be forgotten; 0 when nothing is left to forget."""
     with transaction(connection):
         fence(connection, epoch)
         # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so what
         # the checkpoint no longer holds is archived.
         bound = min(upto, one(connection, _CHECKPOINT))
         oldest = one(connection, _OLDEST)
+        end = connection.execute("SELECT last FROM batches WHERE first = ?", (oldest,)).get
+        if end is None or end > bound:
+            return 0
+        bound = min(bound, max(int(end), oldest + STEP_EVENTS))
         # Batches are in order and apart: of the two newest that begin within the bound, at least one ends within it.
         newest = "SELECT last FROM batches WHERE first <= ?1 ORDER BY first DESC LIMIT 2"
-        whole = f"SELECT coalesce(max(last), 0) FROM ({newest}) WHERE last <= ?1"  # noqa: S608 - a constant
+        whole = f"SELECT max(last) FROM ({newest}) WHERE last <= ?1"  # noqa: S608 - a constant
         upto = int(connection.execute(whole, (bound,)).get)
-        if upto < oldest:
-            return 0
         connection.execute("DELETE FROM batches WHERE first <= ?", (upto,))
         connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (upto,))
     return upto - oldest + 1
@@ -178,15 +199,15 @@ def _blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> dict[bytes,
     return found
 
 
-def _forget_blobs(connection: apsw.Connection, keep: frozenset[bytes], epoch: int) -> int:
+def _loose(connection: apsw.Connection, keep: frozenset[bytes]) -> list[bytes]:
+    """Blobs that nothing seems to need."""
+    return [digest for (digest,) in connection.execute(f"SELECT digest {_LOOSE}") if digest not in keep]
+
+
+def _forget_blobs(connection: apsw.Connection, digests: Sequence[bytes], epoch: int) -> int:
+    """Drop those that are still not needed."""
     with transaction(connection):
         fence(connection, epoch)
-        # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was
-        # named again after the caller worked out what to keep.
-        loose = connection.execute(
-            f"SELECT digest FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
-            "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
-        )
-        gone = [row for row in loose if row[0] not in keep]
-        connection.executemany("DELETE FROM blobs WHERE digest = ?", gone)
-    return len(gone)
+        before = connection.total_changes()
+        connection.executemany(f"DELETE {_LOOSE} AND digest = ?", [(digest,) for digest in digests])
+        return connection.total_changes() - before

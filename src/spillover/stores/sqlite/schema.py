@@ -69,6 +69,10 @@ PUT_FINISHED: Final = (
 )
 
 
+class NoData(Unreadable):
+    """There is nothing to read: the tables were never created."""
+
+
 def version_of(connection: apsw.Connection) -> int | None:
     """The version of a file; None for an empty one."""
     # Asked of the file itself: what the connection remembers of it may be older than what another process made of it.
@@ -81,7 +85,7 @@ def require_current(connection: apsw.Connection, folder: Path) -> None:
     """Raise unless the file can be read as it is."""
     version = version_of(connection)
     if version is None:
-        raise Unreadable(f"there are no data in {folder}")
+        raise NoData(f"there are no data in {folder}")
     refuse_newer(version, folder)
     if version < SCHEMA_VERSION:
         raise Unreadable(
