@@ -115,7 +115,7 @@ class Output:
     def take(self, chunk: bytes) -> Sequence[bytes]:
         """The bytes as they are."""
         self._seen += len(chunk)
-        return (chunk,)
+        return (chunk,) if chunk else ()
 
     def broke(self) -> None:
         """Bytes are never half."""
