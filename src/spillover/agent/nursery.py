@@ -103,6 +103,14 @@ def environ_of(pid: int) -> list[bytes]:
         return []
 
 
+def _group_of(pid: int) -> int:
+    """The process group of a process; 0 if it is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
 class _Task:
     """One task, shared by the thread that runs it and the one that listens."""
 
@@ -310,27 +318,34 @@ class Nursery:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         _, status, used = os.wait4(pid, 0)
-        clean = self._sweep(task.lease)
+        clean = self._sweep(task.lease, pid)
         code = os.waitstatus_to_exitcode(status)
         cpu = int((used.ru_utime + used.ru_stime) * 1e9)
         ending = (code, None) if code >= 0 else (None, -code)
         return (ENDED, task.key, True, *ending, ended, ended - begun, cpu, used.ru_maxrss * 1024, ""), clean
 
-    def _sweep(self, lease: str) -> bool:
-        """Kill what a task left behind, wherever it fled; True once nothing is left."""
+    def _sweep(self, lease: str, leader: int) -> bool:
+        """Kill what a task left behind, wherever it fled, and see it gone; False if something will not die."""
         if not os.pread(self._orphans, 64, 0):
             return True
         mark = f"SPILL_LEASE={lease}".encode()
         until = time.monotonic() + LAST_WAIT
+        # What dies has no environment any more, so it is remembered until it is reaped. Its children come to us before that.
+        mine: set[int] = set()
         with self._sweeping:
-            while mine := [pid for pid in self._adopted() if mark in environ_of(pid)]:
-                for pid in mine:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+            while True:
+                adopted = self._adopted()
+                mine.intersection_update(adopted)
+                for pid in adopted:
+                    if pid not in mine and (_group_of(pid) == leader or mark in environ_of(pid)):
+                        mine.add(pid)
+                        with contextlib.suppress(ProcessLookupError, PermissionError):
+                            os.kill(pid, signal.SIGKILL)
+                if not mine:
+                    return True
                 if time.monotonic() > until:
                     return False
                 time.sleep(0.001)
-        return True
 
     def _adopted(self) -> list[int]:
         """Orphans of all tasks that are still alive; the dead ones are reaped on the way."""

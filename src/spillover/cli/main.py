@@ -77,12 +77,17 @@ def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], C
 
         for line in lines_of(error):
             print(f"spill: {line}", file=sys.stderr)
+        if isinstance(error, OSError):
+            _drop_output()  # what could not be printed is not tried again
         return codes.REFUSED
     return code
 
 
 def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") -> int:
     """Find the command, read its options and run it."""
+    _check_text(arguments)
+    if arguments[:1] == ["help"] and arguments[1:2]:
+        arguments = [arguments[1], "--help"]
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         print(overview())
         return codes.OK if arguments else codes.REFUSED
@@ -96,6 +101,18 @@ def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") ->
     from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
 
     return command.run(args, Context(Output(sys.stdout, sys.stderr), connect))
+
+
+def _check_text(arguments: list[str]) -> None:
+    """Refuse bytes that no name, file or job could be sent with."""
+    for number, argument in enumerate(arguments, 1):
+        if not argument.isascii():
+            try:
+                argument.encode()
+            except UnicodeEncodeError:
+                from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+
+                raise Usage(f"argument {number} is not UTF-8 text") from None
 
 
 def load(name: str) -> "Command":
@@ -145,6 +162,8 @@ def _unknown(name: str) -> NoReturn:
 
     from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
 
+    if name.startswith("-"):
+        raise Usage(f"options come behind the command: `spill COMMAND {name}`")
     near = get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists them"
     raise Usage(f"there is no command {name!r}; {hint}")

@@ -74,7 +74,8 @@ def _encode(place: Place) -> str:
 
 def _decode(cursor: str) -> Place:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=Place)
+        place: Place = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=Place)
     except (binascii.Error, ValueError, msgspec.DecodeError):
         message = "is not a cursor that a listing gave"
         raise CommandError(Kind.INVALID, message, [FieldProblem("cursor", message)]) from None
+    return place

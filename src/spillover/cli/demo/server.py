@@ -53,6 +53,7 @@ def running(config: str) -> Iterator[Running]:
             with _undisturbed():
                 if process is not None:
                     _stop(process)
+                    _sweep(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -99,17 +100,30 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     if not _ended(process, 0.0):
         process.terminate()
         _ended(process, _STOP)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
 
 
+def _sweep(folder: Path) -> None:
+    """Kill what a server that died has left: the name of the folder is unique, and all that it starts is told it."""
+    name = os.fsencode(folder)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if name in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether it ends in time. It is not collected, so that its number still means its own session and no other."""
     until = time.monotonic() + seconds
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+    while (
+        process.returncode is None
+        and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
+    ):
         if time.monotonic() >= until:
             return False
         time.sleep(_LOOK)

@@ -1,0 +1,1 @@
+"""gRPC: the service that agents call."""

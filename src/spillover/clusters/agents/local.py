@@ -1,0 +1,145 @@
+"""Agents on the server's own machine: separate processes, adopted if they live, started if they do not.
+
+They speak the same protocol as remote ones and outlive the server if they are to.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import format_cpu
+
+log = structlog.get_logger()
+
+LOOK: Final = 0.5
+"""Seconds between two looks at whether they live."""
+PATIENCE: Final = 4.0
+"""Seconds that agents get to stop."""
+MOST_LOG: Final = 16 << 20
+"""Bytes of an agent's own log before it begins anew."""
+
+
+class LocalSpec(Struct, frozen=True):
+    """One agent to run here."""
+
+    cluster: ClusterName
+    name: NodeName
+    capacity: Resources
+    queue: int | None = None
+    """None lets the agent choose."""
+    offers: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class LocalAgents:
+    """Keeps the local agents alive."""
+
+    def __init__(self, data: Path, specs: tuple[LocalSpec, ...]) -> None:
+        self._data = data
+        self._specs = specs
+        self._children: dict[NodeName, asyncio.subprocess.Process] = {}
+
+    async def run(self) -> None:
+        """Start those that do not live, again and again, until cancelled."""
+        failures: dict[NodeName, int] = {}
+        while True:
+            for spec in self._specs:
+                if not self._lives(spec):
+                    count = failures[spec.name] = failures.get(spec.name, 0) + 1
+                    if count & (count - 1) == 0:  # again at once, then ever more rarely
+                        await self._start(spec)
+                else:
+                    failures.pop(spec.name, None)
+            await asyncio.sleep(LOOK)
+
+    async def stop(self) -> None:
+        """Stop all of them, tasks included."""
+        pids = {spec.name: pid for spec in self._specs if (pid := self._pid(spec)) is not None}
+        for pid in pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while pids and asyncio.get_running_loop().time() < deadline:
+            pids = {
+                spec.name: pids[spec.name] for spec in self._specs if spec.name in pids and self._lives(spec)
+            }
+            await asyncio.sleep(0.02)
+        for pid in pids.values():
+            log.warning("an agent does not stop; it is killed", pid=pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for child in self._children.values():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(child.wait(), 1.0)
+
+    def _folder(self, spec: LocalSpec) -> Path:
+        return self._data / "agents" / spec.name
+
+    def _lives(self, spec: LocalSpec) -> bool:
+        """Whether somebody holds the agent's lock, or is on the way to."""
+        child = self._children.get(spec.name)
+        if child is not None and child.returncode is None:
+            return True
+        try:
+            with (self._folder(spec) / "lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _pid(self, spec: LocalSpec) -> int | None:
+        """The process of an agent that lives."""
+        child = self._children.get(spec.name)
+        if child is not None and child.returncode is None:
+            return child.pid
+        if not self._lives(spec):
+            return None
+        try:
+            told = msgspec.json.decode((self._folder(spec) / "agent.json").read_bytes())
+            return int(told["pid"])
+        except (OSError, ValueError, KeyError, TypeError, msgspec.DecodeError):
+            return None
+
+    async def _start(self, spec: LocalSpec) -> None:
+        """Start one, in a session of its own."""
+        folder = self._folder(spec)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        words = [
+            *("--data", str(self._data), "--name", spec.name, "--cluster", spec.cluster),
+            *("--cpu", format_cpu(spec.capacity.cpu), "--memory", str(spec.capacity.memory)),
+            *("--gpu", str(spec.capacity.gpu)),
+        ]
+        words += ["--queue", str(spec.queue)] if spec.queue is not None else []
+        for word in spec.offers:
+            words += ["--offer", word]
+        for key, value in spec.labels.items():
+            words += ["--label", f"{key}={value}"]
+        path = folder / "agent.log"
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > MOST_LOG:
+                path.replace(folder / "agent.log.old")
+        with path.open("ab") as out:
+            self._children[spec.name] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "spillover.agent",
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        log.info("agent started", agent=f"{spec.cluster}/{spec.name}", pid=self._children[spec.name].pid)

@@ -1,0 +1,46 @@
+"""What a server leaves in its data folder for the command line and for local agents: where it is, and the token."""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+
+class Whereabouts(Struct, frozen=True):
+    """`server.json`."""
+
+    http: str
+    """URL."""
+    grpc: str
+    """host:port."""
+    epoch: int
+    pid: int
+
+
+def write_whereabouts(data: Path, where: Whereabouts) -> None:
+    """Say where the server is; readers see the old file or the new one, never a part."""
+    path = data / "server.json"
+    fresh = data / f".server.json.{os.getpid()}"
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(where)) + b"\n")
+    fresh.replace(path)
+
+
+def forget_whereabouts(data: Path) -> None:
+    """The server is gone, if the file is still its own."""
+    path = data / "server.json"
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        if msgspec.json.decode(path.read_bytes(), type=Whereabouts).pid == os.getpid():
+            path.unlink()
+
+
+def token_of(data: Path) -> str:
+    """The token, made at the first start and readable by its owner only."""
+    path = data / "token"
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+    return path.read_text().strip()

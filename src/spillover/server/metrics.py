@@ -1,0 +1,76 @@
+"""Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from spillover.control.loop import Loop
+from spillover.core.events import AnyEvent, Decided, JobEnded, JobPlaced, JobSubmitted, MemberPlaced
+from spillover.model.units import MONEY, SECOND
+
+
+class _Now(Collector):
+    """What is true at the moment."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._loop.state
+        yield GaugeMetricFamily("spill_jobs_queued", "Jobs that wait to be placed.", value=state.queued)
+        yield GaugeMetricFamily("spill_jobs_running", "Jobs whose process runs.", value=state.running)
+        yield GaugeMetricFamily(
+            "spill_jobs_known", "Jobs that are not in the archive.", value=len(state.jobs)
+        )
+        yield GaugeMetricFamily("spill_revision", "Events in the journal.", value=self._loop.gate.durable)
+        yield GaugeMetricFamily("spill_epoch", "Epoch of this server.", value=self._loop.epoch)
+        writable = float(self._loop.problem is None)
+        yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
+        cpus = GaugeMetricFamily("spill_agent_cpus", "CPUs of agents.", labels=("cluster", "agent", "use"))
+        for node in state.nodes.values():
+            cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
+            cpus.add_metric((node.cluster, node.name, "used"), node.used.cpu / 1000)
+        yield cpus
+
+
+class Metrics:
+    """Everything that is counted."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Now(loop))
+        self._loop = loop
+        self._submitted = Counter("spill_jobs_submitted", "Jobs that were accepted.", registry=self.registry)
+        self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)
+        self._ended = Counter("spill_jobs_ended", "Jobs that ended.", ("state",), registry=self.registry)
+        self._cost = Counter("spill_cost", "Cost of ended jobs, in the currency.", registry=self.registry)
+        self._cycles = Counter("spill_cycles", "Cycles that decided something.", registry=self.registry)
+        self._wait = Histogram(
+            "spill_wait_seconds",
+            "Time from submission to placement.",
+            buckets=(0.01, 0.1, 1, 10, 60, 600, 3600, 36_000),
+            registry=self.registry,
+        )
+        loop.listen(self._see)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            match event:
+                case JobSubmitted():
+                    self._submitted.inc()
+                case JobPlaced() | MemberPlaced():
+                    self._placed.labels(event.cluster).inc()
+                    job = self._loop.state.jobs.get(
+                        event.job if isinstance(event, JobPlaced) else event.array
+                    )
+                    if job is not None:
+                        self._wait.observe(max(0, event.at - job.submitted) / SECOND)
+                case JobEnded():
+                    self._ended.labels(event.state.value).inc()
+                    self._cost.inc(max(0, event.cost) / MONEY)
+                case Decided():
+                    self._cycles.inc()
+                case _:
+                    pass

@@ -1,0 +1,158 @@
+"""A server put together: stores, loop, desk, agents and the two APIs, until it is told to stop or loses the lead."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from spillover.api.grpc.agents import AgentsService, serve_agents
+from spillover.api.http.app import build_app
+from spillover.api.http.serving import serving
+from spillover.clusters.agents.hub import Hub
+from spillover.clusters.agents.local import LocalAgents, LocalSpec
+from spillover.config.config import Address, Config, OnShutdown
+from spillover.control.agents import Desk
+from spillover.control.clock import SystemClock
+from spillover.control.commands import Commands, Parts
+from spillover.control.controllers.archiving import Archiving
+from spillover.control.controllers.keeping import Keeping, Retention
+from spillover.control.controllers.leases import Leases
+from spillover.control.leader import Leader
+from spillover.control.lookup import Lookup
+from spillover.control.loop import Loop
+from spillover.control.runner import Runner
+from spillover.control.specs import Specs
+from spillover.control.submitting import Submitting
+from spillover.core.proposals import StartEpoch
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+from spillover.ports.clock import Clock
+from spillover.ports.journal import StoreError
+from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
+from spillover.server.metrics import Metrics
+from spillover.stores.store import Store
+
+log = structlog.get_logger()
+
+GAP: Final = 10 * SECOND
+"""A server that was away for longer does not count that time as waiting."""
+
+
+class Server:
+    """One process's worth of Spillover."""
+
+    def __init__(self, config: Config, data: Path, store: Store, clock: Clock | None = None) -> None:
+        self._config = config
+        self._data = data
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._token = token_of(data)
+        debug = bool(os.environ.get("SPILL_CHECK"))
+        self.loop = Loop(store.journal, load, self._clock, debug=debug)
+        self._hub = Hub()
+        self._specs = Specs(store.journal)
+        self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat)
+        self._lookup = Lookup(self.loop, store.archive)
+        self._archiving = Archiving(self.loop, store.archive)
+        self._runner = Runner(self.loop, self._hub, self._specs)
+        self._metrics = Metrics(self.loop)
+        self._local = LocalAgents(
+            data,
+            tuple(
+                LocalSpec(each.cluster, each.name, each.capacity, each.queue, each.offers, each.labels)
+                for each in config.agents
+            ),
+        )
+        submitting = Submitting(
+            self.loop, store.archive, self._lookup, self._specs, lost_after=config.lost_after
+        )
+        self.commands = Commands(
+            Parts(
+                self.loop,
+                store.journal,
+                store.archive,
+                self._hub,
+                self._specs,
+                self._lookup,
+                submitting,
+                config.currency,
+            )
+        )
+
+    async def run(self, leader: Leader, http: socket.socket, stop: asyncio.Event) -> bool:
+        """Lead and serve until told to stop; False if the lead was lost instead."""
+        last = await self.loop.load()
+        self.loop.begin(leader.epoch, last)
+        service = AgentsService(self._desk, self._hub, self._token, lambda: self.loop.epoch)
+        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc))
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            tasks.append(asyncio.create_task(self.loop.run(), name="loop"))
+            await self._begin(leader.epoch, last)
+            keeping = Keeping(
+                self.loop,
+                self._store.journal,
+                self._store.archive,
+                Retention(self._config.retention.jobs, self._config.retention.events),
+            )
+            leases = Leases(self.loop, self._hub, self._desk)
+            for name, work in (
+                ("runner", self._runner.run()),
+                ("archiving", self._archiving.run()),
+                ("keeping", keeping.run()),
+                ("leases", leases.run()),
+                ("leader", leader.keep(self.loop.step_down)),
+            ):
+                tasks.append(asyncio.create_task(work, name=name))
+            app = build_app(self.commands, self._token, self._metrics.registry)
+            async with serving(app, http):
+                url = f"http://{Address(self._config.http.host, http.getsockname()[1])}"
+                where = Whereabouts(url, str(self._config.grpc.at(grpc_port)), leader.epoch, os.getpid())
+                write_whereabouts(self._data, where)
+                tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
+                print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
+                return await self._until(stop, tasks)
+        finally:
+            await self._end(tasks, grpc_server)
+
+    async def _begin(self, epoch: int, last: int) -> None:
+        """Take the lead in the journal, and take up what an earlier server left."""
+        gap = self._clock.wall() - last if last else 0
+        proposal = StartEpoch(epoch, self._config.clusters, self._config.policies, gap if gap > GAP else 0)
+        await self.loop.propose(proposal)
+        self._archiving.begin()
+
+    async def _until(self, stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> bool:
+        """Wait for the end: a signal, the loss of the lead, or a bug."""
+        stopping = asyncio.create_task(stop.wait())
+        losing = asyncio.create_task(self.loop.lost_lead.wait())
+        try:
+            done, _ = await asyncio.wait({stopping, losing, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            losing.cancel()
+        for task in done:
+            if task in tasks and not self.loop.lost_lead.is_set():
+                task.result()
+        return not self.loop.lost_lead.is_set()
+
+    async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:
+        """Stop in an order that lets last results in: agents, then their service, then the loop."""
+        for task in tasks:
+            if task.get_name() in {"local agents", "leases"}:
+                task.cancel()
+        lost = self.loop.lost_lead.is_set()
+        if not lost and self._config.on_shutdown is OnShutdown.STOP:
+            await self._local.stop()
+        with contextlib.suppress(StoreError):
+            if not lost and self.loop.problem is None:
+                await asyncio.wait_for(self.loop.checkpoint(), 1.0)
+        await grpc_server.stop(0.2)  # type: ignore[attr-defined]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        forget_whereabouts(self._data)
