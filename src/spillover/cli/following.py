@@ -30,12 +30,16 @@ def follow(out: Output, client: "Client", job: str) -> int:
         _Stream(client, job, out.out.fileno(), stderr=False),
         _Stream(client, job, out.err.fileno(), stderr=True),
     ]
-    for stream in streams:
-        stream.start()
     try:
-        ended = _until_ended(out, client, job)
+        try:
+            for stream in streams:
+                stream.start()
+            ended = _patiently(out, client, job)
+        except KeyboardInterrupt:
+            ended = _cancelled(out, client, job)
         for stream in streams:
-            stream.join()
+            if stream.ident is not None:  # it was started
+                stream.join()
     except KeyboardInterrupt:
         out.note(f"left {job}; `spill logs {job} -f` follows it again")
         return codes.INTERRUPTED
@@ -63,17 +67,14 @@ def exit_code(job: "JobView") -> int:
     return job.exit_code or codes.NOT_SUCCEEDED
 
 
-def _until_ended(out: Output, client: "Client", job: str) -> "JobView":
-    """Wait for a job; the first Ctrl-C cancels it, a second one leaves it."""
-    try:
-        return _patiently(out, client, job)
-    except KeyboardInterrupt:
-        from spillover.client import Refused  # noqa: PLC0415 - heavy
+def _cancelled(out: Output, client: "Client", job: str) -> "JobView":
+    """Cancel a job and wait for its end; another Ctrl-C leaves it."""
+    from spillover.client import Refused  # noqa: PLC0415 - heavy
 
-        out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
-        with contextlib.suppress(Refused):  # it has just ended
-            client.cancel(job)
-        return client.wait(job)[0]
+    out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
+    with contextlib.suppress(Refused):  # it has just ended
+        client.cancel(job)
+    return client.wait(job)[0]
 
 
 def _patiently(out: Output, client: "Client", job: str) -> "JobView":

@@ -4,10 +4,12 @@ import contextlib
 import io
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from spillover.cli.command import Usage
@@ -189,3 +191,24 @@ def test_the_server_and_its_folder_are_gone_after_ctrl_c(
     assert len(seen) == 2
     assert running.process.returncode is not None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_dead_server_left_is_swept_up(
+    instead_of_a_server: Callable[[str], None], tmp_path: Path
+) -> None:
+    instead_of_a_server(
+        "import os, subprocess, sys, time\n"
+        "agent = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)', *sys.argv], start_new_session=True)\n"
+        "print(agent.pid, file=sys.stderr, flush=True)\n"
+        "print('ready http://127.0.0.1:1', flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    with server.running("x: 1") as running:
+        agent = int((running.data.parent / "stderr").read_text())
+        running.process.wait()
+    for _ in range(1000):
+        if not psutil.pid_exists(agent) or psutil.Process(agent).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("it still runs")

@@ -56,6 +56,31 @@ def test_a_command_that_is_not_there_is_refused_with_the_nearest(spill: Callable
     )
 
 
+def test_an_option_before_the_command_is_refused_with_where_to_put_it(spill: Callable[..., Any]) -> None:
+    typed = spill("--server", "http://127.0.0.1:9", "ls")
+    assert typed == (2, "", "spill: options come behind the command: `spill COMMAND --server`\n")
+
+
+def test_help_of_a_command_can_be_asked_for_in_front(spill: Callable[..., Any]) -> None:
+    assert spill("help", "submit").out == spill("submit", "--help").out != ""
+
+
+def test_an_argument_that_is_not_text_is_refused(spill: Callable[..., Any], client: Any) -> None:
+    assert spill("show", "a\udcff") == (2, "", "spill: argument 2 is not UTF-8 text\n")
+    assert client.asked == []
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "spillover.cli", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (codes.REFUSED, b"spill: No space left on device\n")
+
+
 def test_a_wrong_option_is_one_line(spill: Callable[..., Any]) -> None:
     typed = spill("ls", "--colour")
     assert (typed.code, typed.out) == (codes.REFUSED, "")
