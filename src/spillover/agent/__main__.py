@@ -76,7 +76,7 @@ def _options(given: argparse.Namespace) -> Options:
         if not label.partition("=")[0] or "=" not in label:
             raise ValueError(f"--label {label!r} is not KEY=VALUE")
     labels = dict(label.partition("=")[::2] for label in given.label)
-    data: Path = given.data.absolute()
+    data: Path = given.data.resolve()
     return Options(
         folder=data / "agents" / given.name,
         server_file=given.server_file or data / "server.json",

@@ -110,7 +110,7 @@ class Link:
         """Keep a connection for as long as the agent lives."""
         delay, last = FIRST_DELAY, ""
         while True:
-            pause = delay
+            pause, begun = delay, time.monotonic()
             try:
                 await self._connect()
             except Over as over:
@@ -123,7 +123,9 @@ class Link:
             if self.connected or why != last:
                 log.warning("not connected: %s", why)
             last = why
-            delay = FIRST_DELAY if self.connected else min(LONGEST_DELAY, delay * 2)
+            # Two agents of one name would else fence each other without a pause.
+            lasted = self.connected and time.monotonic() - begun > LONGEST_DELAY
+            delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that agents do not come back all at once
 

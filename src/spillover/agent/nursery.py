@@ -11,8 +11,9 @@ Measured on two cores, `/bin/true` with both outputs in files, 2,000 tasks: `os.
 two 3,100, at 600 µs of CPU each, of which 520 are the task's own. `posix_spawn` cannot change the folder, so every thread has
 a working folder of its own (`unshare(CLONE_FS)`, which needs no rights) and changes into it beforehand.
 
-Two new files for each task would cost as much as the process. So each thread has a pair of spool files. They get the task's
-name when it ended and they are not empty, or when somebody wants to read them meanwhile; otherwise the next task uses them.
+Two new files for each task would cost as much as the process (20 to 500 µs each on ext4, with the state of its journal). So
+each thread has a spool file for each stream. It gets the task's name when the task ended and it is not empty, or when somebody
+wants to read it meanwhile; otherwise the next task uses it.
 
 Frames are a length (4 bytes) and a marshalled list of tuples. To us: `(START, key, argv, env, folder, stem, lease)`,
 `(SIGNAL, key, number)`, `(NAME, key)`. From us: `(STARTED, key, pid, birth, at)`, `(NAMED, key)`,
@@ -36,6 +37,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 START, SIGNAL, NAME = 0, 1, 2
@@ -50,6 +52,7 @@ ANNOUNCE_AFTER: Final = 0.005
 
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
 """Exit codes that a shell has for a program that is not there or cannot be run."""
+_SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
 _HEADER = struct.Struct("<I")
 _CLONE_FS: Final = 0x200
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -124,7 +127,7 @@ class _Task:
         "lock",
         "named",
         "pid",
-        "spool",
+        "spools",
         "stem",
         "stopped",
     )
@@ -146,10 +149,10 @@ class _Task:
         """Monotonic nanoseconds at which its process was made."""
         self.stopped = False
         """Whether it is to be stopped before it is made."""
-        self.spool = ""
-        """The spool file it writes to, without its ending; empty before and after."""
-        self.named = False
-        """Whether its output has its own name already."""
+        self.spools: tuple[str, ...] = ()
+        """The spool files it writes to; empty before and after."""
+        self.named: set[int] = set()
+        """Streams whose output has the task's own name already."""
 
 
 class Nursery:
@@ -196,14 +199,18 @@ class Nursery:
             task = _Task(*message[1:])
             self._tasks[task.key] = task
             if len(self._tasks) > self._threads:
-                threading.Thread(target=self._work, args=(self._threads,), daemon=True).start()
-                self._threads += 1
+                # Where the system allows no more threads, the task waits for one that is there.
+                with contextlib.suppress(RuntimeError):
+                    threading.Thread(target=self._work, args=(self._threads,), daemon=True).start()
+                    self._threads += 1
             self._queue.put(task)
         elif (found := self._tasks.get(message[1])) is not None:
             if message[0] == SIGNAL:
                 self._signal(found, message[2])
             else:
-                self._name(found)
+                # Without a name it cannot be read while it runs; at its end this is tried again, and told.
+                with contextlib.suppress(OSError):
+                    self._name(found, range(len(STREAMS)))
         if message[0] == NAME:
             self._tell((NAMED, message[1]))
 
@@ -215,16 +222,17 @@ class Nursery:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(task.pid, number)
 
-    def _name(self, task: _Task) -> None:
-        """Give the output of a task its own name."""
+    def _name(self, task: _Task, streams: Iterable[int]) -> None:
+        """Give output of a task its own name."""
         with task.lock:
-            if not task.spool or task.named:
-                return
-            task.named = True
-            os.makedirs(os.path.dirname(task.stem), mode=0o700, exist_ok=True)
-            for stream in STREAMS:
-                os.rename(f"{task.spool}.{stream}", f"{task.stem}.{stream}")
-                os.utime(f"{task.stem}.{stream}")
+            for stream in streams:
+                if not task.spools or stream in task.named:
+                    continue
+                os.makedirs(os.path.dirname(task.stem), mode=0o700, exist_ok=True)
+                task.named.add(stream)
+                name = f"{task.stem}.{STREAMS[stream]}"
+                os.rename(task.spools[stream], name)
+                os.utime(name)  # it is kept for some time from the end, not from the last line
 
     def _tell(self, *messages: tuple[Any, ...]) -> None:
         """Send messages to the agent; nobody listens once it is gone."""
@@ -252,33 +260,32 @@ class Nursery:
     def _work(self, slot: int) -> None:
         """Run one task after the other."""
         self._libc.unshare(_CLONE_FS)
-        spool, serial = "", 0
-        files: list[int] = []
+        serial, spools, files = 0, ["", ""], [-1, -1]
         while True:
             task = self._queue.get()
             try:
-                if not files:
-                    spool, serial = f"{self._output}/spool/{slot}-{serial}", serial + 1
-                    flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
-                    files = [os.open(f"{spool}.{stream}", flags, 0o600) for stream in STREAMS]
-                message, clean = self._run(task, spool, files)
+                for stream, name in enumerate(STREAMS):
+                    if files[stream] < 0:
+                        serial += 1
+                        spools[stream] = f"{self._output}/spool/{slot}-{serial}.{name}"
+                        files[stream] = os.open(spools[stream], _SPOOL_FLAGS, 0o600)
+                message, clean = self._run(task, tuple(spools), files)
             except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of the end
                 message, clean = _failed(task, f"could not be started: {error}"), False
             try:
-                if any(os.fstat(file).st_size for file in files):
-                    self._name(task)
+                self._name(task, [n for n, file in enumerate(files) if file >= 0 and os.fstat(file).st_size])
             except OSError as error:
-                message = (*message[:-1], f"its output could not be kept: {error}")
+                message, clean = (*message[:-1], f"its output could not be kept: {error}"), False
             with task.lock:
-                task.spool = ""
-                if task.named or not clean:
-                    for file in files:
-                        os.close(file)
-                    files = []
+                task.spools = ()
+            for stream, file in enumerate(files):
+                if file >= 0 and (stream in task.named or not clean):
+                    os.close(file)
+                    files[stream] = -1
             self._tasks.pop(task.key, None)
             self._tell(message)
 
-    def _run(self, task: _Task, spool: str, files: list[int]) -> tuple[tuple[Any, ...], bool]:
+    def _run(self, task: _Task, spools: tuple[str, ...], files: list[int]) -> tuple[tuple[Any, ...], bool]:
         """Make the process, wait for its end and clear up; the second value says that nothing of it is left."""
         try:
             if not os.path.isabs(task.folder):
@@ -292,7 +299,7 @@ class Nursery:
         with task.lock:
             if task.stopped:
                 return _failed(task, ""), True
-            task.spool = spool
+            task.spools = spools
             begun = time.monotonic_ns()
             try:
                 pid = os.posix_spawn(

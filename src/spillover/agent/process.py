@@ -206,7 +206,10 @@ def end_earlier_life(folder: Path, started: Iterable[tuple[int, int]]) -> int:
                 os.killpg(pid, signal.SIGKILL)
                 killed += 1
     mark = f"SPILL_AGENT={folder}".encode()
-    while left := [pid for pid in _processes() if mark in nursery.environ_of(pid)]:
+    until = time.monotonic() + PATIENCE
+    while left := [pid for pid in _processes() if pid != os.getpid() and mark in nursery.environ_of(pid)]:
+        if time.monotonic() > until:
+            raise OSError(f"processes {left} of an earlier agent in {folder} will not die")
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
