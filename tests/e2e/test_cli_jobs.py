@@ -70,14 +70,23 @@ def test_run_ends_as_its_job_does(server: Any, command: str, code: int) -> None:
     assert done.stderr.startswith("to err\n")
 
 
-def test_run_says_when_a_job_never_ran_or_took_too_long(server: Any) -> None:
-    missing = server.spill("run", "--wait", "--", "/no/such/program")
-    assert missing.returncode == 125
-    assert "could not be started" in missing.stderr
-    assert (
-        server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60").returncode
-        == 124
-    )
+def test_run_is_124_when_a_job_reached_its_walltime(server: Any) -> None:
+    done = server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60")
+    assert done.returncode == 124
+    assert "it ran longer than its walltime" in done.stderr
+
+
+def test_run_is_125_when_a_job_was_cancelled_before_it_ran(server: Any) -> None:
+    filler = server.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
+    waiting = server.start("run", "--wait", "--cpu", "2", "--name", "late", "--", "true")
+    try:
+        wait_for(lambda: server.spill("cancel", "late").returncode == 0, "cancelling")
+        waiting.communicate(timeout=15)
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert waiting.returncode == 125
+    assert server.spill("cancel", filler).returncode == 0
 
 
 def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:

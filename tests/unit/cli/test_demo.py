@@ -115,7 +115,8 @@ def test_the_picture_has_a_steady_height_and_fits_80_columns(
 def test_the_report_ends_with_totals_and_three_commands(ended: list[Any]) -> None:
     pipe = io.StringIO()
     report(Output(pipe, pipe), ended)
-    lines = pipe.getvalue().splitlines()
+    blank, *lines = pipe.getvalue().splitlines()
+    assert blank == ""
     assert lines[0].split() == ["JOB", "WHERE", "WAITED", "RAN", "COST", "WHY", "THERE"]
     assert lines[2].split(maxsplit=5) == [
         "train-1",

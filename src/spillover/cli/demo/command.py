@@ -33,9 +33,9 @@ def _run(args: Namespace, context: Context) -> int:
     del args
     out = context.out
     out.line(
-        f"{OWNED} has {OWNED_CPUS} CPUs that are there anyway; {RENTED} has {RENTED_CPUS} that cost a cent a second each."
+        f"{OWNED} has {OWNED_CPUS} CPUs of our own; {RENTED} has {RENTED_CPUS} more, at a cent a CPU-second."
     )
-    out.line("A job waits for owned room as long as that is cheaper by its size, then it spills over.")
+    out.line("A job waits for our own, the longer the more it would cost, then spills over.")
     out.line()
     out.flush()
     with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:

@@ -27,6 +27,8 @@ COLUMNS: Final = (
 
 def report(out: Output, jobs: "Sequence[JobView]") -> None:
     """Print the table, the totals and the next commands."""
+    if not out.terminal:
+        out.line()  # what happened stands above; on a terminal it has made room
     out.table(COLUMNS, [_row(job) for job in jobs])
     out.line()
     out.sheet(totals(jobs))
@@ -54,7 +56,7 @@ def next_commands() -> list[str]:
     spill = program()
     return [
         f"{spill} up &",
-        f"{spill} run --name hello --wait -- sh -c 'echo hello from $SPILL_CLUSTER'",
+        f"{spill} run --wait --name hello -- sh -c 'echo on $SPILL_CLUSTER'",
         f"{spill} show hello",
     ]
 
@@ -63,7 +65,10 @@ def program() -> str:
     """How `spill` is called from here: by name if a shell finds it, else by its path."""
     here = Path(sys.argv[0])
     by_path = here.name == "spill" and here.is_file() and shutil.which("spill") is None
-    return os.path.relpath(here) if by_path else "spill"
+    if not by_path:
+        return "spill"
+    near = os.path.relpath(here)
+    return str(here.absolute()) if near.startswith("..") else near
 
 
 def _row(job: "JobView") -> Row:
