@@ -103,12 +103,17 @@ class Desk:
             intro.queue,
             intro.held,
         )
-        (reply,) = await self._loop.propose(proposal)
+        try:
+            (reply,) = await self._loop.propose(proposal)
+        except BaseException:
+            self._agents.forget(incarnation)
+            raise
         match reply:
             case Registered(keep):
                 log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
                 return Welcome(self._loop.epoch, incarnation, keep, self.terms(), self._log_retention)
             case Refusal():
+                self._agents.forget(incarnation)
                 raise CommandError(Kind.INVALID, reply.message)
             case _:
                 raise TypeError(reply)
@@ -116,10 +121,11 @@ class Desk:
     async def heartbeat(self, incarnation: int) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
         self._check_lead()
-        node_key = self._agents.current(incarnation)
         engine = await self._loop.read()
-        if node_key is None or not self._agents.heard(node_key, incarnation, self._loop.time.monotonic()):
+        node_key = self._current(incarnation)
+        if node_key is None:
             return Orders(self._loop.epoch, fenced=True)
+        self._agents.heard(node_key, incarnation, self._loop.time.monotonic())
         node = engine.state.nodes[node_key]
         stops, revoked = [], []
         for each in (*node.holding, *node.ahead):
@@ -141,12 +147,12 @@ class Desk:
     async def report(
         self, incarnation: int, started: list[Started], results: list[Result], released: list[Lease]
     ) -> Answers:
-        """Take in what happened to tasks; a result counts whatever the registration, if its lease is valid."""
+        """Take in what happened to tasks. Under an old registration nothing is answered: it is told again under the new."""
         self._check_lead()
-        node_key = self._agents.current(incarnation)
-        given = (
-            [HandBack(NodeName(node_key.partition("/")[2]), tuple(released))] if node_key and released else []
-        )
+        node_key = self._current(incarnation)
+        if node_key is None:
+            return Answers(self._loop.epoch, fenced=True, verdicts=[], started=[])
+        given = [HandBack(NodeName(node_key.partition("/")[2]), tuple(released))] if released else []
         replies = await self._loop.propose(*started, *results, *given)
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
@@ -156,11 +162,25 @@ class Desk:
             for reply in replies[len(started) : len(started) + len(results)]
             if isinstance(reply, Verdict)
         ]
-        return Answers(self._loop.epoch, node_key is None, verdicts, acknowledged)
+        return Answers(self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged)
 
     async def drain(self, cluster: ClusterName, name: NodeName) -> None:
         """Give an agent nothing more."""
         await self._loop.propose(Drain(cluster, name))
+
+    def _current(self, incarnation: int) -> str | None:
+        """The node that speaks; None if a newer registration of it counts.
+
+        An agent that this server does not know, or gave up, has to register anew: that tells which of its leases are still
+        valid, so none of its tasks has to be stopped for it.
+        """
+        node_key = self._agents.current(incarnation)
+        nodes = self._loop.state.nodes
+        if node_key is not None and nodes[node_key].status in {"ready", "draining"}:
+            return node_key
+        if any(node.incarnation == incarnation for node in nodes.values()):
+            raise CommandError(Kind.UNAVAILABLE, "register anew")
+        return None
 
     def _check_lead(self) -> None:
         if self._loop.lost_lead.is_set() or not self._loop.epoch:

@@ -1,14 +1,18 @@
-"""Carries plans out: what has become durable is said to the agents that it concerns."""
+"""Carries plans out: what has become durable is said to the agents that it concerns.
+
+Which registration of an agent a lease was granted under is noted in the order of events, at once. The message itself follows
+when the spec was read; by then the agent may have registered anew, and a lease of before is void.
+"""
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import structlog
 
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
 from spillover.core.events import (
-    AgentLost,
     AgentRegistered,
     AnyEvent,
     JobPlaced,
@@ -17,11 +21,21 @@ from spillover.core.events import (
     MemberPlaced,
     WaitsExpired,
 )
-from spillover.core.state import Job, Placed, Running
-from spillover.model.ids import ClusterName, NodeName, member_id
+from spillover.core.state import Placed, Running
+from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.ports.cluster import Agents, Start
 
 log = structlog.get_logger()
+
+
+class _Grant(NamedTuple):
+    """A lease on its way to an agent."""
+
+    node: str
+    incarnation: int
+    lease: Lease
+    spec: bytes
+    cluster: ClusterName
 
 
 class Runner:
@@ -31,70 +45,63 @@ class Runner:
         self._loop = loop
         self._agents = agents
         self._specs = specs
-        self._todo: asyncio.Queue[Sequence[AnyEvent]] = asyncio.Queue()
-        loop.listen(lambda _, events: self._todo.put_nowait(events))
+        self._incarnations: dict[str, int] = {}
+        self._grants: list[_Grant] = []
+        self._news = asyncio.Event()
+        loop.listen(self._see)
 
     async def run(self) -> None:
-        """Carry out what becomes durable, until cancelled."""
+        """Hand out what was granted, until cancelled."""
         while True:
-            events = list(await self._todo.get())
-            while not self._todo.empty():
-                events += self._todo.get_nowait()
-            await self._carry_out(events)
+            await self._news.wait()
+            self._news.clear()
+            grants, self._grants = self._grants, []
+            await self._hand_out(grants)
 
-    async def _carry_out(self, events: Sequence[AnyEvent]) -> None:
-        starts: dict[str, list[tuple[Lease, bytes, ClusterName]]] = {}
-        wake: dict[str, None] = {}
-        jobs = self._loop.state.jobs
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Note what is to be said to whom."""
         for event in events:
             match event:
-                case JobPlaced() if (job := jobs.get(event.job)) is not None:
+                case JobPlaced():
                     lease = Lease(event.job, event.attempt, event.seq)
-                    starts.setdefault(_key(event.cluster, event.node), []).append(
-                        (lease, job.spec, event.cluster)
-                    )
-                case MemberPlaced() if (job := jobs.get(event.array)) is not None:
+                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.job)
+                case MemberPlaced():
                     lease = Lease(member_id(event.array, event.index), 1, event.seq)
-                    starts.setdefault(_key(event.cluster, event.node), []).append(
-                        (lease, job.spec, event.cluster)
-                    )
+                    self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
                 case AgentRegistered():
-                    await self._hand_out(starts)
-                    starts.clear()
-                    self._agents.activate(_key(event.cluster, event.node), event.incarnation)
-                case AgentLost():
-                    starts.pop(_key(event.cluster, event.node), None)
+                    node = f"{event.cluster}/{event.node}"
+                    self._incarnations[node] = event.incarnation
+                    self._agents.activate(node, event.incarnation)
                 case JobStopping():
-                    self._wake(jobs.get(event.job), wake)
+                    self._wake(event.job)
                 case WaitsExpired():
                     for each in event.jobs:
-                        self._wake(jobs.get(each), wake)
+                        self._wake(each)
                 case _:
                     pass
-        await self._hand_out(starts)
-        for node in wake:
-            self._agents.wake(node)
+        if self._grants:
+            self._news.set()
 
-    @staticmethod
-    def _wake(job: Job | None, wake: dict[str, None]) -> None:
+    def _grant(self, node: str, cluster: ClusterName, lease: Lease, spec_of: JobId) -> None:
+        job = self._loop.state.jobs.get(spec_of)
+        if job is not None and node in self._incarnations:
+            self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
+
+    def _wake(self, job_id: JobId) -> None:
+        """Have the agent of a job ask for its orders now."""
+        job = self._loop.state.jobs.get(job_id)
         if job is not None and isinstance(job.phase, Placed | Running):
-            wake[_key(job.phase.cluster, job.phase.node)] = None
+            self._agents.wake(f"{job.phase.cluster}/{job.phase.node}")
 
-    async def _hand_out(self, starts: dict[str, list[tuple[Lease, bytes, ClusterName]]]) -> None:
+    async def _hand_out(self, grants: list[_Grant]) -> None:
         """Send leases with their specs."""
-        if not starts:
-            return
-        digests = [digest for leases in starts.values() for _, digest, _ in leases]
-        specs = await self._specs.get(digests)
-        for node, leases in starts.items():
-            ready = []
-            for lease, digest, cluster in leases:
-                if digest in specs:
-                    ready.append(Start(lease, specs[digest], cluster))
-                else:
-                    log.error("the spec of a job is missing", job=lease.job)
-            self._agents.start(node, ready)
-
-
-def _key(cluster: ClusterName, node: NodeName) -> str:
-    return f"{cluster}/{node}"
+        specs = await self._specs.get([grant.spec for grant in grants])
+        starts: dict[tuple[str, int], list[Start]] = {}
+        for grant in grants:
+            if grant.spec in specs:
+                start = Start(grant.lease, specs[grant.spec], grant.cluster)
+                starts.setdefault((grant.node, grant.incarnation), []).append(start)
+            else:
+                log.error("the spec of a job is missing", job=grant.lease.job)
+        for (node, incarnation), each in starts.items():
+            self._agents.start(node, incarnation, each)

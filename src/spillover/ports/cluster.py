@@ -56,6 +56,10 @@ class Agents(Protocol):
         """Its registration is durable: what was there before is fenced."""
         ...
 
+    def forget(self, incarnation: int) -> None:
+        """It did not register after all."""
+        ...
+
     def close(self, node: str) -> None:
         """Whatever this node was given is void, until it registers again."""
         ...
@@ -68,8 +72,8 @@ class Agents(Protocol):
         """When it was last heard from; None if it has not registered with this server."""
         ...
 
-    def start(self, node: str, starts: Sequence[Start]) -> None:
-        """Hand out leases, in this order."""
+    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> None:
+        """Hand out leases, in this order; nothing is sent if a newer registration counts, as they are void then."""
         ...
 
     def wake(self, node: str) -> None:

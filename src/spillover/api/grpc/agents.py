@@ -109,7 +109,7 @@ class AgentsService:
             fenced=answers.fenced,
             results=[
                 answer_out(result, verdict)
-                for result, verdict in zip(request.results, answers.verdicts, strict=True)
+                for result, verdict in zip(request.results, answers.verdicts, strict=not answers.fenced)
             ],
             started=[lease_out(lease) for lease in answers.started],
         )
@@ -120,7 +120,7 @@ class AgentsService:
         await self._check(context)
         session = self._hub.session(request.incarnation)
         if session is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "register first")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "register anew")
         async for message in session.messages(self._epoch()):
             yield message
 

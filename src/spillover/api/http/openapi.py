@@ -9,6 +9,7 @@ import msgspec
 from spillover import __version__
 from spillover.api.http.problems import MEDIA
 from spillover.api.http.routes import JSON, Route
+from spillover.forms.schema import refine
 from spillover.model.ids import NAME_RULE
 from spillover.wire.api import Problem
 
@@ -43,6 +44,7 @@ def describe(routes: Sequence[Route[Any, Any]]) -> bytes:
     """The document, as JSON."""
     types = list(dict.fromkeys(_types(routes)).keys())
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    refine(components)
     schema = dict(zip(types, schemas, strict=True))
     queries = {route.query.__name__: components.pop(route.query.__name__, {}) for route in routes}
     paths: dict[str, dict[str, Any]] = {}

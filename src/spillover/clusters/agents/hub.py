@@ -97,6 +97,10 @@ class Hub:
         self.close(node)
         self._sessions[node] = session
 
+    def forget(self, incarnation: int) -> None:
+        """It did not register after all."""
+        self._opening.pop(incarnation, None)
+
     def close(self, node: str) -> None:
         """Whatever this node was given is void."""
         old = self._sessions.pop(node, None)
@@ -118,10 +122,10 @@ class Hub:
             return None
         return Contact(session.incarnation, session.connected, session.heard)
 
-    def start(self, node: str, starts: Sequence[Start]) -> None:
+    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> None:
         """Hand out leases."""
         session = self._sessions.get(node)
-        if session is not None:
+        if session is not None and session.incarnation == incarnation:
             session.start(starts)
 
     def wake(self, node: str) -> None:
