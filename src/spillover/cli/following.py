@@ -71,6 +71,8 @@ def _cancelled(out: Output, client: "Client", job: str) -> "JobView":
     """Cancel a job and wait for its end; another Ctrl-C leaves it."""
     from spillover.client import Refused  # noqa: PLC0415 - heavy
 
+    if out.terminal:
+        print(file=out.err)  # the terminal has just written ^C
     out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
     with contextlib.suppress(Refused):  # it has just ended
         client.cancel(job)
