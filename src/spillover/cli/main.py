@@ -68,8 +68,6 @@ def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], C
     except BrokenPipeError:
         _drop_output()
         return codes.BROKEN_PIPE
-    except SystemExit as error:  # argparse leaves this way after it has printed help
-        return error.code if isinstance(error.code, int) else codes.OK
     except Exception as error:  # nobody sees a traceback unless they ask for it
         if os.environ.get("SPILL_DEBUG") == "1":
             raise
@@ -96,7 +94,10 @@ def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") ->
     if name not in COMMANDS:
         _unknown(name)
     command = load(name)
-    args = make_parser(name, command).parse_args(rest)
+    try:
+        args = make_parser(name, command).parse_args(rest)
+    except SystemExit:  # argparse has printed the help that was asked for; what is wrong it raises as Usage
+        return codes.OK
     from spillover.cli.command import Context  # noqa: PLC0415 - loaded with the command
     from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
 

@@ -70,10 +70,11 @@ def test_an_argument_that_is_not_text_is_refused(spill: Callable[..., Any], clie
     assert client.asked == []
 
 
-def test_a_full_disk_is_one_line() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["ls", "--help"], ["version"]])
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "spillover.cli", "--help"],
+            [sys.executable, "-m", "spillover.cli", *arguments],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
