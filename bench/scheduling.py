@@ -1,0 +1,188 @@
+"""What one decision costs as the queue grows: the engine alone, on a virtual clock, with nothing else in the way.
+
+In every cycle one task ends on one of a hundred busy nodes and one queued job takes its room. Queues are measured in turns, so that
+a change of the machine's pace meets all of them.
+"""
+
+import gc
+import statistics
+import time
+from itertools import count
+from typing import Final
+
+from bench.reporting import Goal, Options, Report, Table, main, tell
+from spillover.core.events import JobPlaced, Usage
+from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result, Started, StartEpoch, Submit
+from spillover.core.state import Placed, State
+from spillover.deciding.engine import Engine
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import JobSpec, Shape, Shell, Terms
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+
+NODES: Final = 100
+CPUS: Final = 32
+SHAPES: Final = 500
+RUNTIMES: Final = 10_000
+CHUNK: Final = 10_000
+"""Jobs submitted in one step while the queue is built."""
+CLUSTER: Final = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED)
+SMALL: Final = JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(1000, 2**20)))
+START: Final = 1_800_000_000 * SECOND
+
+
+class Queue:
+    """A scheduler with so many jobs queued on full nodes."""
+
+    def __init__(self, jobs: int, *, shapes: int, depth: int, fitting: bool = True) -> None:
+        self._numbers = count()
+        self._shapes = shapes
+        self._fitting = fitting
+        self.now = START
+        self.engine = Engine(State(), load, now=START)
+        policies = PolicySet(wait=Choice("never"), depth=depth)
+        self.engine.step(self.now, [StartEpoch(1, (CLUSTER,), policies)])
+        capacity = Resources(CPUS * 1000, 256 * 2**30)
+        registrations = [
+            Register(CLUSTER.name, NodeName(f"n{each}"), each + 1, capacity, (), {}, 0, ())
+            for each in range(NODES)
+        ]
+        self.engine.step(self.now, registrations)
+        self._running: list[tuple[NodeName, JobId]] = []
+        self._fill()
+        for start in range(0, jobs, CHUNK):
+            self._submit(min(CHUNK, jobs - start))
+        self.decided = 0
+
+    def _spec(self, number: int) -> JobSpec:
+        """One of the shapes, of one CPU or of a whole node, and one of the runtimes."""
+        memory = (1 + number % self._shapes) * 2**20
+        cpu = 1000 if self._fitting else CPUS * 1000
+        terms = Terms(estimate=(1 + number * 7919 % RUNTIMES) * SECOND)
+        return JobSpec(
+            Shell("true"), "job", "default", "default", Shape(Resources(cpu, memory)), terms
+        )
+
+    def _new(self, number: int) -> NewJob:
+        return NewJob(JobId(f"j{number:011d}"), self._spec(number), number.to_bytes(16, "big"))
+
+    def _submit(self, many: int) -> None:
+        jobs = tuple(self._new(next(self._numbers)) for _ in range(many))
+        self.engine.step(self.now, [Submit(jobs, "ada")])
+
+    def _fill(self) -> None:
+        """Occupy all nodes."""
+        jobs = tuple(
+            NewJob(JobId(f"f{each:011d}"), SMALL, b"spec") for each in range(NODES * CPUS)
+        )
+        self.engine.step(self.now, [Submit(jobs, "ada")])
+        for job in jobs:
+            phase = self.engine.state.jobs[job.job].phase
+            assert isinstance(phase, Placed)
+            self._running.append((phase.node, job.job))
+        self._start([job.job for job in jobs])
+
+    def _start(self, jobs: list[JobId]) -> None:
+        book = self.engine.state.jobs
+        self.engine.step(
+            self.now, [Started(phase.node, book[job].lease, 0) for job in jobs if isinstance(phase := book[job].phase, Placed)]
+        )
+
+    def run(self, cycles: int) -> float:
+        """CPU microseconds until room that was freed is taken by a job, the mean over some."""
+        state = self.engine.state
+        used = 0.0
+        for _ in range(cycles):
+            self.now += SECOND
+            at = self.decided * 7919 % len(self._running)
+            node, job = self._running[at]
+            result = Result(
+                node, state.jobs[job].lease, Outcome.EXITED, 0, None, Usage(SECOND, SECOND, 2**20), 0
+            )
+            begin = time.process_time()
+            events = self.engine.step(self.now, [result]).events
+            if not self._fitting:  # nothing that waited fits: the next one that comes does
+                small = NewJob(JobId(f"s{next(self._numbers):011d}"), SMALL, b"spec")
+                events += self.engine.step(self.now, [Submit((small,), "ada")]).events
+            used += time.process_time() - begin
+            (placed,) = [event for event in events if isinstance(event, JobPlaced)]
+            self._running[at] = (placed.node, placed.job)
+            self._start([placed.job])
+            if self._fitting:
+                self._submit(1)  # the queue stays as long as it is
+            self.engine.step(self.now, [Archived((job,))])
+            state.dirty.clear()
+            self.decided += 1
+        return used / cycles * 1e6
+
+
+def _rounds(queues: dict[str, Queue], cycles: int, rounds: int) -> dict[str, float]:
+    """The median of alternating rounds for each queue."""
+    found: dict[str, list[float]] = {name: [] for name in queues}
+    for queue in queues.values():
+        queue.run(cycles // 4)
+    gc.collect()
+    gc.freeze()
+    for _ in range(rounds):
+        for name, queue in queues.items():
+            found[name].append(queue.run(cycles))
+    gc.unfreeze()
+    return {name: statistics.median(each) for name, each in found.items()}
+
+
+def measure(options: Options) -> Report:
+    """Long queues, then many shapes."""
+    report = Report("Cost of a decision")
+    cycles, rounds = (200, 3) if options.quick else (1000, 7)
+    sizes = (1000, 10_000, 100_000) if options.quick else (1000, 10_000, 100_000, 1_000_000)
+    queues = {}
+    for size in sizes:
+        tell(f"queueing {size:,} jobs")
+        queues[f"{size:,}"] = Queue(size, shapes=SHAPES, depth=1000)
+    cost = _rounds(queues, cycles, rounds)
+    base = cost["1,000"]
+    table = Table(
+        f"{NODES} nodes, {SHAPES} shapes, {RUNTIMES:,} runtimes, a job placed in every cycle; median of {rounds} rounds",
+        ("queued jobs", "CPU µs a decision", "growth"),
+    )
+    for name, used in cost.items():
+        table.add(name, used, used / base)
+        report.figures[f"queued {name}"] = used
+    report.tables.append(table)
+    growth = max(cost.values()) / base
+    report.goals.append(Goal(f"growth from 1,000 to {sizes[-1]:,} queued jobs", growth, 1.5, at_most=True))
+    del queues
+    _many_shapes(report, options)
+    return report
+
+
+def _many_shapes(report: Report, options: Options) -> None:
+    """Nothing that waits fits what was freed: it is tried as far as `depth` says, and no further."""
+    many = 20_000 if options.quick else 100_000
+    cycles, rounds = (20, 3) if options.quick else (50, 5)
+    table = Table(
+        f"every queued job of a shape of its own, none of which fits; median of {rounds} rounds",
+        ("distinct shapes", "depth", "CPU µs a decision", "of 10 times fewer"),
+    )
+    for depth in (100, 1000):
+        queues = {}
+        for shapes in (many // 10, many):
+            tell(f"queueing {shapes:,} shapes, depth {depth}")
+            queues[f"{shapes:,}"] = Queue(shapes, shapes=shapes, depth=depth, fitting=False)
+        cost = _rounds(queues, cycles, rounds)
+        few, all_of_them = cost.values()
+        for name, used in cost.items():
+            table.add(name, depth, used, used / few)
+            report.figures[f"shapes {name} depth {depth}"] = used
+        growth = all_of_them / few
+        report.goals.append(
+            Goal(f"depth {depth}: growth from {many // 10:,} to {many:,} shapes", growth, 1.5, at_most=True)
+        )
+    report.tables.append(table)
+
+
+if __name__ == "__main__":
+    main(measure, "Cost of a decision as the queue grows.")

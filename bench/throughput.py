@@ -1,0 +1,146 @@
+"""How many short jobs run in a second, from a bulk submission until every result is durable.
+
+Beside it, in alternating rounds: the floor (a C program that does nothing but start the same processes), Ray and Parsl.
+"""
+
+import contextlib
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from bench.reporting import Goal, Options, Report, Table, main, tell
+from bench.servers import BUILD, Cpu, cpu_below, folder, job, serving
+
+HERE: Final = Path(__file__).resolve().parent
+PEERS: Final = HERE.parent / ".bench-venv" / "bin" / "python"
+SLOTS: Final = 2
+
+
+class Round(Struct, frozen=True):
+    """One measurement."""
+
+    rate: float
+    """Tasks a second."""
+    cpu: dict[str, float]
+    """CPU microseconds a task, by part; empty where nobody counted."""
+
+
+def build_floor() -> Path:
+    """Compile the floor."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    program = BUILD / "floor"
+    subprocess.run(["cc", "-O2", "-o", str(program), str(HERE / "floor.c")], check=True)
+    return program
+
+
+def floor(count: int) -> Round:
+    """Start and wait, nothing else."""
+    with folder("floor") as path:
+        told = json.loads(_output([str(build_floor()), str(path), str(count)]))
+    cpu = {"spawning": told["own_cpu"] / count * 1e6, "children": told["children_cpu"] / count * 1e6}
+    return Round(count / told["seconds"], cpu)
+
+
+def peer(name: str, count: int) -> Round:
+    """A peer that runs the same."""
+    with folder(name) as path:
+        told = json.loads(_output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)]))
+    return Round(count / told["seconds"], {})
+
+
+def ours(count: int) -> Round:
+    """`spill up` with one local agent of two slots."""
+    with folder("ours") as path:
+        (path / "data").mkdir()
+        with serving(path / "data", "--slots", str(SLOTS)) as server, contextlib.closing(server.connect()) as http:
+            server.wait_for_agents()
+            (agent,) = server.agents()
+            jobs = [job("true", command=["/bin/true"], workdir="/") for _ in range(count)]
+            request = http.request("POST", "/v1/jobs", json.dumps({"jobs": jobs}).encode())
+            before = server.cpu(), cpu_below(agent.pid)
+            begin = time.monotonic()
+            http.ask(request)
+            while _ended(http.ask(http.request("GET", "/metrics"))) < count:
+                time.sleep(0.02)
+            seconds = time.monotonic() - begin
+            used = server.cpu() - before[0], cpu_below(agent.pid) - before[1]
+    return Round(count / seconds, _split(used, count))
+
+
+def _ended(metrics: bytes) -> int:
+    """How many jobs have succeeded, durably."""
+    for line in metrics.splitlines():
+        if line.startswith(b'spill_jobs_ended_total{state="SUCCEEDED"}'):
+            return int(float(line.split()[1]))
+    return 0
+
+
+def _split(used: tuple[Cpu, Cpu], count: int) -> dict[str, float]:
+    server, agent = used
+    parts = {"server": server.own, "agent": agent.own, "children": agent.children}
+    return {name: value / count * 1e6 for name, value in parts.items()}
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[:2]} failed: {done.stderr[-500:]}")
+    return done.stdout.strip().splitlines()[-1]
+
+
+def available(name: str) -> str | None:
+    """None if a peer is installed, else why it is left out."""
+    if not PEERS.exists():
+        return f"{name} is left out: there is no environment for peers; `make bench` creates it"
+    done = subprocess.run([str(PEERS), "-c", f"import {name}"], capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"{name} is left out: it cannot be imported here"
+
+
+def measure(options: Options) -> Report:
+    """Alternate the contenders, and compare the best round of each."""
+    count, rounds = (1000, 1) if options.quick else (10_000, 3)
+    report = Report("Throughput of short jobs")
+    contenders: dict[str, Callable[[], Round]] = {"floor (C)": lambda: floor(count), "spillover": lambda: ours(count)}
+    for name, label in (("ray", "Ray"), ("parsl", "Parsl HTEX")):
+        missing = available(name)
+        if missing is None:
+            contenders[label] = lambda name=name: peer(name, count)  # type: ignore[misc]
+        else:
+            report.notes.append(missing)
+    found: dict[str, list[Round]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name, run in contenders.items():
+            found[name].append(run())
+            tell(f"round {number + 1}: {name}: {found[name][-1].rate:,.0f} a second")
+    best = {name: max(each, key=lambda one: one.rate) for name, each in found.items()}
+    table = Table(
+        f"{count:,} jobs `/bin/true`, {SLOTS} at a time, output to files; best of {rounds} alternating rounds",
+        ("", "jobs/s", "of the floor", "median", "CPU µs a job"),
+    )
+    base = best["floor (C)"].rate
+    for name, one in best.items():
+        parts = ", ".join(f"{part} {used:,.0f}" for part, used in one.cpu.items()) or "-"
+        table.add(name, one.rate, one.rate / base, statistics.median(each.rate for each in found[name]), parts)
+        report.figures[f"{name} jobs/s"] = one.rate
+    report.tables.append(table)
+    report.goals.append(Goal("spillover / floor", best["spillover"].rate / base, 0.3, at_most=False))
+    for label in ("Ray", "Parsl HTEX"):
+        if label in best:
+            report.goals.append(
+                Goal(f"spillover / {label}", best["spillover"].rate / best[label].rate, 1.0, at_most=False)
+            )
+    report.notes.append(
+        "Spillover's time begins with the bulk request and ends when all results are durable in SQLite; the peers keep "
+        "nothing, and are started and warmed up before their time begins."
+    )
+    return report
+
+
+if __name__ == "__main__":
+    main(measure, "Short jobs a second: Spillover, the floor, Ray and Parsl.")
