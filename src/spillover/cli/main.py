@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from spillover.cli import codes
 
 if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
     from spillover.cli.command import Command
     from spillover.client import Client
 
@@ -49,6 +51,10 @@ COMMANDS: Final[dict[str, Entry]] = {
 
 class Parser(ArgumentParser):
     """A parser whose errors are one line, as all errors of the command line are."""
+
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
+        """Print the help, and do not hide that it could not be printed."""
+        print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is."""

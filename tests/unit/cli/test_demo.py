@@ -197,10 +197,13 @@ def test_the_server_and_its_folder_are_gone_after_ctrl_c(
 def test_what_a_dead_server_left_is_swept_up(
     instead_of_a_server: Callable[[str], None], tmp_path: Path
 ) -> None:
+    agent_program = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     instead_of_a_server(
-        "import os, subprocess, sys, time\n"
-        "agent = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)', *sys.argv], start_new_session=True)\n"
-        "print(agent.pid, file=sys.stderr, flush=True)\n"
+        "import os, subprocess, sys\n"
+        f"words = [sys.executable, '-c', {agent_program!r}, *sys.argv]\n"
+        "agent = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)\n"
+        "sys.stderr.buffer.write(agent.stdout.readline())\n"
+        "sys.stderr.flush()\n"
         "print('ready http://127.0.0.1:1', flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
