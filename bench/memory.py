@@ -1,0 +1,228 @@
+"""What a queued job costs in memory, and how long a restart takes when there is much to come back to.
+
+Jobs are submitted over HTTP, without keys, to a real server whose agent has no room for them. Memory is what the server has resident
+above what it had when it was empty. A restart is timed until `ready`, beside reading the same rows from the database.
+"""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import apsw
+import psutil
+
+from bench.reporting import Goal, Options, Report, Table, main, tell
+from bench.servers import Connection, Running, folder, job, serving, until
+from spillover.model.ids import JobId
+from spillover.model.job import Shape, Terms
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.ports.archive import Finished
+from spillover.stores.open import open_store
+
+CHUNK: Final = 10_000
+"""Jobs of one request."""
+SHAPES: Final = 500
+RUNTIMES: Final = 10_000
+LIVE: Final = 100_000
+FINISHED: Final = 1_000_000
+
+
+def _requests(http: Connection, count: int, start: int = 0) -> Iterator[bytes]:
+    """Requests that submit so many jobs of some shapes and many runtimes, too large for the agent's one CPU."""
+    for first in range(start, start + count, CHUNK):
+        jobs = [
+            job(
+                "bench",
+                command=["/bin/true"],
+                workdir="/",
+                resources={"cpu": 2, "memory": (1 + number % SHAPES) * 2**20},
+                estimate=f"{1 + number * 7919 % RUNTIMES}s",
+            )
+            for number in range(first, min(first + CHUNK, start + count))
+        ]
+        yield http.request("POST", "/v1/jobs", json.dumps({"jobs": jobs}).encode())
+
+
+def submit(server: Running, count: int, start: int = 0) -> float:
+    """Submit so many jobs; jobs a second."""
+    begin = time.monotonic()
+    with contextlib.closing(server.connect()) as http:
+        for request in _requests(http, count, start):
+            http.ask(request)
+        queued = http.get("/v1/server")["queued"]
+    if queued != start + count:
+        raise RuntimeError(f"{queued} jobs are queued instead of {start + count}")
+    return count / (time.monotonic() - begin)
+
+
+def settle(server: Running) -> int:
+    """Bytes resident once the server has nothing more to do."""
+    process = psutil.Process(server.process.pid)
+    calm = 0
+
+    def quiet() -> bool:
+        nonlocal calm
+        calm = calm + 1 if process.cpu_percent(0.5) < 10 else 0
+        return calm >= 4
+
+    until(quiet, 120, every=0)
+    return server.resident()
+
+
+def queued_memory(report: Report, sizes: tuple[int, ...]) -> None:
+    """Bytes a queued job, for queues of growing length in one server."""
+    table = Table(
+        f"resident memory above an empty server; {SHAPES} shapes, {RUNTIMES:,} runtimes, no keys",
+        ("queued jobs", "resident MiB", "above empty MiB", "bytes a job", "submitted/s"),
+    )
+    with folder("memory") as path:
+        (path / "data").mkdir()
+        with serving(path / "data", "--slots", "1") as server:
+            server.wait_for_agents()
+            empty = settle(server)
+            table.add("0", empty / 2**20, 0.0, "-", "-")
+            there = 0
+            for size in sizes:
+                rate = submit(server, size - there, there)
+                there = size
+                resident = settle(server)
+                each = (resident - empty) / size
+                table.add(size, resident / 2**20, (resident - empty) / 2**20, each, rate)
+                tell(f"{size:,} queued: {each:,.0f} bytes a job")
+                report.figures[f"bytes a job at {size:,}"] = each
+        report.goals.append(Goal(f"bytes a queued job at {size:,}", each, 1024, at_most=True))
+    report.tables.append(table)
+
+
+async def _archive(data: Path, count: int) -> None:
+    """Put finished jobs where a server that ran them would have."""
+    store = await open_store("sqlite", data)
+    try:
+        epoch = await store.election.campaign("bench", "http://127.0.0.1:1")
+        if not isinstance(epoch, int):
+            raise TypeError(f"the store is held by {epoch.name}")
+        now = time.time_ns()
+        for first in range(0, count, CHUNK):
+            await store.archive.put(
+                [_finished(number, now) for number in range(first, min(first + CHUNK, count))], epoch
+            )
+        await store.election.resign(epoch)
+    finally:
+        await store.close()
+
+
+def _finished(number: int, now: int) -> Finished:
+    """A job that ran for a second."""
+    return Finished(
+        job=JobId(f"{number:012d}".translate(str.maketrans("0123456789", "abcdefghij"))),
+        number=number + 1,
+        name="bench",
+        user="ada",
+        project="default",
+        queue="default",
+        priority=0,
+        state="SUCCEEDED",
+        submitted=now - 3 * SECOND,
+        started=now - 2 * SECOND,
+        finished=now - SECOND,
+        cluster="local",
+        node="local-1",
+        attempt=1,
+        exit_code=0,
+        signal=None,
+        cost=0,
+        spec=b"0123456789abcdef",
+        shape=Shape(Resources(1000, (1 + number % SHAPES) * 2**20)),
+        terms=Terms(estimate=(1 + number * 7919 % RUNTIMES) * SECOND),
+        why=None,
+        placed_why=None,
+        usage=(SECOND, SECOND, 2**20),
+    )
+
+
+def _read_rows(data: Path) -> tuple[float, int]:
+    """Seconds to read what a server starts from, and how many bytes that is."""
+    begin = time.monotonic()
+    size = 0
+    connection = apsw.Connection(f"file:{data / 'spill.db'}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        checkpoint = connection.execute("SELECT value FROM meta WHERE name = 'checkpoint'").get
+        for (body,) in connection.execute("SELECT body FROM records"):
+            size += len(body)
+        for (body,) in connection.execute("SELECT body FROM batches WHERE last > ?", (checkpoint,)):
+            size += len(body)
+    finally:
+        connection.close()
+    return time.monotonic() - begin, size
+
+
+def _start(data: Path) -> float:
+    """Seconds until a server on these data is ready."""
+    with serving(data, "--slots", "1") as server:
+        return server.ready_after
+
+
+def restart(report: Report, live: int, finished: int, rounds: int) -> None:
+    """Start on an empty folder, with live jobs, and with many finished ones too."""
+    table = Table(
+        f"start until `ready`; best of {rounds} alternating rounds",
+        ("", "seconds", "above an empty start", "reading its rows", "ratio", "MB read"),
+    )
+    with folder("restart") as path:
+        empty, full, old = path / "empty", path / "live", path / "live-and-finished"
+        for each in (empty, full, old):
+            each.mkdir()
+        for data in (full, old):
+            if data is old:
+                tell(f"archiving {finished:,} finished jobs")
+                asyncio.run(_archive(data, finished))
+            tell(f"submitting {live:,} jobs")
+            with serving(data, "--slots", "1") as server:
+                server.wait_for_agents()
+                submit(server, live)
+                settle(server)
+        cases = {"empty": empty, f"{live:,} live": full, f"{live:,} live, {finished:,} finished": old}
+        found: dict[str, list[float]] = {name: [] for name in cases}
+        floors: dict[str, list[float]] = {name: [] for name in cases}
+        sizes = dict.fromkeys(cases, 0)
+        for _ in range(rounds):
+            for name, data in cases.items():
+                found[name].append(_start(data))
+                seconds, sizes[name] = _read_rows(data)
+                floors[name].append(seconds)
+                tell(f"{name}: ready after {found[name][-1]:.2f} s")
+    base = min(found["empty"])
+    for name in cases:
+        took, least = min(found[name]), min(floors[name])
+        above = took - base
+        table.add(name, took, above, least, "-" if name == "empty" else above / least, sizes[name] / 1e6)
+        report.figures[f"restart, {name}: seconds"] = took
+    (_, few, many) = (min(each) for each in found.values())
+    report.goals.append(Goal(f"restart with {finished:,} finished jobs / without them", many / few, 1.5, at_most=True))
+    report.tables.append(table)
+
+
+def measure(options: Options) -> Report:
+    """Memory, then restarts."""
+    report = Report("Memory and restart")
+    queued_memory(report, (20_000,) if options.quick else (100_000, 1_000_000))
+    restart(
+        report,
+        LIVE // 10 if options.quick else LIVE,
+        FINISHED // 20 if options.quick else FINISHED,
+        1 if options.quick else 3,
+    )
+    report.notes.append(
+        "The floor of a restart is reading the last checkpoint and what came after it from the same file, without making "
+        "anything of it."
+    )
+    return report
+
+
+if __name__ == "__main__":
+    main(measure, "Memory of queued jobs, and time to restart.")
