@@ -44,6 +44,8 @@ class Board:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
+        self.undemanding = 0
+        """Lanes whose jobs ask for neither CPU nor GPU."""
         self.queue = Line(self._is_queued)
         """All queued jobs: tried on owned capacity."""
         self.due = Line(self._is_due)
@@ -84,6 +86,7 @@ class Board:
         if lane is None:
             self.serial += 1
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
+            self.undemanding += lane.undemanding
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
@@ -181,8 +184,8 @@ class Board:
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
-        if lane not in self.queue.heaps:
-            self.lanes.pop(job.kind, None)
+        if lane not in self.queue.heaps and self.lanes.pop(job.kind, None) is not None:
+            self.undemanding -= lane.undemanding
         self.forget_waits()
 
     def wait(self, job: Job) -> None:

@@ -17,7 +17,7 @@ from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
 from spillover.deciding.plan import Expiry, Placement, Plan
 from spillover.deciding.protocols import Policies
-from spillover.deciding.rooms import Machine, Seat
+from spillover.deciding.rooms import Ceiling, Machine, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.job import Burst, Shape
@@ -182,16 +182,22 @@ class _Cycle:
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
         """Place jobs in the order of a walk for as long as there is room."""
+        rooms = self.board.rooms.values()
+        ceiling = Ceiling(
+            (room for room in rooms if room.spec.role is role),
+            (room for room in rooms if room.spec.role is role or role is Role.RENTED),
+        )
         while (found := walk.next()) is not None:
             entry, lane = found
             job = self.state.jobs[entry[2]]
             if not self._left(job, role):
                 walk.go_on(lane)
                 continue
-            if not self._place(job, lane, role):
-                if strict:
+            if ceiling.rules_out(lane.kind.shape) or not self._place(job, lane, role):
+                if strict or (ceiling.failed() and not self.board.undemanding):
                     return
                 continue
+            ceiling.took()
             if self._left(job, role):
                 walk.again(entry, lane)
             else:

@@ -27,6 +27,12 @@ class Lane:
         """Tells two lanes apart that held the same job at different times."""
         self.seats: dict[ClusterName, Seat] = {}
 
+    @property
+    def undemanding(self) -> bool:
+        """Whether its jobs ask for neither CPU nor GPU."""
+        asked = self.kind.shape.resources
+        return asked.cpu == 0 and asked.gpu == 0
+
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
 
@@ -59,6 +65,7 @@ class Line:
             del self.heaps[lane]
             self.first.pop(lane, None)
             self.woken.pop(lane, None)
+            self._tidy()
             return
         head = heap[0]
         if self.first.get(lane) != head:
@@ -68,6 +75,13 @@ class Line:
             if len(self.heads) > 2 * len(self.first) + 1024:
                 self.heads = [(entry, each) for each, entry in self.first.items()]
                 heapq.heapify(self.heads)
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop void heads from the front, or every walk would pass them again."""
+        heads = self.heads
+        while heads and self.first.get(heads[0][1]) != heads[0][0]:
+            heapq.heappop(heads)
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""

@@ -5,6 +5,7 @@ changed since it looked last. So a lane that does not fit costs next to nothing,
 """
 
 import heapq
+from collections.abc import Iterable
 
 from spillover.core.book import ahead_of
 from spillover.core.state import Node
@@ -12,6 +13,7 @@ from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
+from spillover.model.units import FOREVER
 
 
 class Machine:
@@ -158,3 +160,52 @@ class Seat:
             ):
                 best = machine
         return best
+
+
+class Ceiling:
+    """The most that any machine of some rooms has free, within a cycle: what asks for more need not be tried.
+
+    Room only shrinks while a cycle places, so a measure that is old still rules out nothing that fits.
+    """
+
+    __slots__ = ("_ahead", "_failed", "_rooms", "_size", "_stale", "cpu", "gpu", "memory")
+
+    def __init__(self, rooms: Iterable[Room], ahead: Iterable[Room]) -> None:
+        self._rooms = tuple(rooms)
+        self._ahead = tuple(ahead)
+        """Rooms that may be given a lease ahead of room."""
+        self._size = sum(len(room.machines) for room in self._rooms)
+        self._failed = 0
+        self._stale = True
+        self.cpu = self.memory = self.gpu = FOREVER
+
+    def rules_out(self, shape: Shape) -> bool:
+        """Whether a task of this shape surely finds no place."""
+        asked = shape.resources
+        return asked.cpu > self.cpu or asked.memory > self.memory or asked.gpu > self.gpu
+
+    def took(self) -> None:
+        """Room was taken."""
+        self._stale = True
+
+    def failed(self) -> bool:
+        """A task found no place; True if only one that asks for neither CPU nor GPU still could."""
+        self._failed += 1
+        if (
+            self._stale and 32 * self._failed >= self._size
+        ):  # measuring a machine costs a thirtieth of a try in vain
+            self._measure()
+        return self.cpu <= 0 and self.gpu <= 0
+
+    def _measure(self) -> None:
+        self._failed = 0
+        self._stale = False
+        if any(room.machines[index].ahead > 0 for room in self._ahead for index in room.eager):
+            return
+        self.cpu = self.memory = self.gpu = 0
+        for room in self._rooms:
+            for machine in room.machines:
+                if machine.ready:
+                    self.cpu = max(self.cpu, machine.cpu)
+                    self.memory = max(self.memory, machine.memory)
+                    self.gpu = max(self.gpu, machine.gpu)

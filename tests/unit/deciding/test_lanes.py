@@ -1,0 +1,26 @@
+"""Lanes keep no more than they need."""
+
+from spillover.policies.loading import load
+from spillover.testing.builders import a_job
+from spillover.testing.world import OWNED, World
+
+
+def test_heads_of_jobs_that_are_gone_do_not_pile_up() -> None:
+    world = World(load, clusters=(OWNED,))
+    world.agent("n1", cpus=1)
+    world.submit(*(a_job(f"job-{number}").memory(number % 3) for number in range(100)))
+    for _ in range(90):
+        (running,) = world.placed()[-1:]
+        world.finish(running)
+    queue = world.engine.board.queue
+    assert len(queue.heads) == len(queue.first) == 3
+
+
+def test_a_job_that_asks_for_no_cpu_starts_on_a_full_machine() -> None:
+    world = World(load, clusters=(OWNED,))
+    world.agent("n1", cpus=1, gpus=1)
+    world.submit(*(a_job(f"job-{number}").memory(number) for number in range(50)))
+    world.submit(a_job("gpu").cpus(0).gpus(1), a_job("nothing").cpus(0))
+    assert world.where("gpu") == world.where("nothing") == "onprem/n1"
+    world.finish("nothing")
+    assert not world.engine.board.undemanding
