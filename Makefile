@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .bench-venv
 
 .PHONY: demo test check format proto bench clean
 
@@ -25,8 +26,21 @@ format: $(STAMP)
 proto: $(STAMP)
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto
 
+# Peers are measured from an environment of their own; what cannot be installed is said and left out.
+bench: $(STAMP) $(PEERS)/.installed
+	@$(BIN)/python -m bench $(BENCH)
+
+$(PEERS)/.installed: bench/requirements.txt
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@while read -r peer; do case "$$peer" in "#"*|"") continue;; esac; \
+	  echo "installing $$peer into $(PEERS)"; \
+	  $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$$peer" </dev/null 2>/dev/null \
+	    || echo "$$peer cannot be installed here and is left out"; \
+	done < bench/requirements.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

@@ -14,9 +14,9 @@ from typing import Final
 
 import apsw
 import psutil
-
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Connection, Running, folder, job, serving, until
+
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.resources import Resources
@@ -149,7 +149,9 @@ def _read_rows(data: Path) -> tuple[float, int]:
     """Seconds to read what a server starts from, and how many bytes that is."""
     begin = time.monotonic()
     size = 0
-    connection = apsw.Connection(f"file:{data / 'spill.db'}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection = apsw.Connection(
+        f"file:{data / 'spill.db'}?mode=ro", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
     try:
         checkpoint = connection.execute("SELECT value FROM meta WHERE name = 'checkpoint'").get
         for (body,) in connection.execute("SELECT body FROM records"):
@@ -203,7 +205,9 @@ def restart(report: Report, live: int, finished: int, rounds: int) -> None:
         table.add(name, took, above, least, "-" if name == "empty" else above / least, sizes[name] / 1e6)
         report.figures[f"restart, {name}: seconds"] = took
     (_, few, many) = (min(each) for each in found.values())
-    report.goals.append(Goal(f"restart with {finished:,} finished jobs / without them", many / few, 1.5, at_most=True))
+    report.goals.append(
+        Goal(f"restart with {finished:,} finished jobs / without them", many / few, 1.5, at_most=True)
+    )
     report.tables.append(table)
 
 

@@ -69,7 +69,9 @@ def as_markdown(report: Report) -> str:
         ]
         lines = [
             _line(table.columns, widths),
-            "| " + " | ".join("-" * (width - 1) + (":" if at else "-") for at, width in enumerate(widths)) + " |",
+            "| "
+            + " | ".join("-" * (width - 1) + (":" if at else "-") for at, width in enumerate(widths))
+            + " |",
             *(_line(row, widths) for row in table.rows),
         ]
         parts.append(f"**{table.title}**\n\n" + "\n".join(lines))
@@ -81,7 +83,10 @@ def as_markdown(report: Report) -> str:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (cell.rjust(width) if at else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+    cells = (
+        cell.rjust(width) if at else cell.ljust(width)
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+    )
     return f"| {' | '.join(cells)} |"
 
 

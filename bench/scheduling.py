@@ -11,6 +11,7 @@ from itertools import count
 from typing import Final
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
+
 from spillover.core.events import JobPlaced, Usage
 from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result, Started, StartEpoch, Submit
 from spillover.core.state import Placed, State
@@ -62,9 +63,7 @@ class Queue:
         memory = (1 + number % self._shapes) * 2**20
         cpu = 1000 if self._fitting else CPUS * 1000
         terms = Terms(estimate=(1 + number * 7919 % RUNTIMES) * SECOND)
-        return JobSpec(
-            Shell("true"), "job", "default", "default", Shape(Resources(cpu, memory)), terms
-        )
+        return JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(cpu, memory)), terms)
 
     def _new(self, number: int) -> NewJob:
         return NewJob(JobId(f"j{number:011d}"), self._spec(number), number.to_bytes(16, "big"))
@@ -75,9 +74,7 @@ class Queue:
 
     def _fill(self) -> None:
         """Occupy all nodes."""
-        jobs = tuple(
-            NewJob(JobId(f"f{each:011d}"), SMALL, b"spec") for each in range(NODES * CPUS)
-        )
+        jobs = tuple(NewJob(JobId(f"f{each:011d}"), SMALL, b"spec") for each in range(NODES * CPUS))
         self.engine.step(self.now, [Submit(jobs, "ada")])
         for job in jobs:
             phase = self.engine.state.jobs[job.job].phase
@@ -88,7 +85,12 @@ class Queue:
     def _start(self, jobs: list[JobId]) -> None:
         book = self.engine.state.jobs
         self.engine.step(
-            self.now, [Started(phase.node, book[job].lease, 0) for job in jobs if isinstance(phase := book[job].phase, Placed)]
+            self.now,
+            [
+                Started(phase.node, book[job].lease, 0)
+                for job in jobs
+                if isinstance(phase := book[job].phase, Placed)
+            ],
         )
 
     def run(self, cycles: int) -> float:

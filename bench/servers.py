@@ -154,7 +154,18 @@ def folder(name: str) -> Iterator[Path]:
 def serving(data: Path, *words: str) -> Iterator[Running]:
     """`spill up` on a data folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
-    command = [sys.executable, "-m", "spillover.cli", "up", "--data", str(data), "--http", FREE, "--grpc", FREE]
+    command = [
+        sys.executable,
+        "-m",
+        "spillover.cli",
+        "up",
+        "--data",
+        str(data),
+        "--http",
+        FREE,
+        "--grpc",
+        FREE,
+    ]
     begin = time.monotonic()
     with (data.parent / f"{data.name}.log").open("ab") as log:
         process = subprocess.Popen(

@@ -15,6 +15,7 @@ from typing import Final
 from bench.reporting import Options, Report, Table, main, tell
 from bench.servers import Running, folder, job, serving
 from bench.store_rate import Round, store_alone, written_for_one
+
 from spillover.client import Client
 
 CLIENTS: Final = 64
@@ -82,7 +83,9 @@ def at_once(server: Running, count: int) -> Round:
     place = (server.host, server.port, server.token)
     workers = [
         context.Process(
-            target=lambda: results.put(asyncio.run(_generate(place, CLIENTS // GENERATORS, share, ready.wait)))
+            target=lambda: results.put(
+                asyncio.run(_generate(place, CLIENTS // GENERATORS, share, ready.wait))
+            )
         )
         for _ in range(GENERATORS)
     ]
@@ -161,7 +164,8 @@ async def _generate(
 
     loop = asyncio.get_running_loop()
     asking = [
-        (await loop.create_connection(lambda: _Asking(request, go_on, ended), host, port))[1] for _ in range(clients)
+        (await loop.create_connection(lambda: _Asking(request, go_on, ended), host, port))[1]
+        for _ in range(clients)
     ]
     ready()
     used = time.process_time()

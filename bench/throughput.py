@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
-
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import BUILD, Cpu, cpu_below, folder, job, serving
+from msgspec import Struct
 
 HERE: Final = Path(__file__).resolve().parent
 PEERS: Final = HERE.parent / ".bench-venv" / "bin" / "python"
@@ -50,7 +49,9 @@ def floor(count: int) -> Round:
 def peer(name: str, count: int) -> Round:
     """A peer that runs the same."""
     with folder(name) as path:
-        told = json.loads(_output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)]))
+        told = json.loads(
+            _output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)])
+        )
     return Round(count / told["seconds"], {})
 
 
@@ -58,7 +59,10 @@ def ours(count: int) -> Round:
     """`spill up` with one local agent of two slots."""
     with folder("ours") as path:
         (path / "data").mkdir()
-        with serving(path / "data", "--slots", str(SLOTS)) as server, contextlib.closing(server.connect()) as http:
+        with (
+            serving(path / "data", "--slots", str(SLOTS)) as server,
+            contextlib.closing(server.connect()) as http,
+        ):
             server.wait_for_agents()
             (agent,) = server.agents()
             jobs = [job("true", command=["/bin/true"], workdir="/") for _ in range(count)]
@@ -106,7 +110,10 @@ def measure(options: Options) -> Report:
     """Alternate the contenders, and compare the best round of each."""
     count, rounds = (1000, 1) if options.quick else (10_000, 3)
     report = Report("Throughput of short jobs")
-    contenders: dict[str, Callable[[], Round]] = {"floor (C)": lambda: floor(count), "spillover": lambda: ours(count)}
+    contenders: dict[str, Callable[[], Round]] = {
+        "floor (C)": lambda: floor(count),
+        "spillover": lambda: ours(count),
+    }
     for name, label in (("ray", "Ray"), ("parsl", "Parsl HTEX")):
         missing = available(name)
         if missing is None:
@@ -126,7 +133,9 @@ def measure(options: Options) -> Report:
     base = best["floor (C)"].rate
     for name, one in best.items():
         parts = ", ".join(f"{part} {used:,.0f}" for part, used in one.cpu.items()) or "-"
-        table.add(name, one.rate, one.rate / base, statistics.median(each.rate for each in found[name]), parts)
+        table.add(
+            name, one.rate, one.rate / base, statistics.median(each.rate for each in found[name]), parts
+        )
         report.figures[f"{name} jobs/s"] = one.rate
     report.tables.append(table)
     report.goals.append(Goal("spillover / floor", best["spillover"].rate / base, 0.3, at_most=False))

@@ -36,9 +36,7 @@ def main() -> None:
         address="127.0.0.1",
         provider=LocalProvider(init_blocks=1, max_blocks=1),
     )
-    with parsl.load(
-        Config(executors=[executor], run_dir=str(folder / "runinfo"), strategy="none")
-    ):
+    with parsl.load(Config(executors=[executor], run_dir=str(folder / "runinfo"), strategy="none")):
         app = parsl.python_app(run)
         for warm in [app(str(folder), -1 - each) for each in range(20 * SLOTS)]:
             warm.result()

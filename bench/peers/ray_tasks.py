@@ -18,7 +18,7 @@ def main() -> None:
     folder, count = Path(sys.argv[1]), int(sys.argv[2])
     ray.init(num_cpus=SLOTS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 
-    @ray.remote
+    @ray.remote  # type: ignore[untyped-decorator]
     def run(index: int) -> int:
         with (folder / f"{index}.out").open("wb") as out, (folder / f"{index}.err").open("wb") as err:
             return subprocess.run(["/bin/true"], stdout=out, stderr=err, check=False).returncode
