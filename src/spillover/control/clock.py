@@ -32,15 +32,23 @@ class SteadyTime:
     def __init__(self, clock: Clock, not_before: int = 0) -> None:
         self._clock = clock
         self._offset = max(clock.wall(), not_before) - clock.monotonic()
+        self._jumped = 0
 
-    def read(self) -> tuple[int, int]:
-        """The time now, and by how much the wall clock jumped forward since the last reading (0 as a rule)."""
+    def now(self) -> int:
+        """The time, nanoseconds UTC."""
         steady = self._clock.monotonic() + self._offset
         lead = self._clock.wall() - steady
         if lead <= 0:
-            return steady, 0
+            return steady
         self._offset += lead
-        return steady + lead, lead if lead > JUMP else 0
+        if lead > JUMP:
+            self._jumped += lead
+        return steady + lead
+
+    def take_jump(self) -> int:
+        """By how many nanoseconds the wall clock has jumped forward since this was last asked; 0 as a rule."""
+        jumped, self._jumped = self._jumped, 0
+        return jumped
 
     def monotonic(self) -> int:
         """For spans that no clock on a wall may touch."""

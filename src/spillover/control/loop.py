@@ -64,6 +64,10 @@ class Loop:
         self._pending_blobs: dict[bytes, bytes] = {}
         self._writing = asyncio.Event()
         self._listeners: list[Listener] = []
+        self._readers: list[asyncio.Future[None]] = []
+        """Those who wait for all that is applied to be durable."""
+        self._shown = asyncio.Event()
+        """Set when no reader waits."""
         self._store = asyncio.Lock()
         """Held while the journal is appended to, or blobs are dropped from it."""
         self.time = SteadyTime(clock)
@@ -119,9 +123,14 @@ class Loop:
         return replies
 
     async def read(self) -> Engine:
-        """The engine, once all that it shows now is durable; look at it before the next await."""
-        while self.gate.durable < self.applied:
-            await self.gate.passed(self.applied)
+        """The engine, once all that it shows is durable; look at it before the next await.
+
+        While somebody waits to look, no step is made, so under any load a reader waits for one append at the most.
+        """
+        if self.gate.durable < self.applied:
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            await reader
         return self.engine
 
     def unavailable(self) -> CommandError:
@@ -131,7 +140,7 @@ class Loop:
 
     def now(self) -> int:
         """The time, as the engine would be told."""
-        return max(self.engine.now, self.time.read()[0])
+        return max(self.engine.now, self.time.now())
 
     async def run(self) -> None:
         """Step and write until cancelled or the lead is lost."""
@@ -149,6 +158,8 @@ class Loop:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause())
             self._wake.clear()
+            if self._readers:
+                await self._shown.wait()
             if self.problem is None:
                 self._step()
 
@@ -160,7 +171,8 @@ class Loop:
     def _step(self) -> None:
         """One step with all that came in."""
         asks, self._inbox = self._inbox, []
-        now, jumped = self.time.read()
+        now = self.time.now()
+        jumped = self.time.take_jump()
         proposals: list[Proposal] = [Jump(jumped)] if jumped else []
         if jumped:
             log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
@@ -205,6 +217,21 @@ class Loop:
         self.gate.open(revision)
         for listener in self._listeners:
             listener(revision, events)
+        if revision >= self.applied:
+            self._let_read()
+
+    def _let_read(self, error: CommandError | None = None) -> None:
+        """Let readers look, before the next step."""
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            if reader.done():
+                continue
+            if error is None:
+                reader.set_result(None)
+            else:
+                reader.set_exception(error)
+        self._shown.set()
+        self._shown = asyncio.Event()
 
     def step_down(self, why: str) -> None:
         """Stop acting: what is not durable never happened."""
@@ -220,6 +247,7 @@ class Loop:
             if not ask.reply.done():
                 ask.reply.set_exception(error)
         self.gate.drop(error)
+        self._let_read(error)
 
     async def _recover(self, error: StoreError) -> None:
         """Serve what is durable, read-only, until it can be written again."""
