@@ -152,7 +152,7 @@ async def test_an_agent_that_is_told_to_stop_stops_its_tasks_and_says_so(
     server.grant(waits)
     await server.until(lambda: server.heartbeats > 2)
     assert await agent.stop() == 0
-    assert server.results[key_of(runs.lease)].outcome == pb.LOST
+    assert server.results[key_of(runs.lease)].outcome == pb.STOPPED
     assert server.results[key_of(runs.lease)].signal == signal.SIGTERM
     assert server.released[key_of(waits.lease)] == 1
     assert not tasks_of(agent)

@@ -106,6 +106,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
         ],
         results=[_result_out(result, now) for result in report.results],
         released=[lease_out(lease) for lease in report.released],
+        leaving=report.leaving,
     )
 
 

@@ -78,6 +78,8 @@ class AgentState:
         self.draining = False
         self.leaving = False
         """Whether the agent itself was told to stop."""
+        self._left: int | None = None
+        """The registration under which the server knows of that; None while it does not."""
         self.waiting: dict[Lease, Task] = {}
         """In order of arrival."""
         self.running: dict[Lease, Running] = {}
@@ -236,7 +238,11 @@ class AgentState:
 
     def news(self) -> bool:
         """Whether there is something to tell."""
-        return bool(self.results or self._starts or self._released)
+        return bool(self.results or self._starts or self._released or self._unsaid())
+
+    def _unsaid(self) -> bool:
+        """Whether the server would still give us work, although we were told to stop."""
+        return self.leaving and self._left != self.incarnation
 
     def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
         """What is ready to be told, if no report is under way."""
@@ -250,9 +256,9 @@ class AgentState:
         ]
         results = tuple(islice(self.results.values(), REPORT_LIMIT))
         released = tuple(islice(self._released, REPORT_LIMIT))
-        if not (starts or results or released):
+        if not (starts or results or released or self._unsaid()):
             return None, out
-        self._reporting = Report(self.incarnation, tuple(starts), results, released)
+        self._reporting = Report(self.incarnation, tuple(starts), results, released, self.leaving)
         for lease, _ in starts:
             del self._starts[lease]
             self._unacknowledged[lease] = None
@@ -275,6 +281,8 @@ class AgentState:
                 run.acknowledged = True
         for lease in report.released:
             self._released.pop(lease, None)
+        if report.leaving:
+            self._left = report.incarnation
         if answer.fenced and report.incarnation == self.incarnation:
             return out + self._fenced(now)
         return out + self._renewable(now)
@@ -318,7 +326,7 @@ class AgentState:
         self.leaving = True
         self._hand_back(tuple(self.waiting))
         for lease in self.running:
-            out += self._stop(now, lease, Outcome.LOST, "the agent was told to stop", kill=False)
+            out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
             self._set(now + FAREWELL_GRACE, lease, _Due.KILL)
         return out
 

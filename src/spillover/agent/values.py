@@ -106,6 +106,8 @@ class Report(Struct, frozen=True):
     """Each with the monotonic time of its start."""
     results: tuple[Result, ...]
     released: tuple[Lease, ...]
+    leaving: bool = False
+    """Whether the agent was told to stop and wants nothing more."""
 
 
 class Answered(Struct, frozen=True):

@@ -10,6 +10,7 @@ from spillover.core.proposals import (
     Done,
     Drain,
     HandBack,
+    Proposal,
     Refusal,
     Register,
     Registered,
@@ -145,15 +146,24 @@ class Desk:
         )
 
     async def report(
-        self, incarnation: int, started: list[Started], results: list[Result], released: list[Lease]
+        self,
+        incarnation: int,
+        started: list[Started],
+        results: list[Result],
+        released: list[Lease],
+        *,
+        leaving: bool = False,
     ) -> Answers:
         """Take in what happened to tasks. Under an old registration nothing is answered: it is told again under the new."""
         self._check_lead()
         node_key = self._current(incarnation)
         if node_key is None:
             return Answers(self._loop.epoch, fenced=True, verdicts=[], started=[])
-        given = [HandBack(NodeName(node_key.partition("/")[2]), tuple(released))] if released else []
-        replies = await self._loop.propose(*started, *results, *given)
+        cluster, _, node = node_key.partition("/")
+        # First of all, or what it gives back would be given to it again.
+        before: list[Proposal] = [Drain(ClusterName(cluster), NodeName(node))] if leaving else []
+        after: list[Proposal] = [HandBack(NodeName(node), tuple(released))] if released else []
+        replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
         ]
@@ -185,3 +195,5 @@ class Desk:
     def _check_lead(self) -> None:
         if self._loop.lost_lead.is_set() or not self._loop.epoch:
             raise CommandError(Kind.NOT_LEADER, "this server does not lead")
+        if self._loop.held is not None:
+            raise self._loop.unavailable()

@@ -263,16 +263,18 @@ class TaskResult(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("incarnation", "started", "results", "released")
+    __slots__ = ("incarnation", "started", "results", "released", "leaving")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     started: _containers.RepeatedCompositeFieldContainer[StartedTask]
     results: _containers.RepeatedCompositeFieldContainer[TaskResult]
     released: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("lease", "verdict")

@@ -417,7 +417,23 @@ def test_an_agent_that_leaves_hands_back_terminates_and_soon_kills() -> None:
     assert life.released() == (B,)
     assert life.passes(FAREWELL_GRACE) == [Signal(A, kill=True)]
     assert life.ends(A) == []
-    assert life.outcome(A) is Outcome.LOST
+    assert life.outcome(A) is Outcome.STOPPED
+
+
+def test_an_agent_that_leaves_says_so_under_every_registration_until_it_is_heard() -> None:
+    life = an_agent()
+    life.state.leave(life.now)
+    for _ in range(2):  # the first one is not answered
+        assert life.state.news()
+        report, _out = life.state.report(life.now)
+        assert report is not None
+        assert report.leaving
+        life.state.unreported()
+    life.reports()
+    assert not life.state.news()
+    assert life.state.report(life.now)[0] is None
+    life.registers()
+    assert life.state.news()
 
 
 def test_timers_of_tasks_that_ended_do_not_pile_up() -> None:

@@ -103,6 +103,7 @@ class AgentsService:
             [started_in(node, started) for started in request.started],
             [result_in(node, result) for result in request.results],
             [lease_in(lease) for lease in request.released],
+            leaving=request.leaving,
         )
         return pb.ReportReply(
             epoch=answers.epoch,

@@ -1,0 +1,282 @@
+"""Real servers as processes: started as a person would, then killed, stopped, continued and started again on the same data.
+
+What was acknowledged is held against what the journal says afterwards, so a server here is only ever seen from outside.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from spillover.client import Client
+from spillover.core.events import AnyEvent
+from spillover.stores.open import open_store
+from spillover.wire.journal import decode_event
+
+T = TypeVar("T")
+
+READY: Final = 20.0
+"""Seconds that a server may take until it is ready."""
+STOP: Final = 10.0
+"""Seconds that it may take to stop; what is promised is less, and tested where that is the point."""
+LEFT: Final = 5.0
+"""Seconds that what a server started may take to be gone after it."""
+
+
+class NotReady(AssertionError):
+    """A server that ended, or took too long, before it was ready."""
+
+
+class ServerProcess:
+    """`spill up` on one data folder, with its command line."""
+
+    def __init__(self, folder: Path, *options: str, data: Path | None = None) -> None:
+        self.folder = folder
+        """Where commands are typed."""
+        self.data = data or folder / "data"
+        self.log = folder / "server.log"
+        """What all its lives wrote to standard error."""
+        self.url = ""
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        """The process of this life, or of the last."""
+        assert self._process is not None, "it was never started"
+        return self._process
+
+    # --- its life
+
+    def launch(self, *options: str, limits: Callable[[], None] | None = None) -> None:
+        """Start it and do not wait; `limits` are set in the new process before it begins."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "spillover.cli", "up", *self._options, *options],
+                cwd=self.folder,
+                env=clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                preexec_fn=limits,  # noqa: PLW1509 - sets a limit of the new process and nothing else
+            )
+
+    def up(self, *options: str, limits: Callable[[], None] | None = None) -> "ServerProcess":
+        """Start it and wait until it accepts work."""
+        self.launch(*options, limits=limits)
+        self.await_ready()
+        return self
+
+    def await_ready(self, seconds: float = READY) -> str:
+        """The address that it prints once it accepts work."""
+        process, said = self.process, b""
+        assert process.stdout is not None
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([process.stdout], [], [], left)[0]:
+                piece = os.read(process.stdout.fileno(), 4096)
+                said += piece
+                for line in said.splitlines(keepends=True):
+                    if line.startswith(b"ready ") and line.endswith(b"\n"):
+                        self.url = line.split()[1].decode()
+                        return self.url
+                if not piece:
+                    break
+        raise NotReady(
+            f"the server was not ready; it printed {said!r}, and its log ends {self.last_words()!r}"
+        )
+
+    def kill(self) -> None:
+        """`kill -9`, and nothing else."""
+        self.process.kill()
+        self._reap()
+
+    def pause(self) -> None:
+        """Stop it where it stands, as a debugger or a frozen machine would."""
+        self.process.send_signal(signal.SIGSTOP)
+        state = self._state
+        wait_until(lambda: state() == "T", "stopping the process")
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = STOP) -> int:
+        """Ask it to stop; its exit code."""
+        self.process.send_signal(number)
+        return self.await_end(seconds)
+
+    def await_end(self, seconds: float = STOP) -> int:
+        """Its exit code, once it ended by itself."""
+        code = self.process.wait(seconds)
+        self._reap()
+        return code
+
+    def clear(self) -> None:
+        """End it and whatever it started, however it is; raises if it had to be forced."""
+        process = self._process
+        stubborn = False
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(STOP)
+            except subprocess.TimeoutExpired:
+                stubborn = True
+                process.kill()
+        if process is not None:
+            self._reap()
+        for pid in processes_of(self.data):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not stubborn, f"the server did not stop in time; its log ends {self.last_words()!r}"
+
+    def _reap(self) -> None:
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _state(self) -> str:
+        """The letter that the system gives it: R, S, T, ..."""
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    # --- what is seen of it
+
+    def client(self, patience: float = 0.0) -> Client:
+        """A client of this data folder."""
+        return Client(data=self.data, patience=patience)
+
+    def spill(
+        self, *arguments: str, typed: str | None = None, timeout: float = 30.0
+    ) -> "subprocess.CompletedProcess[str]":
+        """Type a command."""
+        return subprocess.run(
+            [sys.executable, "-m", "spillover.cli", *arguments],
+            cwd=self.folder,
+            env=clean_environment() | {"SPILL_DATA": str(self.data)},
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command that goes on; whoever starts it ends it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "spillover.cli", *arguments],
+            cwd=self.folder,
+            env=clean_environment() | {"SPILL_DATA": str(self.data)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.log.read_text()[-2000:] if self.log.exists() else ""
+
+    def agents(self) -> list[int]:
+        """Processes of its local agents."""
+        return [pid for pid in processes_of(self.data) if b"spillover.agent\0" in _read(pid, "cmdline")]
+
+    def tasks(self) -> list[int]:
+        """Processes of tasks that run on its local agents."""
+        mark = f"SPILL_AGENT={self.data}/".encode()
+        return [pid for pid in _pids() if mark in _read(pid, "environ")]
+
+
+def write_config(folder: Path, **settings: Any) -> tuple[str, str]:
+    """A configuration with free ports, as options of `spill up`; what is not given is the default."""
+    http, grpc = free_ports(2)
+    document: dict[str, Any] = {
+        "apiVersion": "spillover/v1",
+        "kind": "Config",
+        "data": str(folder / "data"),
+        "http": f"127.0.0.1:{http}",
+        "grpc": f"127.0.0.1:{grpc}",
+    }
+    path = folder / "spill.yaml"
+    path.write_text(yaml.safe_dump(document | settings))
+    return ("--config", str(path))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+        return ports
+
+
+def read_journal(data: Path, store: str = "sqlite") -> list[AnyEvent]:
+    """All events, oldest first, of a server that is not running."""
+
+    async def read() -> list[AnyEvent]:
+        opened = await open_store(store, data)
+        try:
+            return [decode_event(each.event) async for each in opened.journal.tail(0)]
+        finally:
+            await opened.close()
+
+    return asyncio.run(read())
+
+
+def wait_until(ask: Callable[[], T], what: str, seconds: float = 15.0, every: float = 0.02) -> T:
+    """Ask until the answer is true, and return it."""
+    until = time.monotonic() + seconds
+    while not (answer := ask()):
+        assert time.monotonic() < until, f"{what} did not happen within {seconds:g} seconds"
+        time.sleep(every)
+    return answer
+
+
+def processes_of(data: Path) -> list[int]:
+    """Processes, other than this one, that were started with a data folder or for it: servers, agents and tasks."""
+    marks = [f"{data}\0".encode(), f"{data}/".encode()]
+    found = []
+    for pid in _pids():
+        told = _read(pid, "cmdline") + b"\0" + _read(pid, "environ")
+        if pid != os.getpid() and any(mark in told for mark in marks):
+            found.append(pid)
+    return found
+
+
+def nothing_left(data: Path) -> None:
+    """Raise if a process of a data folder lives on, after a moment to be gone in."""
+    wait_until(lambda: not processes_of(data), f"the end of all processes of {data}", LEFT)
+
+
+def clean_environment() -> dict[str, str]:
+    """That of the tests, without what tells the command line where to go."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
+
+
+def command_lines(pids: Sequence[int]) -> Mapping[int, str]:
+    """What processes are, for messages."""
+    return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in pids}
+
+
+def _pids() -> Iterator[int]:
+    return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - names alone, often
+
+
+def _read(pid: int, what: str) -> bytes:
+    """A file about a process; empty when it is gone, or not ours to look at."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""
