@@ -39,28 +39,36 @@ class Leader:
                 log.info("standing by", leader=outcome.name, url=outcome.url, epoch=outcome.epoch)
             await asyncio.sleep(STANDBY)
 
-    async def keep(self, lost: Callable[[str], None]) -> None:
-        """Renew until it is lost; a term that ended on our own clock is over, whatever the store would say."""
+    async def keep(self, lost: Callable[[str], None], hold: Callable[[str | None], None]) -> None:
+        """Renew until it is lost.
+
+        When a term ends on our own clock, another may lead by now: `hold` is told why nothing may be done. If the store says
+        later that nobody took over (it was full, or this process stood still), `hold` is told None and we lead on.
+        """
         term = self._election.term
-        renewed = self._clock.monotonic()
+        renewed, holding = self._clock.monotonic(), False
         while True:
-            await asyncio.sleep(term / 4)
+            await asyncio.sleep(term / 20 if holding else term / 4)
             asked = self._clock.monotonic()
-            if asked - renewed > term * 1e9:
-                lost("its term ended while this process stood still")
-                return
+            if not holding and asked - renewed > term * 1e9:
+                hold("the lead was not renewed in time")
+                holding = True
             try:
-                held = await asyncio.wait_for(self._election.renew(self.epoch), term)
+                ours = await asyncio.wait_for(self._election.renew(self.epoch), term)
             except (StoreError, TimeoutError) as error:
-                log.warning("could not renew the lead", error=str(error))
+                if not holding:
+                    log.warning("could not renew the lead", error=str(error) or "no answer")
                 if self._clock.monotonic() - renewed > term * 1e9:
-                    lost("the lead could not be renewed in time")
-                    return
+                    hold(str(error) or "the store does not answer")
+                    holding = True
                 continue
-            if not held:
+            if not ours:
                 lost("another server leads")
                 return
             renewed = asked
+            if holding:
+                hold(None)
+                holding = False
 
     async def resign(self) -> None:
         """Let another take over at once."""

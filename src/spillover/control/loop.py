@@ -23,7 +23,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
-from spillover.ports.journal import Batch, Changed, Fenced, Journal, StoreError
+from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, StoreError
 from spillover.wire.journal import changed_records, decode_event, encode_event, load_state
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ Listener = Callable[[int, Sequence[AnyEvent]], None]
 class _Ask(NamedTuple):
     proposals: Sequence[Proposal]
     blobs: Mapping[bytes, bytes]
-    reply: "asyncio.Future[tuple[list[Reply], int]]"
+    reply: "asyncio.Future[list[Reply]]"
 
 
 class Loop:
@@ -78,6 +78,8 @@ class Loop:
         self.epoch = 0
         self.problem: str | None = "starting"
         """Why nothing is accepted now; None when all is well."""
+        self.held: str | None = None
+        """Why it is not known whether this process still leads; None as a rule."""
         self.lost_lead = asyncio.Event()
         """Set when a newer epoch has begun: this process must not act any more."""
 
@@ -115,12 +117,10 @@ class Loop:
         """Have proposals decided together; returns their replies once what they rest on is durable."""
         if self.problem is not None:
             raise self.unavailable()
-        reply: asyncio.Future[tuple[list[Reply], int]] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         self._inbox.append(_Ask(proposals, blobs or {}, reply))
         self._wake.set()
-        replies, revision = await reply
-        await self.gate.passed(revision)
-        return replies
+        return await reply
 
     async def read(self) -> Engine:
         """The engine, once all that it shows is durable; look at it before the next await.
@@ -184,8 +184,7 @@ class Loop:
         at = 1 if jumped else 0
         for ask in asks:
             self._pending_blobs.update(ask.blobs)
-            if not ask.reply.done():
-                ask.reply.set_result((step.replies[at : at + len(ask.proposals)], self.applied))
+            self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])
             at += len(ask.proposals)
         if step.events:
             self._writing.set()
@@ -196,6 +195,10 @@ class Loop:
         while True:
             await self._writing.wait()
             self._writing.clear()
+            if self.held is not None:
+                await self._recover(StoreError(self.held))
+                if self.lost_lead.is_set():
+                    return
             if not self._pending:
                 continue
             events, self._pending = self._pending, []
@@ -209,6 +212,8 @@ class Loop:
                 return
             except StoreError as error:
                 await self._recover(error)
+                if self.lost_lead.is_set():
+                    return
             else:
                 self._publish(revision, events)
 
@@ -233,6 +238,13 @@ class Loop:
         self._shown.set()
         self._shown = asyncio.Event()
 
+    def hold(self, why: str | None) -> None:
+        """Do nothing while another may lead; None once it is known that nobody else does."""
+        self.held = why
+        if why is not None:
+            self.problem = why
+            self._writing.set()  # the writer is the one that recovers
+
     def step_down(self, why: str) -> None:
         """Stop acting: what is not durable never happened."""
         self.problem = why
@@ -255,33 +267,48 @@ class Loop:
         self.problem = str(error)
         published, since = self.gate.durable, self.engine.now
         self._drop(Gate.dropped(str(error)))
+        ahead = True  # what is in memory may not be what is durable
         while True:
             try:
-                await self.load()
-                missed = [decode_event(each.event) async for each in self._journal.tail(published)]
-                if missed:  # the append had succeeded, although nobody could tell
-                    self._publish(self.applied, missed)
-                    published = self.applied
-                now = self.now()
-                probe = ClockJumped(
-                    max(0, now - since)
-                )  # time in which nothing could be decided is no waiting
-                batch = Batch(now, (encode_event(probe),))
-                revision = await self._journal.append(self.applied, batch, self.epoch)
+                if ahead:
+                    since = max(since, await self._reload(published))
+                    ahead, published = False, self.applied
+                if self.held is None and await self._write_again(since):
+                    return
             except Fenced:
                 self.step_down("another server leads")
                 return
+            except Moved:  # a try had succeeded, although nobody could tell
+                ahead = True
             except StoreError as again:
-                self.problem = str(again)
-                await asyncio.sleep(RETRY)
-            else:
-                self.engine.apply(probe)
-                self.applied = revision
-                self._publish(revision, [probe])
-                self.problem = None
-                self._wake.set()
-                log.info("can write again")
-                return
+                self.problem = self.held or str(again)
+            await asyncio.sleep(RETRY)
+
+    async def _reload(self, published: int) -> int:
+        """Go back to what is durable, and let out what became so unnoticed; returns the time of the last event."""
+        last = await self.load()
+        missed = [decode_event(each.event) async for each in self._journal.tail(published)]
+        if missed:
+            self._publish(self.applied, missed)
+        self._let_read()
+        return last
+
+    async def _write_again(self, since: int) -> bool:
+        """Write that nothing could be decided for a time, which is no waiting; whether changes are accepted from here on."""
+        now = self.now()
+        away = ClockJumped(max(0, now - since))
+        batch = Batch(now, (encode_event(away),))
+        async with self._store:
+            revision = await self._journal.append(self.applied, batch, self.epoch)
+        self.engine.apply(away)
+        self.applied = revision
+        self._publish(revision, [away])
+        if self.held is not None:  # meanwhile
+            return False
+        self.problem = None
+        self._wake.set()
+        log.info("can write again")
+        return True
 
     # --- checkpoints
 

@@ -31,6 +31,7 @@ from spillover.core.proposals import StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.ports.clock import Clock
+from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
@@ -105,7 +106,7 @@ class Server:
                 ("archiving", self._archiving.run()),
                 ("keeping", keeping.run()),
                 ("leases", leases.run()),
-                ("leader", leader.keep(self.loop.step_down)),
+                ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
             app = build_app(self.commands, self._token, self._metrics.registry)
@@ -148,7 +149,7 @@ class Server:
         lost = self.loop.lost_lead.is_set()
         if not lost and self._config.on_shutdown is OnShutdown.STOP:
             await self._local.stop()
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreError, CommandError, TimeoutError):
             if not lost and self.loop.problem is None:
                 await asyncio.wait_for(self.loop.checkpoint(), 1.0)
         await grpc_server.stop(0.2)  # type: ignore[attr-defined]
