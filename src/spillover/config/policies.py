@@ -38,7 +38,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Takes]]] = {
     "wait.constant": {"wait": Takes.DURATION} | _BOUNDS,
     "wait.compute": {"coefficient": Takes.NUMBER} | _BOUNDS,
 }
-"""Options of the built-in policies; those of installed ones are theirs to check."""
+"""Options of the built-in policies; those of installed ones are theirs to check, but for the bounds of any wait."""
 
 REQUIRED: Final = {
     "wait.constant": ("wait", "write how long to wait, as 10m"),
@@ -91,10 +91,13 @@ def _choice(doc: ChoiceDoc | None, axis: str, known: Collection[str], found: Fin
 def _options(policy: str, given: Mapping[str, Any], path: Path, found: Findings) -> dict[str, Any]:
     """Options with durations as nanoseconds."""
     known = OPTIONS.get(policy)
+    common = _BOUNDS if policy.startswith("wait.") else {}
     options: dict[str, Any] = {}
     for name, value in given.items():
         place = (*path, name)
-        if known is None:
+        if known is None and name in common:
+            options[name] = _value(common[name], value, place, found)
+        elif known is None:
             options[name] = _plain(value, place, found)
         elif name not in known:
             hint = nearest(name, known) if known else "; it takes none"

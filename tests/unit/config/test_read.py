@@ -200,6 +200,13 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
         read_config(text.encode(), "spill.yaml")
 
 
+def test_the_bounds_of_any_wait_are_read_for_an_installed_policy_too() -> None:
+    config = read("policy: {wait: {mine: {soon: 5m, max_wait: 1h, max_queue: 3}}}", policies={"wait.mine"})
+    assert config.policies.wait == Choice("mine", {"soon": "5m", "max_wait": HOUR, "max_queue": 3})
+    (told,) = refused("policy: {wait: {mine: {max_wait: soon}}}", policies={"wait.mine"})
+    assert "policy.wait.mine.max_wait: 'soon' is not a duration" in told
+
+
 def test_an_installed_policy_checks_its_own_options() -> None:
     config = read("policy: {wait: {mine: {soon: 5m, really: true}}}", policies={"wait.mine", "order.fifo"})
     assert config.policies.wait == Choice("mine", {"soon": "5m", "really": True})
