@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test check format proto bench clean
+.PHONY: demo test check format proto docs bench clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -25,6 +25,10 @@ format: $(STAMP)
 
 proto: $(STAMP)
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto
+
+# Figures and tables that the code already says; a test checks that they were written.
+docs: $(STAMP)
+	@$(BIN)/python docs/generate.py
 
 # Peers are measured from an environment of their own; what cannot be installed is said and left out.
 bench: $(STAMP) $(PEERS)/.installed
