@@ -8,7 +8,6 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -37,10 +36,12 @@ static double cpu(int who) {
 
 static void run(const char *folder, int process, int count) {
     char *arguments[] = {"/bin/true", NULL}, *environment[] = {NULL}, path[4096];
+    snprintf(path, sizeof path, "%s/%d", folder, process); /* of its own: two that fill one folder wait for each other */
+    if (mkdir(path, 0700) != 0) fail(path);
     for (int job = 0; job < count; job++) {
         int files[2];
         for (int stream = 0; stream < 2; stream++) {
-            snprintf(path, sizeof path, "%s/%d.%d.%s", folder, process, job, stream ? "err" : "out");
+            snprintf(path, sizeof path, "%s/%d/%d.%s", folder, process, job, stream ? "err" : "out");
             files[stream] = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
             if (files[stream] < 0) fail(path);
         }

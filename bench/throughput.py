@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ from msgspec import Struct
 HERE: Final = Path(__file__).resolve().parent
 PEERS: Final = HERE.parent / ".bench-venv" / "bin" / "python"
 SLOTS: Final = 2
+FLOOR: Final = "floor (C)"
+OURS: Final = "spillover"
 
 
 class Round(Struct, frozen=True):
@@ -38,44 +41,39 @@ def build_floor() -> Path:
     return program
 
 
-def floor(count: int) -> Round:
+def floor(path: Path, count: int) -> Round:
     """Start and wait, nothing else."""
-    with folder("floor") as path:
-        told = json.loads(_output([str(build_floor()), str(path), str(count)]))
+    told = json.loads(_output([str(build_floor()), str(path), str(count)]))
     cpu = {"spawning": told["own_cpu"] / count * 1e6, "children": told["children_cpu"] / count * 1e6}
     return Round(count / told["seconds"], cpu)
 
 
-def peer(name: str, count: int) -> Round:
+def peer(name: str, path: Path, count: int) -> Round:
     """A peer that runs the same."""
-    with folder(name) as path:
-        told = json.loads(
-            _output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)])
-        )
+    told = json.loads(_output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)]))
     return Round(count / told["seconds"], {})
 
 
-def ours(count: int) -> Round:
+def ours(path: Path, count: int) -> Round:
     """`spill up` with one local agent of two slots."""
-    with folder("ours") as path:
-        (path / "data").mkdir()
-        with (
-            serving(path / "data", "--slots", str(SLOTS)) as server,
-            contextlib.closing(server.connect()) as http,
-        ):
-            server.wait_for_agents()
-            (agent,) = server.agents()
-            jobs = [job("true", command=["/bin/true"], workdir="/") for _ in range(count)]
-            request = http.request("POST", "/v1/jobs", json.dumps({"jobs": jobs}).encode())
-            before = server.cpu(), cpu_below(agent.pid)
-            begin = time.monotonic()
-            http.ask(request)
-            while http.get("/v1/server")["queued"]:  # cheap to ask, but what is placed is not over yet
-                time.sleep(0.02)
-            while _ended(http.ask(http.request("GET", "/metrics"))) < count:
-                time.sleep(0.01)
-            seconds = time.monotonic() - begin
-            used = server.cpu() - before[0], cpu_below(agent.pid) - before[1]
+    (path / "data").mkdir()
+    with (
+        serving(path / "data", "--slots", str(SLOTS)) as server,
+        contextlib.closing(server.connect()) as http,
+    ):
+        server.wait_for_agents()
+        (agent,) = server.agents()
+        jobs = [job("true", command=["/bin/true"], workdir="/") for _ in range(count)]
+        request = http.request("POST", "/v1/jobs", json.dumps({"jobs": jobs}).encode())
+        before = server.cpu(), cpu_below(agent.pid)
+        begin = time.monotonic()
+        http.ask(request)
+        while http.get("/v1/server")["queued"]:  # cheap to ask, but what is placed is not over yet
+            time.sleep(0.02)
+        while _ended(http.ask(http.request("GET", "/metrics"))) < count:
+            time.sleep(0.01)
+        seconds = time.monotonic() - begin
+        used = server.cpu() - before[0], cpu_below(agent.pid) - before[1]
     return Round(count / seconds, _split(used, count))
 
 
@@ -112,27 +110,29 @@ def measure(options: Options) -> Report:
     """Alternate the contenders, and compare the best round of each."""
     count, rounds = (1000, 1) if options.quick else (10_000, 3)
     report = Report("Throughput of short jobs")
-    contenders: dict[str, Callable[[], Round]] = {
-        "floor (C)": lambda: floor(count),
-        "spillover": lambda: ours(count),
-    }
+    contenders: dict[str, Callable[[Path, int], Round]] = {FLOOR: floor, OURS: ours}
     for name, label in (("ray", "Ray"), ("parsl", "Parsl HTEX")):
         missing = available(name)
         if missing is None:
-            contenders[label] = lambda name=name: peer(name, count)  # type: ignore[misc]
+            contenders[label] = partial(peer, name)
         else:
             report.notes.append(missing)
     found: dict[str, list[Round]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        for name, run in contenders.items():
-            found[name].append(run())
-            tell(f"round {number + 1}: {name}: {found[name][-1].rate:,.0f} a second")
+    with folder(
+        "throughput"
+    ) as path:  # kept until all is over: ext4 is slow for a while where much was deleted
+        for number in range(rounds):
+            for name, run in contenders.items():
+                place = path / f"{number}-{name.split()[0].lower()}"
+                place.mkdir()
+                found[name].append(run(place, count))
+                tell(f"round {number + 1}: {name}: {found[name][-1].rate:,.0f} a second")
     best = {name: max(each, key=lambda one: one.rate) for name, each in found.items()}
     table = Table(
         f"{count:,} jobs `/bin/true`, {SLOTS} at a time, output to files; best of {rounds} alternating rounds",
         ("", "jobs/s", "of the floor", "median", "CPU µs a job"),
     )
-    base = best["floor (C)"].rate
+    base = best[FLOOR].rate
     for name, one in best.items():
         parts = ", ".join(f"{part} {used:,.0f}" for part, used in one.cpu.items()) or "-"
         table.add(
@@ -140,11 +140,11 @@ def measure(options: Options) -> Report:
         )
         report.figures[f"{name} jobs/s"] = one.rate
     report.tables.append(table)
-    report.goals.append(Goal("spillover / floor", best["spillover"].rate / base, 0.3, at_most=False))
+    report.goals.append(Goal("spillover / floor", best[OURS].rate / base, 0.3, at_most=False))
     for label in ("Ray", "Parsl HTEX"):
         if label in best:
             report.goals.append(
-                Goal(f"spillover / {label}", best["spillover"].rate / best[label].rate, 1.0, at_most=False)
+                Goal(f"spillover / {label}", best[OURS].rate / best[label].rate, 1.0, at_most=False)
             )
     report.notes.append(
         "Spillover's time begins with the bulk request and ends when all results are durable in SQLite; the peers keep "
