@@ -69,8 +69,14 @@ class Metrics:
                         self._wait.observe(max(0, event.at - job.submitted) / SECOND)
                 case JobEnded():
                     self._ended.labels(event.state.value).inc()
-                    self._cost.inc(max(0, event.cost) / MONEY)
+                    if not self._is_array(event):  # what it cost was counted with its members
+                        self._cost.inc(max(0, event.cost) / MONEY)
                 case Decided():
                     self._cycles.inc()
                 case _:
                     pass
+
+    def _is_array(self, event: JobEnded) -> bool:
+        """Whether an array ended, which was not archived yet when its end became durable."""
+        job = self._loop.state.jobs.get(event.job)
+        return job is not None and job.extra.members is not None
