@@ -44,7 +44,7 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
     gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs that it has to give.")] = 0
     queue: Annotated[
-        Annotated[int, Meta(ge=0, le=100_000)] | None,
+        Annotated[int, Meta(ge=0, le=10_000)] | None,
         Meta(description="Jobs that it takes beyond those it runs; default: its own choice."),
     ] = None
     offers: Annotated[
