@@ -1,0 +1,192 @@
+"""The docs fail the build when they lie: what the code has is on its page, what the page has is in the code."""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import get_args
+
+import msgspec
+import pytest
+from msgspec import inspect
+from prometheus_client import CollectorRegistry
+
+from spillover.config.policies import OPTIONS, installed
+from spillover.config.read import read_config
+from spillover.control.clock import SystemClock
+from spillover.control.loop import Loop
+from spillover.core.events import AnyEvent, JobState
+from spillover.core.transitions import AGENT
+from spillover.deciding import protocols
+from spillover.forms.jobs import read_jobs
+from spillover.model import reasons
+from spillover.policies.loading import load
+from spillover.server.metrics import Metrics
+from spillover.stores.memory import open_memory
+from spillover.wire.configfile import ConfigDoc
+from spillover.wire.jobfile import JobDoc
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_DEBT = ("TODO", "FIXME", "XXX", "TBD")
+
+
+@cache
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text()
+
+
+def first_cells(page: str) -> set[str]:
+    """What the tables of a page are about."""
+    return set(re.findall(r"^\| `([^`|]+)` \|", text_of(page), re.MULTILINE))
+
+
+def fields_of(kind: inspect.Type, path: str = "") -> Iterator[str]:
+    """Every field that may be written, as the pages spell it; a mapping stands for what is in it."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            yield from fields_of(inner, path)
+        case inspect.UnionType(types=types):
+            some = [one for one in types if not isinstance(one, inspect.NoneType)]
+            found = {name for one in some for name in fields_of(one, path)}
+            yield from sorted(found)
+        case inspect.StructType(fields=fields):
+            for field in fields:
+                yield from fields_of(field.type, f"{path}.{field.encode_name}".lstrip("."))
+        case inspect.ListType(item_type=item):
+            inside = set(fields_of(item, f"{path}[]")) - {f"{path}[]"}
+            yield path
+            yield from sorted(inside)
+        case _:
+            yield path
+
+
+def test_every_field_of_the_job_file_and_no_other_is_on_its_page() -> None:
+    fields = set(fields_of(inspect.type_info(JobDoc)))
+    assert first_cells("job-file.md") == fields
+
+
+def test_every_setting_and_no_other_is_on_its_page() -> None:
+    settings = set(fields_of(inspect.type_info(ConfigDoc)))
+    written = {cell for cell in first_cells("configuration.md") if cell.upper() != cell}
+    assert written == settings
+
+
+def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    read = set(re.findall(r"environ(?:\.get)?[\[(]\s*\"(SPILL_[A-Z_]+)\"", sources))
+    assert read <= first_cells("configuration.md")
+    assert {"SPILL_SERVER", "SPILL_DATA", "SPILL_TOKEN", "SPILL_CHECK"} <= read
+
+
+def test_every_policy_and_no_other_is_on_its_page_with_its_options() -> None:
+    page = text_of("policies.md")
+    written = {cell for cell in first_cells("policies.md") if "." in cell}
+    assert written == set(installed())
+    for name, options in OPTIONS.items():
+        assert all(f"`{option}`" in page for option in options), name
+
+
+def test_every_axis_of_a_policy_is_on_the_page_as_its_protocol_is() -> None:
+    page = text_of("policies.md")
+    for name in ("Order.key", "Backfill.strict", "Wait.wait", "Place.score"):
+        kind, member = name.split(".")
+        assert hasattr(getattr(protocols, kind), member) or member in getattr(protocols, kind).__annotations__
+        assert f"`{name}" in page
+
+
+def test_every_reason_has_advice_on_its_page() -> None:
+    _, advice = text_of("reasons.md").split("## What to do")
+    codes = {str(kind.__struct_config__.tag) for kind in get_args(reasons.Reason)}
+    assert set(re.findall(r"^\| `(\w+)` \|", advice, re.MULTILINE)) == codes
+
+
+def test_every_event_and_no_other_is_on_its_page() -> None:
+    written = re.findall(r"^### `(\w+)`$", text_of("events.md"), re.MULTILINE)
+    assert sorted(written) == sorted(str(kind.__struct_config__.tag) for kind in get_args(AnyEvent))
+
+
+def test_every_metric_and_no_other_is_on_the_page_of_operations() -> None:
+    loop = Loop(open_memory().journal, load, SystemClock())
+    registry: CollectorRegistry = Metrics(loop).registry
+    shown = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
+        for metric in registry.collect()
+    }
+    rows = re.findall(r"^\| `(spill_\w+)` \| (\w+) \|", text_of("operations.md"), re.MULTILINE)
+    assert dict(rows) == shown
+
+
+def test_every_state_of_jobs_and_agents_is_on_its_page() -> None:
+    assert {state.value for state in JobState} <= first_cells("jobs.md")
+    states = {state for state, _ in AGENT} | set(AGENT.values())
+    assert states - {"unknown"} <= first_cells("agents.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        if "://" not in target and not target.startswith("#"):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_are_finished_and_their_fences_are_closed(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith("# ")
+    assert not [word for word in _DEBT if word in text]
+    assert text.count("\n```") % 2 == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_on_pages_are_read_without_a_problem(page: Path) -> None:
+    for language, body in _FENCE.findall(page.read_text()):
+        if language == "python":
+            ast.parse(body)
+        if language != "yaml" or body.startswith("# typo.yaml"):
+            continue
+        if "kind: Config" in body:
+            read_config(body)
+        elif "kind: Job" in body:
+            assert read_jobs(body, page.name)
+        else:
+            read_config("apiVersion: spillover/v1\nkind: Config\n" + body)
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("spillover_docs", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_parts_are_as_the_code_is_now(generator: ModuleType) -> None:
+    """`make docs` writes them."""
+    named: set[str] = set()
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text()
+        named |= {name for _, name, _ in generator.PART.findall(text)}
+        assert generator.generated(text) == text, f"{page.name} is old: run make docs"
+    assert named == set(generator.WRITERS)
+
+
+def test_a_struct_is_taken_apart_into_its_fields() -> None:
+    class Inner(msgspec.Struct):
+        a: int
+        b: list[str]
+
+    class Outer(msgspec.Struct):
+        one: Inner
+        many: list[Inner | str]
+
+    found = set(fields_of(inspect.type_info(Outer)))
+    assert found == {"one.a", "one.b", "many", "many[].a", "many[].b"}
