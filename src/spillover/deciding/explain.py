@@ -70,11 +70,11 @@ def explain(engine: Decider, job: Job) -> Explanation:
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(job), (), 0, None, expected)
     verdicts = tuple(_verdict(room, job.kind.shape) for room in board.rooms.values())
+    reason = _why_queued(engine, job, verdicts)
     spills_at = None
-    if job.latest is not None and job.due is None and job.latest < FOREVER:
+    if job.latest is not None and job.due is None and job.latest < FOREVER and not reason.never:
         spills_at = job.latest + state.facts.jumped
-    ahead = _ahead(board, job)
-    return Explanation(_why_queued(engine, job, verdicts), verdicts, ahead, spills_at, expected)
+    return Explanation(reason, verdicts, _ahead(board, job), spills_at, expected)
 
 
 def _unqueued(job: Job) -> Reason | None:
