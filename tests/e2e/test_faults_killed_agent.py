@@ -13,7 +13,7 @@ import pytest
 
 from spillover.core.events import Back, JobEnded, JobRequeued, JobState
 from spillover.model.ids import JobId
-from spillover.testing.processes import ServerProcess, processes_of, read_journal, wait_until
+from spillover.testing.processes import ServerProcess, await_ends, processes_of, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -61,8 +61,7 @@ def test_an_agent_that_is_killed_20_times_is_started_again_and_every_job_ends_on
             os.kill(agent, signal.SIGKILL)
             wait_until(partial(another, server, agent), "a new agent")
         assert client.server().queued, "all jobs ended before the last kill: there are too few of them"
-        wait_until(lambda: not (at := client.server()).queued + at.running, "the end of all jobs", 120, 0.2)
-        assert {job.id: job.state for job in client.jobs()} == dict.fromkeys(jobs, "SUCCEEDED")
+        assert await_ends(client) == dict.fromkeys(jobs, "SUCCEEDED")
     assert server.stop() == 0
     assert hits >= KILLS * 4 // 5
     events = read_journal(server.data)
@@ -73,9 +72,7 @@ def test_an_agent_that_is_killed_20_times_is_started_again_and_every_job_ends_on
     again = Counter(event.job for event in events if isinstance(event, JobRequeued))
     assert any(event.why is Back.LOST for event in events if isinstance(event, JobRequeued))
     extra = {job: count - 1 for job, count in started.items() if count > 1}
-    assert all(count <= again[JobId(job)] for job, count in extra.items()), (
-        "started again without being lost"
-    )
+    assert all(count <= again[JobId(job)] for job, count in extra.items()), "started again without being lost"
 
 
 def test_the_tasks_of_a_killed_agent_are_gone_before_the_next_one_begins(

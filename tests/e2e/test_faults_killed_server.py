@@ -12,7 +12,7 @@ import pytest
 
 from spillover.client import Client, Unavailable, Unreachable
 from spillover.core.events import EpochStarted, JobEnded, JobState, JobSubmitted
-from spillover.testing.processes import ServerProcess, read_journal, wait_until
+from spillover.testing.processes import ServerProcess, await_ends, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -142,8 +142,7 @@ def test_a_server_that_is_killed_50_times_loses_nothing_and_repeats_nothing(
         assert submitter.failure is None, submitter.failure
         assert not submitter.is_alive()
     with server.client() as client:
-        wait_until(lambda: not (at := client.server()).queued + at.running, "the end of all jobs", 120, 0.2)
-        shown = {job.id: job.state for job in client.jobs()}
+        shown = await_ends(client)
     assert server.agents() == [agent], "the agent was not adopted by every server"
     assert server.stop() == 0
     assert hits >= NEEDED, f"only {hits} kills hit with submissions in flight and tasks running"

@@ -182,8 +182,11 @@ async def test_read_only_data_can_be_opened_and_read(small: Small, end: str) -> 
     await store.close()
 
 
-async def test_read_only_data_that_become_writable_are_written_without_a_restart(small: Small) -> None:
-    run(KILLED, small.data, "clean")
+@pytest.mark.parametrize("end", ["clean", "killed"])
+async def test_read_only_data_that_become_writable_are_written_without_a_restart(
+    small: Small, end: str
+) -> None:
+    run(KILLED, small.data, end)
     small.remount("ro")
     store = await open_store("sqlite", small.data)
     await reads_all(store.journal)

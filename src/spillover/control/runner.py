@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from spillover.control.loop import Loop
+from spillover.control.loop import RETRY, Loop
 from spillover.control.specs import Specs
 from spillover.core.events import (
     AgentRegistered,
@@ -24,6 +24,7 @@ from spillover.core.events import (
 from spillover.core.state import Placed, Running
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.ports.cluster import Agents, Start
+from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
 
@@ -56,7 +57,13 @@ class Runner:
             await self._news.wait()
             self._news.clear()
             grants, self._grants = self._grants, []
-            await self._hand_out(grants)
+            try:
+                await self._hand_out(grants)
+            except StoreError as error:  # they are leased already, and wait until their specs can be read
+                log.warning("cannot hand out leases; will try again", error=str(error))
+                await asyncio.sleep(RETRY)
+                self._grants = grants + self._grants
+                self._news.set()
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Note what is to be said to whom."""

@@ -28,12 +28,20 @@ def write_whereabouts(data: Path, where: Whereabouts) -> None:
     fresh.replace(path)
 
 
+def read_whereabouts(data: Path) -> Whereabouts | None:
+    """Where a server is, or was until it died; None if nobody says."""
+    try:
+        return msgspec.json.decode((data / "server.json").read_bytes(), type=Whereabouts)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def forget_whereabouts(data: Path) -> None:
     """The server is gone, if the file is still its own."""
-    path = data / "server.json"
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        if msgspec.json.decode(path.read_bytes(), type=Whereabouts).pid == os.getpid():
-            path.unlink()
+    where = read_whereabouts(data)
+    if where is not None and where.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            (data / "server.json").unlink()
 
 
 def token_of(data: Path) -> str:

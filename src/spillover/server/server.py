@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from spillover.api.grpc.agents import AgentsService, serve_agents
-from spillover.api.http.app import build_app
+from spillover.api.http.app import App, build_app
 from spillover.api.http.serving import serving
 from spillover.clusters.agents.hub import Hub
 from spillover.clusters.agents.local import LocalAgents, LocalSpec
@@ -23,7 +24,7 @@ from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.leader import Leader
 from spillover.control.lookup import Lookup
-from spillover.control.loop import Loop
+from spillover.control.loop import RETRY, Loop
 from spillover.control.runner import Runner
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
@@ -32,12 +33,14 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError
-from spillover.ports.journal import StoreError
+from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
 from spillover.stores.store import Store
 
 log = structlog.get_logger()
+
+Taken = TypeVar("Taken")
 
 GAP: Final = 10 * SECOND
 """A server that was away for longer does not count that time as waiting."""
@@ -109,9 +112,8 @@ class Server:
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
-            app = build_app(self.commands, self._token, self._metrics.registry)
-            async with serving(app, http):
-                url = f"http://{Address(self._config.http.host, http.getsockname()[1])}"
+            async with serving(self._app(), http):
+                url = self._url(http)
                 where = Whereabouts(url, str(self._config.grpc.at(grpc_port)), leader.epoch, os.getpid())
                 write_whereabouts(self._data, where)
                 tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
@@ -119,6 +121,28 @@ class Server:
                 return await self._until(stop, tasks)
         finally:
             await self._end(tasks, grpc_server)
+
+    async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
+        """Show data that cannot be written, until they can: returns what `take` does then."""
+        log.error("cannot write; serving read-only", error=why)
+        await self.loop.load()
+        self.loop.problem = why
+        async with serving(self._app(), http.dup()):
+            print(f"read-only {self._url(http)}", flush=True)  # noqa: T201 - as `ready` below
+            while True:
+                await asyncio.sleep(RETRY)
+                try:
+                    return await take()
+                except Unwritable as error:
+                    self.loop.problem = str(error)
+
+    def _app(self) -> App:
+        """What people ask."""
+        return build_app(self.commands, self._token, self._metrics.registry)
+
+    def _url(self, http: socket.socket) -> str:
+        """Where they ask it."""
+        return f"http://{Address(self._config.http.host, http.getsockname()[1])}"
 
     async def _begin(self, epoch: int, last: int) -> None:
         """Take the lead in the journal, and take up what an earlier server left."""

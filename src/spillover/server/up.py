@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -17,7 +19,10 @@ from spillover.config.read import read_address, read_config
 from spillover.control.clock import SystemClock
 from spillover.control.leader import Leader
 from spillover.forms.problems import BadForm, Findings
-from spillover.ports.journal import StoreError
+from spillover.ports.commands import CommandError
+from spillover.ports.election import Holder
+from spillover.ports.journal import StoreError, Unwritable
+from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
 from spillover.stores.open import open_store
 
@@ -41,10 +46,8 @@ def run(
     try:
         settings = _settings(config, data, http, grpc, slots)
         _log_to_stderr()
-        data_folder = Path(settings.data).absolute()
-        data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return asyncio.run(_serve(settings, data_folder, standby=standby))
-    except (CannotStart, StoreError, OSError) as error:
+        return asyncio.run(_serve(settings, Path(settings.data).absolute(), standby=standby))
+    except (CannotStart, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 2
 
@@ -79,34 +82,88 @@ async def _serve(config: Config, data: Path, *, standby: bool) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store = await open_store(config.store, data)
-    leader = Leader(store.election, SystemClock(), f"{socket.gethostname()} (process {os.getpid()})")
-    try:
-        listener = _bind(config.http)
-        url = f"http://{config.http.at(listener.getsockname()[1])}"
-        with contextlib.closing(listener):
-            taking = asyncio.create_task(leader.take(url, standby=standby))
+    listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
+    with contextlib.closing(listener):
+        _make(data)
+        store = await open_store(config.store, data)
+        leader = Leader(store.election, SystemClock(), _name(os.getpid()))
+        try:
+            url = f"http://{config.http.at(listener.getsockname()[1])}"
+            server = Server(config, data, store)
+            taking = asyncio.create_task(_take(server, listener, partial(leader.take, url, standby=standby)))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if not taking.done():
                 taking.cancel()
+                await asyncio.gather(taking, return_exceptions=True)
                 return 0
             holder = taking.result()
             if holder is not None:
-                raise CannotStart(
-                    f"{data} is served by {holder.name} at {holder.url}; stop it first, or wait with --standby"
-                )
-            if not await Server(config, data, store).run(leader, listener, stop):
+                raise _served(data, holder.name, holder.url)
+            if not await server.run(leader, listener, stop):
                 raise CannotStart("another server leads now; this one stopped")
-        return 0
-    finally:
-        await leader.resign()
-        await store.close()
+            return 0
+        finally:
+            await leader.resign()
+            await store.close()
 
 
-def _bind(address: Address) -> socket.socket:
-    """A socket for people, so that a taken port is noticed before anything else happens."""
+async def _take(
+    server: Server, listener: socket.socket, take: Callable[[], Awaitable[Holder | None]]
+) -> Holder | None:
+    """Take the lead; while the data cannot be written, show them."""
+    try:
+        return await take()
+    except Unwritable as error:
+        return await server.show(listener, str(error), take)
+
+
+def _make(data: Path) -> None:
+    """The data folder, for its owner only."""
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _name(pid: int) -> str:
+    """How a server on this machine is named to others."""
+    return f"{socket.gethostname()} (process {pid})"
+
+
+def _served(data: Path, name: str, url: str) -> CannotStart:
+    return CannotStart(f"{data} is served by {name} at {url}; stop it first, or wait with --standby")
+
+
+def _listener(config: Config, data: Path) -> socket.socket:
+    """The socket for people; raises if it, or the one for agents, cannot be had."""
+    try:
+        listener = _bind(config.http, "--http")
+        try:
+            _bind(config.grpc, "--grpc").close()  # only a look: gRPC binds it anew
+        except BaseException:
+            listener.close()
+            raise
+    except CannotStart:
+        where = read_whereabouts(data)
+        # Whoever starts a server twice should hear of the server, not of its ports.
+        if where is not None and f"http://{config.http}" == where.http and _lives(where.pid):
+            raise _served(data, _name(where.pid), where.http) from None
+        raise
+    return listener
+
+
+def _lives(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def _bind(address: Address, option: str) -> socket.socket:
+    """A socket on an address."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -115,7 +172,7 @@ def _bind(address: Address) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise CannotStart(f"cannot listen on {address}: {reason}; choose another with --http") from None
+        raise CannotStart(f"cannot listen on {address}: {reason}; choose another with {option}") from None
     return listener
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 import yaml
 
 from spillover.client import Client
+from spillover.client.flows import ENDED
 from spillover.core.events import AnyEvent
 from spillover.stores.open import open_store
 from spillover.wire.journal import decode_event
@@ -77,8 +78,8 @@ class ServerProcess:
         self.await_ready()
         return self
 
-    def await_ready(self, seconds: float = READY) -> str:
-        """The address that it prints once it accepts work."""
+    def await_ready(self, seconds: float = READY, word: str = "ready") -> str:
+        """The address that it prints, behind a word, once it accepts work."""
         process, said = self.process, b""
         assert process.stdout is not None
         until = time.monotonic() + seconds
@@ -87,7 +88,7 @@ class ServerProcess:
                 piece = os.read(process.stdout.fileno(), 4096)
                 said += piece
                 for line in said.splitlines(keepends=True):
-                    if line.startswith(b"ready ") and line.endswith(b"\n"):
+                    if line.startswith(f"{word} ".encode()) and line.endswith(b"\n"):
                         self.url = line.split()[1].decode()
                         return self.url
                 if not piece:
@@ -136,10 +137,15 @@ class ServerProcess:
                 process.kill()
         if process is not None:
             self._reap()
+        self.end_agents()
+        assert not stubborn, f"the server did not stop in time; its log ends {self.last_words()!r}"
+
+    def end_agents(self) -> None:
+        """Kill whatever lives of this data folder."""
         for pid in processes_of(self.data):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        assert not stubborn, f"the server did not stop in time; its log ends {self.last_words()!r}"
+        nothing_left(self.data)
 
     def _reap(self) -> None:
         self.process.wait()
@@ -242,6 +248,17 @@ def wait_until(ask: Callable[[], T], what: str, seconds: float = 15.0, every: fl
         assert time.monotonic() < until, f"{what} did not happen within {seconds:g} seconds"
         time.sleep(every)
     return answer
+
+
+def await_ends(client: Client, seconds: float = 120.0) -> dict[str, str]:
+    """The states of all jobs, once every one of them has ended."""
+
+    def ended() -> dict[str, str]:
+        states = {job.id: job.state for job in client.jobs()}
+        return states if states and ENDED.issuperset(states.values()) else {}
+
+    wait_until(lambda: not (at := client.server()).queued + at.running, "work on all jobs", seconds, 0.1)
+    return wait_until(ended, "the end of all jobs", seconds, 0.2)
 
 
 def processes_of(data: Path) -> list[int]:

@@ -58,7 +58,10 @@ class LocalAgents:
                 if not self._lives(spec):
                     count = failures[spec.name] = failures.get(spec.name, 0) + 1
                     if count & (count - 1) == 0:  # again at once, then ever more rarely
-                        await self._start(spec)
+                        try:
+                            await self._start(spec)
+                        except OSError as error:  # a full disk, or no more processes
+                            log.error("cannot start an agent", agent=spec.name, error=str(error))  # noqa: TRY400 - one line
                 else:
                     failures.pop(spec.name, None)
             await asyncio.sleep(LOOK)

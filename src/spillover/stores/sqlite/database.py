@@ -37,7 +37,7 @@ class Database:
 
     async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do something on the writing thread; raises Unwritable when the file cannot be written."""
-        if self._reading.makeshift and not self._writer.connected:
+        if self._reader.connected and not self._writer.connected:
             # Connections of one process share the index of the log: one that could not be written stays so while it is used.
             await self._reader.disconnect()
         return await self._writer.run(work)

@@ -34,6 +34,8 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
         _sync_folder(path.parent.parent)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
+        if connection.readonly("main"):  # SQLite falls back to that, and would keep to it when the file can be written again
+            raise apsw.ReadOnlyError(f"{path} is read-only")
         connection.set_busy_timeout(BUSY_MS)
         connection.execute("PRAGMA synchronous = FULL")
         _keep_a_log(connection)
@@ -46,15 +48,13 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
 
 
 class Reading:
-    """Opens for reading, whatever it takes, and remembers what it took."""
+    """Opens for reading, whatever it takes."""
 
     def __init__(self, path: Path, vfs: str | None) -> None:
         self._path = path
         self._log = Path(f"{path}-wal")
         self._vfs = vfs
         self._immutable = False
-        self.makeshift = False
-        """Whether it took more than the usual way."""
 
     def open(self) -> apsw.Connection:
         """The first of the ways that works."""
@@ -66,7 +66,6 @@ class Reading:
                 failed = failed or error
             else:
                 self._immutable = "immutable" in options
-                self.makeshift = failed is not None
                 return connection
         if not self._path.exists():
             raise NoData(f"there are no data in {self._path.parent}")
