@@ -34,8 +34,7 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
         _sync_folder(path.parent.parent)
     connection = apsw.Connection(str(path), vfs=vfs)
     try:
-        if connection.readonly("main"):  # SQLite falls back to that, and would keep to it when the file can be written again
-            raise apsw.ReadOnlyError(f"{path} is read-only")
+        _require_writable(connection)
         connection.set_busy_timeout(BUSY_MS)
         connection.execute("PRAGMA synchronous = FULL")
         _keep_a_log(connection)
@@ -45,6 +44,12 @@ def open_writer(path: Path, vfs: str | None) -> apsw.Connection:
         connection.close(force=True)
         raise
     return connection
+
+
+def _require_writable(connection: apsw.Connection) -> None:
+    """Refuse a connection that SQLite made for reading only, and would keep so when the file can be written again."""
+    if connection.readonly("main"):
+        raise apsw.ReadOnlyError("the file is read-only")
 
 
 class Reading:
