@@ -39,6 +39,17 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     state.touch_node(node.key)
 
 
+def move_up(node: Node) -> None:
+    """Let those ahead of room have it, in their order, as far as there is any."""
+    while node.ahead:
+        first, wanted = next(iter(node.ahead.items()))
+        if not wanted.fits(room_of(node)):
+            break
+        del node.ahead[first]
+        node.holding[first] = wanted
+        node.used = node.used + wanted
+
+
 def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran: int) -> None:
     """Give back what a lease held, and let those ahead of room move up."""
     node = state.nodes.get(f"{cluster}/{name}")
@@ -49,13 +60,7 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
         node.ahead.pop(job.id, None)
     else:
         node.used = node.used - asked
-    while node.ahead:
-        first, wanted = next(iter(node.ahead.items()))
-        if not wanted.fits(room_of(node)):
-            break
-        del node.ahead[first]
-        node.holding[first] = wanted
-        node.used = node.used + wanted
+    move_up(node)
     if ran > 0:
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
     state.touch_node(node.key)

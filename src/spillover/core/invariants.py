@@ -1,9 +1,12 @@
 """What must hold of the state after every step. Checked in tests and with the debug switch; each breach is one line."""
 
+from collections.abc import Iterable
+
 from spillover.core import ranges
+from spillover.core.events import AnyEvent, JobPlaced, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import split_member
+from spillover.model.ids import JobId, split_member
 from spillover.model.resources import Resources
 
 
@@ -15,6 +18,18 @@ def check(state: State) -> None:
     """Raise with every breach there is."""
     if found := breaches(state):
         raise Broken("\n".join(found))
+
+
+def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
+    """Raise if a lease was granted beyond a node's capacity.
+
+    Looked at when it is granted, as an agent may come back with less than it holds.
+    """
+    for event in events:
+        if type(event) is JobPlaced or type(event) is MemberPlaced:
+            node = state.nodes[f"{event.cluster}/{event.node}"]
+            if node.holding and not node.used.fits(node.capacity):
+                raise Broken(f"{node.key} was given {node.used}, more than its {node.capacity}")
 
 
 def breaches(state: State) -> list[str]:
@@ -30,14 +45,14 @@ def _nodes(state: State) -> list[str]:
             total = total + asked
         if total != node.used:
             found.append(f"{node.key} counts {node.used} used, its leases hold {total}")
-        if node.holding and not node.used.fits(node.capacity):
-            found.append(f"{node.key} holds {node.used}, more than its {node.capacity}")
         found += [
             f"{node.key} holds a lease of {job}, which is unknown"
             for job in node.holding
             if job not in state.jobs
         ]
         found += [f"{node.key} holds {job} twice" for job in node.ahead if job in node.holding]
+        if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
+            found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
     return found
 
 
@@ -70,10 +85,14 @@ def _size(job: Job) -> int:
 def _arrays(state: State) -> list[str]:
     found = []
     live: dict[str, int] = {}
+    members_of: dict[JobId, dict[JobId, None]] = {}
     for job in state.jobs.values():
         member = split_member(job.id)
         if member is not None and job.state not in TERMINAL:
             live[member[0]] = live.get(member[0], 0) + 1
+            members_of.setdefault(member[0], {})[job.id] = None
+    if members_of != state.members:
+        found.append(f"live members are {members_of}, known are {state.members}")
     for job in state.jobs.values():
         members = job.extra.members
         if members is None:
@@ -98,6 +117,12 @@ def _links(state: State) -> list[str]:
                 found.append(f"{job.id} waits for {wanted.job}, which does not know")
             if wanted.job not in state.jobs or state.jobs[wanted.job].state in TERMINAL:
                 found.append(f"{job.id} waits for {wanted.job}, which has ended")
+    found += [
+        f"{waiter} is known to wait for {wanted}, but does not"
+        for wanted, waiters in state.waiters.items()
+        for waiter in waiters or (JobId("nobody"),)
+        if waiter not in state.jobs or wanted not in [each.job for each in state.jobs[waiter].extra.after]
+    ]
     found += [
         f"key {key!r} names {job}, which is unknown"
         for key, job in state.keys.items()

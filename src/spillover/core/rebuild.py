@@ -2,24 +2,28 @@
 
 from collections.abc import Iterable
 
-from spillover.core import ranges
-from spillover.core.state import NO_EXTRA, Ended, Facts, Job, Kind, Node, Queued, Running, State
-from spillover.model.ids import JobId
+from spillover.core.appliers.queue import weight
+from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, Queued, Running, State
+from spillover.core.transitions import TERMINAL
+from spillover.model.ids import JobId, split_member
 
 
 def rebuild(records: Iterable[tuple[str, Facts | Job | Node]]) -> State:
-    """The state that these records describe, jobs in the order of their submission."""
+    """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
     jobs: list[Job] = []
+    nodes: list[Node] = []
     for _, record in records:
         match record:
             case Facts():
                 state.facts = record
                 state.clusters = {spec.name: spec for spec in record.clusters}
             case Node():
-                state.nodes[record.key] = record
+                nodes.append(record)
             case Job():
                 jobs.append(record)
+    nodes.sort(key=lambda node: (node.number, node.key))
+    state.nodes = {node.key: node for node in nodes}
     jobs.sort(key=lambda job: (job.number, job.id))
     for job in jobs:
         _index(state, job)
@@ -35,15 +39,14 @@ def _index(state: State, job: Job) -> None:
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
     state.jobs[JobId(job.id)] = job
-    members = job.extra.members
-    match job.phase:
-        case Queued():
-            state.queued += 1 if members is None else ranges.size(members.pending)
-        case Running():
-            state.running += 1
-        case Ended():
-            pass
+    if type(job.phase) is Queued:
+        state.queued += weight(job)
+    elif type(job.phase) is Running:
+        state.running += 1
     if job.extra.key is not None:
         state.keys[job.extra.key] = job.id
     for wanted in job.extra.after:
-        state.waiters.setdefault(wanted.job, []).append(job.id)
+        state.waiters.setdefault(wanted.job, {})[job.id] = None
+    member = split_member(job.id)
+    if member is not None and job.state not in TERMINAL:
+        state.members.setdefault(member[0], {})[job.id] = None

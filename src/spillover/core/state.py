@@ -196,6 +196,8 @@ class Node(Struct, array_like=True):
     """Leases handed out ahead of room, in the order in which they get it."""
     pace: int = 0
     """Mean nanoseconds that its recent tasks ran; 0 while none has ended."""
+    number: int = 0
+    """Order of joining: nodes are looked at in this order."""
 
     @property
     def key(self) -> str:
@@ -233,8 +235,10 @@ class State:
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.keys: dict[str, JobId] = {}
         """Idempotency keys of jobs that are not archived yet."""
-        self.waiters: dict[JobId, list[JobId]] = {}
-        """For each job, those that wait for its end."""
+        self.waiters: dict[JobId, dict[JobId, None]] = {}
+        """For each job that others wait for the end of, those others."""
+        self.members: dict[JobId, dict[JobId, None]] = {}
+        """For each array that has any, its members that are jobs of their own and have not ended."""
         self.queued = 0
         """Queued jobs, pending members of arrays counted one by one."""
         self.running = 0
@@ -253,6 +257,13 @@ class State:
     def steady(self, now: int) -> int:
         """Time as waits count it: without the spans in which nothing could be decided."""
         return now - self.facts.jumped
+
+    def no_longer_waits(self, job: JobId, on: JobId) -> None:
+        """One job less waits for the end of another."""
+        if waiters := self.waiters.get(on):
+            waiters.pop(job, None)
+            if not waiters:
+                del self.waiters[on]
 
     def is_rented(self, cluster: ClusterName) -> bool:
         """Whether work there is paid for by use."""

@@ -4,7 +4,7 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from spillover.core.events import (
@@ -73,6 +73,8 @@ class Board:
         for job in self.state.jobs.values():
             self.enter(job)
             self.set_alarms(job)
+            if job.due is None and self.is_ahead(job):
+                self.wait(job)
 
     # --- what the cycle asks
 
@@ -91,20 +93,31 @@ class Board:
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
+        if role is Role.OWNED:
+            if lane.owned is None:
+                lane.owned = self._seats(lane, role)
+            return lane.owned
+        if lane.rented is None:
+            lane.rented = self._seats(lane, role)
+        return lane.rented
+
+    def _seats(self, lane: Lane, role: Role) -> list[Seat]:
         shape = lane.kind.shape
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
         if shape.tasks > 1 or shape.burst is ruled_out:
             return []
         rooms = [room for room in self.rooms.values() if room.spec.role is role]
-        if role is Role.RENTED and len(rooms) > 1:
+        if role is Role.RENTED:
             rooms.sort(key=lambda room: cost_of(room.spec.price, room.spec.billing, shape.resources, HOUR))
-        seats = []
-        for room in rooms:
-            seat = lane.seats.get(room.name)
-            if seat is None or seat.room is not room:
-                seat = lane.seats[room.name] = Seat(room, shape)
-            seats.append(seat)
-        return seats
+        return [Seat(room, shape) for room in rooms]
+
+    def rentable_now(self, job: Job) -> bool:
+        """Whether rented capacity has room for a job right now."""
+        shape = job.kind.shape
+        rooms = (room for room in self.rooms.values() if room.spec.role is Role.RENTED)
+        return shape.burst is not Burst.NEVER and any(
+            machine.fits(shape) for room in rooms for machine in room.machines
+        )
 
     def counts_waiting(self, job: Job) -> bool:
         """Whether a job counts against `max_queue` while it waits."""
@@ -122,11 +135,12 @@ class Board:
             return True
         return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
 
-    def calm(self) -> None:
-        """A cycle has looked at everything."""
+    def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None) -> None:
+        """A cycle has tried these lanes; None is all. Others are still to be tried, once they come within its depth."""
         self.gained = False
-        self.queue.woken.clear()
-        self.due.woken.clear()
+        self.queue.rest(queue)
+        self.due.rest(due)
+        self.forget_waits()
 
     def alarms_due(self, now: int) -> list[tuple[str, JobId]]:
         """What falls due, each alarm once."""
@@ -173,7 +187,7 @@ class Board:
             self.due.push(lane, entry)
         if job.latest is None:
             self.fresh[job.id] = None
-        elif job.due is None:
+        elif job.due is None or job.partly_due:
             self.wait(job)
 
     def leave(self, job: Job) -> None:
@@ -187,6 +201,14 @@ class Board:
         if lane not in self.queue.heaps and self.lanes.pop(job.kind, None) is not None:
             self.undemanding -= lane.undemanding
         self.forget_waits()
+
+    def withdraw(self, job: Job) -> None:
+        """Forget a job that was never submitted after all."""
+        self.leave(job)
+        self.fresh.pop(job.id, None)
+        if job.extra.deadline is not None or job.extra.not_before is not None:
+            self.alarms = [alarm for alarm in self.alarms if alarm[3] != job.id]
+            heapq.heapify(self.alarms)
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""

@@ -6,8 +6,9 @@ somebody asks (`explain`).
 """
 
 import heapq
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 from spillover.core import ranges
 from spillover.core.state import Job, Queued, State
@@ -20,24 +21,36 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.rooms import Ceiling, Machine, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
-from spillover.model.job import Burst, Shape
+from spillover.model.job import Burst
 from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, WaitOver
 from spillover.model.units import FOREVER
 
 ROOM_OWNED = RoomOwned()
 QUEUE_FULL = QueueFull()
+_NUMBER = attrgetter("number", "id")
 
 
-def run(state: State, board: Board, policies: Policies, now: int, seed: int) -> Plan:
+class Outcome(NamedTuple):
+    """A plan, and what was looked at to make it."""
+
+    plan: Plan
+    queue: Iterable[Lane] | None
+    """Lanes that were tried on owned capacity; None is all, in effect. `depth` keeps a cycle from the others."""
+    due: Iterable[Lane] | None
+    """Likewise on rented capacity."""
+
+
+def run(state: State, board: Board, policies: Policies, now: int, seed: int) -> Outcome:
     """Decide."""
     cycle = _Cycle(state, board, policies, now)
     cycle.expire()
     cycle.admit()
     cycle.place()
+    cycle.expire_admitted()
     cycle.cap_queue()
     cycle.rent()
     cycle.undo()
-    return cycle.plan(seed)
+    return Outcome(cycle.plan(seed), cycle.tried_owned, cycle.tried_rented)
 
 
 class _Cycle:
@@ -56,24 +69,30 @@ class _Cycle:
         """How many members of each array, or 1 for each job, this plan places."""
         self.rented: dict[JobId, int] = {}
         """How many of those on rented capacity."""
-        self.trials: list[tuple[Seat, Machine, Shape, bool]] = []
+        self.trials: list[tuple[Seat, Machine, tuple[int, int, int, int]]] = []
+        """Where trial placements were made, with what was free before."""
+        self.ahead: dict[JobId, None] = {}
+        """Jobs that this plan places ahead of room: their wait goes on."""
+        self.tried_owned: Iterable[Lane] | None = ()
+        self.tried_rented: Iterable[Lane] | None = ()
 
     # --- the steps
 
     def expire(self) -> None:
-        """Let jobs whose wait is over be rented; one that was leased ahead of room only if that is of any use."""
+        """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
         for wait in in_order(self.board.waits):
             if wait[0] > self.steady:
                 break
             job = self.board.waiting(wait)
-            if job is not None and (type(job.phase) is Queued or self._rentable_now(job)):
+            if job is not None:
                 self.expired[job.id] = Expiry(job.id, WaitOver(self.now - job.submitted))
 
     def admit(self) -> None:
         """Give new jobs the time until which they wait for owned capacity."""
-        for each in self.board.fresh:
-            job = self.state.jobs[each]
-            shape = job.kind.shape
+        fresh = [self.state.jobs[each] for each in self.board.fresh]
+        fresh.sort(key=_NUMBER)
+        for job in fresh:
+            each, shape = job.id, job.kind.shape
             if job.due is not None or shape.burst is Burst.ALWAYS:
                 self.admitted[each] = self.steady
             elif shape.burst is Burst.NEVER or not self.board.can_rent:
@@ -88,7 +107,18 @@ class _Cycle:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         strict = self.policies.backfill.strict
         walk = self._walk(self.board.queue, everything=self.board.gained or strict)
-        self._fill(walk, Role.OWNED, strict=strict)
+        self.tried_owned = self._fill(walk, Role.OWNED, strict=strict)
+
+    def expire_admitted(self) -> None:
+        """Let new jobs be rented whose wait is over as it begins, now that they were tried on owned capacity."""
+        for each, latest in self.admitted.items():
+            job = self.state.jobs[each]
+            waits = self._left(job) or each in self.ahead
+            if latest <= self.steady and each not in self.expired and job.due is None and waits:
+                always = job.kind.shape.burst is Burst.ALWAYS
+                self.expired[each] = Expiry(
+                    each, AlwaysRented() if always else WaitOver(self.now - job.submitted)
+                )
 
     def cap_queue(self) -> None:
         """Let jobs past `max_queue` be rented, the last of the queue first."""
@@ -100,28 +130,22 @@ class _Cycle:
             for job in (
                 self.state.jobs[each] for each in dict.fromkeys([*self.board.patient, *self.admitted])
             )
-            if self.board.counts_waiting(job) and not self._may_be_rented(job) and self._left(job)
+            if self.board.counts_waiting(job) and not self._may_be_rented(job) and self._patient(job) > 0
         ]
-        excess = sum(self._left(job) for job in waiting) - limit
+        excess = sum(self._patient(job) for job in waiting) - limit
         if excess <= 0:
             return
         for _, _, each in heapq.nlargest(excess, (self.board.entry(job) for job in waiting)):
-            left = self._left(self.state.jobs[each])
-            count = min(left, excess)
-            self.expired[each] = Expiry(each, QUEUE_FULL, count if count < left else 0)
+            job = self.state.jobs[each]
+            patient, left = self._patient(job), self._left(job)
+            count = min(patient, excess)
+            self.expired[each] = Expiry(each, QUEUE_FULL, left - patient + count if count < patient else 0)
             excess -= count
             if excess <= 0:
                 break
 
     def rent(self) -> None:
         """Rent what was tried and may wait no longer, in order."""
-        for each, latest in self.admitted.items():
-            job = self.state.jobs[each]
-            if latest <= self.steady and each not in self.expired and job.due is None and self._left(job):
-                always = job.kind.shape.burst is Burst.ALWAYS
-                self.expired[each] = Expiry(
-                    each, AlwaysRented() if always else WaitOver(self.now - job.submitted)
-                )
         newly: dict[Lane, list[Entry]] = {}
         for each in self.expired:
             job = self.state.jobs[each]
@@ -130,33 +154,28 @@ class _Cycle:
         for entries in newly.values():
             entries.sort()
         everything = self.board.gained or bool(newly)
-        self._fill(self._walk(self.board.due, everything, newly), Role.RENTED, strict=False)
+        walk = self._walk(self.board.due, everything, newly)
+        self.tried_rented = self._fill(walk, Role.RENTED, strict=False)
 
     def undo(self) -> None:
         """Take all trial placements back."""
-        for seat, machine, shape, ahead in reversed(self.trials):
-            if ahead:
-                machine.ahead += 1
-            else:
-                machine.take(shape, -1)
+        for seat, machine, free in reversed(self.trials):
+            machine.restore(free)
             seat.room.changed(machine)
 
     def plan(self, seed: int) -> Plan:
         """What was decided. A job that starts at once need not be told how long it may wait."""
-        placed_ahead = {
-            placement.job: None
-            for placement, (_, _, _, ahead) in zip(self.placements, self.trials, strict=True)
-            if ahead
-        }
         admitted = tuple(
             (each, latest)
             for each, latest in self.admitted.items()
-            if self._left(self.state.jobs[each]) or each in placed_ahead
+            if each in self.ahead or self._left(self.state.jobs[each])
         )
         expired = tuple(
             each
             for each in self.expired.values()
-            if self._left(self.state.jobs[each.job]) or type(self.state.jobs[each.job].phase) is not Queued
+            if each.job in self.ahead
+            or self._left(self.state.jobs[each.job])
+            or type(self.state.jobs[each.job].phase) is not Queued
         )
         return Plan(self.now, seed, admitted, expired, tuple(self.placements))
 
@@ -170,18 +189,23 @@ class _Cycle:
             more = newly.get(lane)
             return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
 
-        woken = line.woken
-        heads = line.lanes() if everything else iter(sorted((line.first[lane], lane) for lane in woken))
+        depth, woken = self.policies.chosen.depth, line.woken
+        if (
+            everything or len(line.first) > depth
+        ):  # what is known to be stuck counts against depth all the same
+            heads = line.lanes()
+        else:
+            heads = iter(sorted((line.first[lane], lane) for lane in woken))
         if newly:
             heads = heapq.merge(
                 heads,
                 sorted(((entries[0], lane) for lane, entries in newly.items()), key=lambda each: each[0]),
                 key=lambda each: each[0],
             )
-        return Walk(islice(heads, self.policies.chosen.depth), jobs)
+        return Walk(heads, jobs, depth, lambda lane: not everything and lane not in woken)
 
-    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
-        """Place jobs in the order of a walk for as long as there is room."""
+    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> Iterable[Lane] | None:
+        """Place jobs in the order of a walk for as long as there is room; returns the lanes tried, None for all."""
         rooms = self.board.rooms.values()
         ceiling = Ceiling(
             (room for room in rooms if room.spec.role is role),
@@ -194,14 +218,18 @@ class _Cycle:
                 walk.go_on(lane)
                 continue
             if ceiling.rules_out(lane.kind.shape) or not self._place(job, lane, role):
-                if strict or (ceiling.failed() and not self.board.undemanding):
-                    return
+                if strict:
+                    break
+                if ceiling.failed() and not self.board.undemanding:
+                    return None
+                walk.stuck()
                 continue
             ceiling.took()
             if self._left(job, role):
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
+        return walk.tried()
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
@@ -224,13 +252,14 @@ class _Cycle:
 
     def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
-        shape = job.kind.shape
+        self.trials.append((seat, machine, machine.free))
         if ahead:
             machine.ahead -= 1
+            machine.close()
+            self.ahead[job.id] = None
         else:
-            machine.take(shape)
+            machine.take(job.kind.shape)
         seat.room.changed(machine)
-        self.trials.append((seat, machine, shape, ahead))
         count = self.taken.get(job.id, 0)
         self.taken[job.id] = count + 1
         if seat.room.spec.role is Role.RENTED:
@@ -251,6 +280,12 @@ class _Cycle:
         """Whether all of a job may be rented."""
         return (job.due is not None and not job.partly_due) or job.id in self.expired
 
+    def _patient(self, job: Job) -> int:
+        """How much of a job is left and waits for owned capacity only."""
+        members = job.extra.members
+        due = members.due if members is not None and job.due is not None else 0
+        return self._left(job) - due
+
     def _left(self, job: Job, role: Role = Role.OWNED) -> int:
         """How much of a job this plan has not placed yet; for renting, of what may be rented."""
         members = job.extra.members
@@ -262,8 +297,3 @@ class _Cycle:
             limit = self.expired[job.id].members if job.id in self.expired else members.due
             return min(pending - taken, (limit or pending) - self.rented.get(job.id, 0))
         return pending - taken
-
-    def _rentable_now(self, job: Job) -> bool:
-        """Whether rented capacity has room for a job right now."""
-        lane = self.board.lane_of(job)
-        return any(seat.best(self.policies.place) is not None for seat in self.board.seats(lane, Role.RENTED))

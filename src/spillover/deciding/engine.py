@@ -74,6 +74,7 @@ class Engine:
         plan = self._cycle(now, events) if self.board.stirred(now) else None
         if self.debug:
             invariants.check(self.state)
+            invariants.check_placed(self.state, events)
         return Step(events, replies, plan)
 
     def apply(self, event: AnyEvent) -> None:
@@ -101,7 +102,7 @@ class Engine:
         try:
             for event in events:
                 self.apply(event)
-            plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles)
+            plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles).plan
             jobs = {job: (self.state.jobs[job], explain(self, self.state.jobs[job])) for job in submitted}
         finally:
             for job in submitted:
@@ -120,18 +121,17 @@ class Engine:
         if job.extra.key is not None:
             self.state.keys.pop(job.extra.key, None)
         for wanted in job.extra.after:
-            self.state.waiters[wanted.job].remove(job_id)
-        self.board.leave(job)
-        self.board.fresh.pop(job_id, None)
+            self.state.no_longer_waits(job_id, wanted.job)
+        self.board.withdraw(job)
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
         before = _fingerprint(self.board) if self.debug else None
-        plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles)
+        plan, queue, due = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles)
         if before != (_fingerprint(self.board) if self.debug else None):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
         if plan:
             self._accept(events_of(plan, self.state, self.policies.chosen), events)
-        self.board.calm()
+        self.board.calm(queue, due)
         return plan
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
@@ -147,4 +147,8 @@ def _fingerprint(board: Board) -> object:
         for room in board.rooms.values()
         for machine in room.machines
     ]
-    return rooms, list(board.fresh), list(board.waits), list(board.queue.woken), board.gained
+    lines = [
+        (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
+        for line in (board.queue, board.due)
+    ]
+    return rooms, lines, list(board.fresh), list(board.patient), list(board.waits), board.gained

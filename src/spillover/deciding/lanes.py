@@ -4,13 +4,13 @@ A `Line` holds one heap of jobs for each lane and a heap of their heads. Entries
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spillover.core.state import Kind
 from spillover.deciding.heaps import in_order
 from spillover.deciding.rooms import Seat
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import JobId
 
 Entry = tuple[Any, int, JobId]
 """Key of the order, number of the job, and its id: sorts as jobs are tried."""
@@ -19,13 +19,16 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("kind", "seats", "serial")
+    __slots__ = ("kind", "owned", "rented", "serial")
 
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
         self.serial = serial
         """Tells two lanes apart that held the same job at different times."""
-        self.seats: dict[ClusterName, Seat] = {}
+        self.owned: list[Seat] | None = None
+        """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
+        self.rented: list[Seat] | None = None
+        """Likewise on rented capacity."""
 
     @property
     def undemanding(self) -> bool:
@@ -83,6 +86,14 @@ class Line:
         while heads and self.first.get(heads[0][1]) != heads[0][0]:
             heapq.heappop(heads)
 
+    def rest(self, tried: Iterable[Lane] | None) -> None:
+        """These lanes were tried as they are now; None is all."""
+        if tried is None:
+            self.woken.clear()
+            return
+        for lane in tried:
+            self.woken.pop(lane, None)
+
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""
         previous: Entry | None = None
@@ -101,28 +112,54 @@ class Line:
 
 
 class Walk:
-    """Goes through lanes in order; a lane is only gone on with when its last job was placed."""
+    """Goes through lanes in order, until so many were stuck; a lane is only gone on with when its last job was placed."""
 
-    def __init__(self, heads: Iterator[tuple[Entry, Lane]], jobs: Callable[[Lane], Iterator[Entry]]) -> None:
+    def __init__(
+        self,
+        heads: Iterator[tuple[Entry, Lane]],
+        jobs: Callable[[Lane], Iterator[Entry]],
+        depth: int,
+        known: Callable[[Lane], bool],
+    ) -> None:
         self._heads = heads
         self._jobs = jobs
-        self._open: dict[Lane, Iterator[Entry]] = {}
+        self._patience = depth
+        """How many more lanes may be stuck."""
+        self._known = known
+        """Whether a lane is known to be stuck, so that it only counts."""
+        self._opened: dict[Lane, Iterator[Entry]] = {}
+        """Lanes that were tried, with their jobs that were not yet."""
         self._front: list[tuple[Entry, Lane]] = []
         self._next = next(heads, None)
 
     def next(self) -> tuple[Entry, Lane] | None:
         """The first job, over all lanes, that was not looked at yet."""
-        while self._next is not None and self._next[1] in self._open:
+        while self._patience > 0:
+            if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
+                return heapq.heappop(self._front)
+            if self._next is None:
+                return None
+            _, lane = self._next
             self._next = next(self._heads, None)
-        if self._front and (self._next is None or self._front[0][0] <= self._next[0]):
-            return heapq.heappop(self._front)
-        if self._next is None:
-            return None
-        _, lane = self._next
-        self._next = next(self._heads, None)
-        self._open[lane] = self._jobs(lane)
-        first = next(self._open[lane], None)
-        return (first, lane) if first is not None else self.next()
+            if lane in self._opened:
+                continue
+            if self._known(lane):
+                self.stuck()
+                continue
+            self._opened[lane] = self._jobs(lane)
+            first = next(self._opened[lane], None)
+            if first is not None:
+                return first, lane
+        return None
+
+    def tried(self) -> list[Lane]:
+        """Lanes of which no job is left that could be tried within the depth."""
+        waiting = {lane for _, lane in self._front}
+        return [lane for lane in self._opened if lane not in waiting]
+
+    def stuck(self) -> None:
+        """The job that was looked at last does not fit, so no other of its lane does."""
+        self._patience -= 1
 
     def again(self, entry: Entry, lane: Lane) -> None:
         """Come back to a job: an array with more members pending."""
@@ -130,6 +167,6 @@ class Walk:
 
     def go_on(self, lane: Lane) -> None:
         """Look at the next job of a lane as well."""
-        following = next(self._open[lane], None)
+        following = next(self._opened[lane], None)
         if following is not None:
             self.again(following, lane)

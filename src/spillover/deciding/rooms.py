@@ -53,12 +53,25 @@ class Machine:
             and self.offers.issuperset(shape.needs)
         )
 
-    def take(self, shape: Shape, times: int = 1) -> None:
-        """Use room, or give it back with a negative count."""
+    def take(self, shape: Shape) -> None:
+        """Use room."""
         asked = shape.resources
-        self.cpu -= times * asked.cpu
-        self.memory -= times * asked.memory
-        self.gpu -= times * asked.gpu
+        self.cpu -= asked.cpu
+        self.memory -= asked.memory
+        self.gpu -= asked.gpu
+
+    def close(self) -> None:
+        """Let nothing more fit: those ahead of room come first."""
+        self.cpu = min(self.cpu, -1)
+
+    @property
+    def free(self) -> tuple[int, int, int, int]:
+        """All that trial placements change."""
+        return self.cpu, self.memory, self.gpu, self.ahead
+
+    def restore(self, free: tuple[int, int, int, int]) -> None:
+        """Take a trial placement back."""
+        self.cpu, self.memory, self.gpu, self.ahead = free
 
 
 class Room:
@@ -83,13 +96,14 @@ class Room:
             machine = Machine(node.name, len(self.machines))
             self.machines.append(machine)
             self.by_name[node.name] = machine
-        before = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead)
+        before = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead, *machine.total)
+        offered = machine.offers
         machine.ready = node.status == "ready"
         machine.offers = frozenset(node.offers)
         free = node.capacity - node.used
         machine.cpu, machine.memory, machine.gpu = free.cpu, free.memory, free.gpu
-        if node.ahead:  # those ahead of room come first: nothing else fits beside them
-            machine.cpu = min(machine.cpu, 0)
+        if node.ahead:
+            machine.close()
         machine.total = (node.capacity.cpu, node.capacity.memory, node.capacity.gpu)
         machine.ahead = max(0, ahead_of(node) - len(node.ahead)) if machine.ready else 0
         if machine.ahead:
@@ -97,8 +111,10 @@ class Room:
         else:
             self.eager.pop(machine.index, None)
         self.changed(machine)
-        now = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead)
-        return any(new > old for new, old in zip(now, before, strict=True))
+        now = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead, *machine.total)
+        return any(new > old for new, old in zip(now, before, strict=True)) or not offered.issuperset(
+            machine.offers
+        )
 
     def changed(self, machine: Machine) -> None:
         """Let lanes know that a machine is to be looked at again."""
@@ -156,7 +172,7 @@ class Seat:
             if (
                 machine.ahead > 0
                 and machine.could_fit(self.shape)
-                and (best is None or machine.ahead > best.ahead)
+                and (best is None or (-machine.ahead, machine.index) < (-best.ahead, best.index))
             ):
                 best = machine
         return best

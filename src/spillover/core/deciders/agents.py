@@ -1,5 +1,7 @@
 """Agents that come, go, hand leases back or let them run out."""
 
+from collections.abc import Iterable
+
 from spillover.core.deciders.endings import attempt_cost, finish
 from spillover.core.deciders.results import again, holder, verdict
 from spillover.core.events import (
@@ -25,10 +27,9 @@ from spillover.core.proposals import (
     Register,
     Registered,
     Reply,
-    Result,
 )
 from spillover.core.state import Job, Placed, Running, State
-from spillover.model.ids import JobId
+from spillover.model.ids import NodeName
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -53,30 +54,28 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     keep = tuple(lease for lease in proposal.held if holder(state, lease, proposal.node) is not None)
     kept = {lease.job: None for lease in keep}
     node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
-    for job_id in (*node.holding, *node.ahead) if node is not None else ():
-        if job_id not in kept:
-            events += _gone(state, state.jobs[job_id], now)
-    return events, Registered(keep)
+    gave_up = [
+        _gone(state, state.jobs[job_id], now)
+        for job_id in ((*node.holding, *node.ahead) if node is not None else ())
+        if job_id not in kept
+    ]
+    return _together(state, gave_up, now, events), Registered(keep)
 
 
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that never started go back to the queue, unharmed."""
-    events: list[AnyEvent] = []
-    for lease in proposal.leases:
-        job = holder(state, lease, proposal.node)
-        if job is not None and type(job.phase) is Placed:
-            events += _released(state, job, now)
-    return events, Done()
+    given = [
+        _released(job, now)
+        for job in _holders(state, proposal.leases, proposal.node)
+        if type(job.phase) is Placed
+    ]
+    return _together(state, given, now), Done()
 
 
 def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that ran out: their tasks are lost, or never started for all that is known, which is the same."""
-    events: list[AnyEvent] = []
-    for lease in proposal.leases:
-        job = holder(state, lease, proposal.node)
-        if job is not None:
-            events += lost(state, job, now)
-    return events, Done()
+    ran_out = [_lost(state, job, now) for job in _holders(state, proposal.leases, proposal.node)]
+    return _together(state, ran_out, now), Done()
 
 
 def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -97,38 +96,52 @@ def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], R
     return [AgentLost(proposal.cluster, proposal.node, now)], Done()
 
 
-def lost(state: State, job: Job, now: int) -> list[AnyEvent]:
-    """The events of a job whose lease is void while its task may have run."""
+def _holders(state: State, leases: Iterable[Lease], node: NodeName) -> list[Job]:
+    """The jobs that a node may speak for under these leases, each once."""
+    jobs = {lease.job: holder(state, lease, node) for lease in leases}
+    return [job for job in jobs.values() if job is not None]
+
+
+def _together(
+    state: State, each: Iterable[JobRequeued | JobEnded], now: int, before: Iterable[AnyEvent] = ()
+) -> list[AnyEvent]:
+    """All of these at once: an array ends with its last member also when several members end together."""
+    events = list(before)
+    endings = []
+    for event in each:
+        if type(event) is JobEnded:
+            endings.append(event)
+        else:
+            events.append(event)
+    return finish(state, endings, now, events)
+
+
+def _gone(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
+    """What becomes of a lease that its agent does not know (any more)."""
+    return _released(job, now) if type(job.phase) is Placed else _lost(state, job, now)
+
+
+def _lost(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
+    """What becomes of a job whose lease is void while its task may have run."""
     ran = max(0, now - job.phase.since) if type(job.phase) is Running else 0
     cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
     back = again(job, Outcome.LOST, None)
     if back is not None:
-        return [JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost)]
-    return _end_lost(state, job, now, ran, cost)
+        return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost)
+    return _end_lost(job, now, ran, cost)
 
 
-def _gone(state: State, job: Job, now: int) -> list[AnyEvent]:
-    """The events of a lease that its agent does not know (any more)."""
-    return _released(state, job, now) if type(job.phase) is Placed else lost(state, job, now)
-
-
-def _released(state: State, job: Job, now: int) -> list[AnyEvent]:
+def _released(job: Job, now: int) -> JobRequeued | JobEnded:
     """Back to the queue with the same attempt; a job that is being stopped ends here."""
     if isinstance(job.phase, Placed) and job.phase.stopping is not None:
         if (back := again(job, Outcome.STOPPED, None)) is not None:
-            return [JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)]
-        return _end_lost(state, job, now, 0, job.cost)
-    return [JobRequeued(job.id, now, Back.RELEASED, job.attempt, job.seq + 1, job.cost)]
+            return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
+        return _end_lost(job, now, 0, job.cost)
+    return JobRequeued(job.id, now, Back.RELEASED, job.attempt, job.seq + 1, job.cost)
 
 
-def _end_lost(state: State, job: Job, now: int, ran: int, cost: int) -> list[AnyEvent]:
+def _end_lost(job: Job, now: int, ran: int, cost: int) -> JobEnded:
     """The end of a job whose task is gone and that is not tried again."""
-    lease = Lease(JobId(job.id), job.attempt, job.seq)
-    node = job.phase.node if isinstance(job.phase, Placed | Running) else None
-    if node is None:
-        return []
-    usage = Usage(ran)
-    ended, why = verdict(job, Result(node, lease, Outcome.LOST, None, None, usage, 0))
+    ended, why = verdict(job, Outcome.LOST)
     since = job.phase.since if type(job.phase) is Running else None
-    ending = JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, usage, why)
-    return finish(state, [ending], now)
+    return JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, Usage(ran), why)

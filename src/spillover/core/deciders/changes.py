@@ -12,9 +12,8 @@ from spillover.core.events import (
     Stop,
 )
 from spillover.core.proposals import Act, Change, Done, Refusal, Refused, Reply, SetPriority
-from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
-from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId, split_member
+from spillover.core.state import Ended, Job, Placed, Queued, Running, State, Waiting
+from spillover.model.ids import JobId
 from spillover.model.reasons import CancelledBy, PastDeadline
 
 
@@ -86,13 +85,9 @@ def _stop_array(
 
 
 def members_of(state: State, array: Job) -> list[Job]:
-    """Members of an array that are jobs of their own and have not ended."""
-    found = []
-    for job in state.jobs.values():
-        member = split_member(job.id) if job.number == array.number else None
-        if member is not None and job.state not in TERMINAL:
-            found.append(job)
-    return found
+    """Members of an array that are jobs of their own and have not ended, lowest index first."""
+    found = [state.jobs[member] for member in state.members.get(array.id, ())]
+    return sorted(found, key=lambda job: (len(job.id), job.id))
 
 
 def _hold(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
@@ -117,13 +112,13 @@ def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
 
 
 def _requeue(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
-    if type(job.phase) is Spread or job.extra.members is not None:
-        events: list[AnyEvent] = []
-        for member in members_of(state, job):
-            if isinstance(member.phase, Placed | Running):
-                done = _requeue(state, member, now, who)
-                events += done if not isinstance(done, Refusal) else []
-        return events
+    placed = [each for each in members_of(state, job) if isinstance(each.phase, Placed | Running)]
+    if placed:
+        return [
+            JobStopping(each.id, now, Stop.REQUEUE, who)
+            for each in placed
+            if isinstance(each.phase, Placed | Running) and each.phase.stopping is None
+        ]
     if not isinstance(job.phase, Placed | Running):
         return Refusal(
             Refused.CONFLICT, f"{job.id} is {job.state}: only a placed or running job can be requeued"

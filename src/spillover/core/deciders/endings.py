@@ -13,7 +13,6 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.state import Job, Placed, Running, State, Waiting
-from spillover.core.transitions import TERMINAL
 from spillover.model.cluster import cost_of
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import On
@@ -43,7 +42,7 @@ def finish(
 ) -> list[AnyEvent]:
     """Events decided before, the endings, and what follows: arrays that end, jobs that may begin or never will."""
     events: list[AnyEvent] = list(before)
-    dropped = {event.array: None for event in events if type(event) is MembersDropped}
+    dropped = {event.array: event for event in events if type(event) is MembersDropped}
     after: dict[JobId, list[JobId]] = {}
     """What each job still waits for, as these events leave it."""
     live: dict[JobId, int] = {}
@@ -54,6 +53,8 @@ def finish(
     """How members of each array ended, likewise."""
     over: dict[JobId, None] = {}
     todo = list(reversed(list(endings)))
+    doomed = {ending.job: None for ending in todo}
+    """Jobs whose end is decided, here or before."""
     while todo:
         ending = todo.pop()
         if ending.job in over:
@@ -66,13 +67,15 @@ def finish(
             spent[array.id] = spent.get(array.id, array.cost) + ending.cost
             ended.setdefault(array.id, []).append(ending.state)
             if live[array.id] == 0 and (array.id in dropped or not _pending(array)):
-                todo.append(_end_of_array(array, now, ended[array.id], spent[array.id]))
+                counts = _counts(array, ended[array.id], dropped.get(array.id))
+                todo.append(_end_of_array(array, now, counts, spent[array.id]))
         for waiter in state.waiters.get(ending.job, ()):
             job = state.jobs[waiter]
-            if waiter in over or job.state in TERMINAL:
+            if waiter in doomed:
                 continue
             wanted = next(each for each in job.extra.after if each.job == ending.job)
             if wanted.on is On.SUCCESS and ending.state is not JobState.SUCCEEDED:
+                doomed[waiter] = None
                 why = DependencyFailed(ending.job)
                 events += drop_pending(job, now, JobState.CANCELLED, ITSELF)
                 todo.append(end_unplaced(waiter, job.attempt, job.seq, now, JobState.CANCELLED, why))
@@ -106,12 +109,18 @@ def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[J
     return [end_unplaced(array.id, array.attempt, array.seq, now, ended, why, array.cost)]
 
 
-def _end_of_array(array: Job, now: int, last: list[JobState], cost: int) -> JobEnded:
-    """The end of an array whose last members ended so."""
-    members = array.extra.members
-    counts = dict(members.ended) if members is not None else {}
+def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) -> dict[JobState, int]:
+    """How the members of an array ended, once the last ones have and what was pending is given up."""
+    counts = dict(array.extra.members.ended) if array.extra.members is not None else {}
     for state in last:
         counts[state] = counts.get(state, 0) + 1
+    if dropped is not None:
+        counts[dropped.state] = counts.get(dropped.state, 0) + ranges.size(dropped.members)
+    return counts
+
+
+def _end_of_array(array: Job, now: int, counts: dict[JobState, int], cost: int) -> JobEnded:
+    """The end of an array whose members ended so."""
     failed = sum(count for state, count in counts.items() if state is not JobState.SUCCEEDED)
     if not failed:
         return JobEnded(array.id, now, JobState.SUCCEEDED, 1, array.seq + 1, None, None, None, cost, Usage())

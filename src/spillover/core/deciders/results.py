@@ -49,7 +49,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     if back is not None:
         attempt = job.attempt + 1
         return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], Verdict.ACCEPTED
-    ended, why = verdict(job, proposal)
+    ended, why = verdict(job, proposal.outcome, proposal.exit_code, proposal.signal, proposal.message)
     finished = max(job.submitted, now - max(0, proposal.age))
     since = job.phase.since if type(job.phase) is Running else None
     if since is None and proposal.outcome is not Outcome.NOT_STARTED:
@@ -88,13 +88,15 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     return None
 
 
-def verdict(job: Job, proposal: Result) -> tuple[JobState, Reason | None]:
-    """The terminal state that a result means, and why."""
+def verdict(
+    job: Job, outcome: Outcome, exit_code: int | None = None, signal: int | None = None, message: str = ""
+) -> tuple[JobState, Reason | None]:
+    """The terminal state that an outcome means, and why."""
     phase = job.phase
     stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
-    if proposal.outcome is Outcome.WALLTIME:
+    if outcome is Outcome.WALLTIME:
         return JobState.TIMED_OUT, PastWalltime()
-    if proposal.outcome in {Outcome.STOPPED, Outcome.LOST} and stopping is not None:
+    if outcome in {Outcome.STOPPED, Outcome.LOST} and stopping is not None:
         match stopping:
             case Stop.CANCEL:
                 return JobState.CANCELLED, CancelledBy(by)
@@ -104,10 +106,10 @@ def verdict(job: Job, proposal: Result) -> tuple[JobState, Reason | None]:
                 return JobState.TIMED_OUT, PastWalltime()
             case Stop.REQUEUE:
                 pass
-    if proposal.outcome is Outcome.LOST:
+    if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1)
-    if proposal.outcome is Outcome.NOT_STARTED:
-        return JobState.FAILED, CouldNotStart(proposal.message or "no reason was given")
-    if proposal.exit_code == 0:
+    if outcome is Outcome.NOT_STARTED:
+        return JobState.FAILED, CouldNotStart(message or "no reason was given")
+    if exit_code == 0:
         return JobState.SUCCEEDED, None
-    return JobState.FAILED, Exited(proposal.exit_code, proposal.signal)
+    return JobState.FAILED, Exited(exit_code, signal)

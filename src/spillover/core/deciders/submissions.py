@@ -1,9 +1,10 @@
 """Taking jobs in: all of a submission, or none of it."""
 
-from spillover.core.deciders.endings import end_unplaced
-from spillover.core.events import AnyEvent, JobHeld, JobState, JobSubmitted
-from spillover.core.proposals import NewJob, Refusal, Refused, Reply, Submit, Submitted
+from spillover.core.deciders.endings import ITSELF, end_unplaced
+from spillover.core.events import AnyEvent, JobHeld, JobState, JobSubmitted, MembersDropped
+from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
 from spillover.core.state import Job, State
+from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId
 from spillover.model.job import After, On
 from spillover.model.reasons import DependencyFailed
@@ -12,29 +13,36 @@ from spillover.model.reasons import DependencyFailed
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
     """Take all jobs of a submission in, or say what is wrong with it."""
     events: list[AnyEvent] = []
-    ids: list[JobId] = []
     fresh = {new.job: new for new in proposal.jobs}
     keyed: dict[str, NewJob] = {}
     if (circle := _circle(fresh)) is not None:
         names = " -> ".join(fresh[each].spec.name for each in circle)
         return [], Refusal(Refused.INVALID, f"`after` goes in a circle: {names}")
+    there: dict[JobId, JobId] = {}
+    """Jobs of the submission that are there already under their key."""
     for new in proposal.jobs:
         if new.key is not None:
             known = _known(state, keyed, new, proposal)
             if isinstance(known, Refusal):
                 return [], known
             if known is not None:
-                ids.append(known)
+                there[new.job] = known
                 continue
             keyed[new.key] = new
         if new.job in state.jobs:
             return [], Refusal(Refused.STALE, f"the id {new.job} is taken; try again")
-        taken = _take(state, new, proposal, now, fresh)
-        if isinstance(taken, Refusal):
-            return [], taken
-        events += taken
-        ids.append(new.job)
-    return events, Submitted(tuple(ids))
+    wanted: dict[JobId, list[Dependency]] = {}
+    for new in proposal.jobs:
+        if new.job not in there:
+            resolved = _resolve(state, new, fresh, there)
+            if isinstance(resolved, Refusal):
+                return [], resolved
+            wanted[new.job] = resolved
+    failed = _doomed(wanted)
+    for new in proposal.jobs:
+        if new.job in wanted:
+            events += _take(new, proposal.user, now, wanted[new.job], failed)
+    return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
 
 
 def _known(state: State, keyed: dict[str, NewJob], new: NewJob, proposal: Submit) -> JobId | Refusal | None:
@@ -57,29 +65,55 @@ def _known(state: State, keyed: dict[str, NewJob], new: NewJob, proposal: Submit
     return job
 
 
+def _resolve(
+    state: State, new: NewJob, fresh: dict[JobId, NewJob], there: dict[JobId, JobId]
+) -> list[Dependency] | Refusal:
+    """What a job waits for, each once and with how it ended; named twice, success is asked for if either asks."""
+    found: dict[JobId, Dependency] = {}
+    for each in new.after:
+        job = there.get(each.job, each.job)
+        if job == new.job:
+            return Refusal(Refused.INVALID, f"`after` goes in a circle: {new.spec.name} waits for itself")
+        succeeded = each.succeeded
+        if (live := state.jobs.get(job)) is not None:
+            succeeded = live.state is JobState.SUCCEEDED if live.state in TERMINAL else None
+        elif succeeded is None and job not in fresh:
+            return Refusal(Refused.STALE, f"the job {job} to run after moved meanwhile; try again")
+        on = On.SUCCESS if job in found and found[job].on is On.SUCCESS else each.on
+        found[job] = Dependency(job, on, succeeded)
+    return list(found.values())
+
+
+def _doomed(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
+    """Jobs of a submission that will never start, each with the job whose failure it waits for in vain."""
+    followers: dict[JobId, list[JobId]] = {}
+    failed: dict[JobId, JobId] = {}
+    for job, after in wanted.items():
+        for each in after:
+            if each.on is On.SUCCESS and each.succeeded is False:
+                failed.setdefault(job, each.job)
+            elif each.on is On.SUCCESS and each.job in wanted:
+                followers.setdefault(each.job, []).append(job)
+    todo = list(failed)
+    for job in todo:
+        for follower in followers.get(job, ()):
+            if follower not in failed:
+                failed[follower] = job
+                todo.append(follower)
+    return failed
+
+
 def _take(
-    state: State, new: NewJob, proposal: Submit, now: int, fresh: dict[JobId, NewJob]
-) -> list[AnyEvent] | Refusal:
+    new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
+) -> list[AnyEvent]:
     """The events that take one job in."""
-    after: list[After] = []
-    failed: JobId | None = None
-    for wanted in new.after:
-        succeeded = wanted.succeeded
-        if (found := state.jobs.get(wanted.job)) is not None:
-            ended = found.state if found.state in _ENDED else None
-            succeeded = None if ended is None else ended is JobState.SUCCEEDED
-        elif succeeded is None and wanted.job not in fresh:
-            return Refusal(Refused.STALE, f"the job {wanted.job} to run after moved meanwhile; try again")
-        if succeeded is None:
-            after.append(After(wanted.job, wanted.on))
-        elif not succeeded and wanted.on is On.SUCCESS:
-            failed = wanted.job
     spec = new.spec
+    waits = () if new.job in failed else _waits(after, failed)
     events: list[AnyEvent] = [
         JobSubmitted(
             job=new.job,
             at=now,
-            user=proposal.user,
+            user=user,
             name=spec.name,
             project=spec.project,
             queue=spec.queue,
@@ -90,21 +124,26 @@ def _take(
             deadline=spec.deadline,
             not_before=spec.not_before,
             array=spec.array,
-            after=tuple(after),
+            after=waits,
             key=new.key,
             body=new.body,
         )
     ]
-    if failed is not None:
-        events.append(
-            end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, DependencyFailed(failed)),
-        )
+    if new.job in failed:
+        if spec.array:
+            events.append(MembersDropped(new.job, now, spec.array, JobState.CANCELLED, ITSELF))
+        why = DependencyFailed(failed[new.job])
+        events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, why))
     elif new.held:
-        events.append(JobHeld(new.job, now, proposal.user))
+        events.append(JobHeld(new.job, now, user))
     return events
 
 
-_ENDED = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT})
+def _waits(after: list[Dependency], failed: dict[JobId, JobId]) -> tuple[After, ...]:
+    """What has not ended yet of that which a job waits for."""
+    return tuple(
+        After(each.job, each.on) for each in after if each.succeeded is None and each.job not in failed
+    )
 
 
 def _circle(fresh: dict[JobId, NewJob]) -> list[JobId] | None:

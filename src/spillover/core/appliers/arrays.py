@@ -1,0 +1,82 @@
+"""Arrays: one record until their members are placed, which are jobs of their own from then on."""
+
+from spillover.core import ranges
+from spillover.core.appliers.queue import job_of
+from spillover.core.book import put_on_node
+from spillover.core.events import JobState, MemberPlaced, MembersDropped
+from spillover.core.state import NO_EXTRA, Extra, Job, Placed, Queued, Spread, State
+from spillover.core.transitions import Impossible
+from spillover.model.ids import member_id, split_member
+
+
+def member_placed(state: State, event: MemberPlaced) -> None:
+    """A pending member becomes a job, with a lease."""
+    array = job_of(state, event.array, event)
+    members = array.extra.members
+    if members is None or not ranges.contains(members.pending, event.index):
+        raise Impossible(f"MemberPlaced on {array}: {event}")
+    members.pending = ranges.without(members.pending, event.index)
+    members.live += 1
+    if members.due and state.is_rented(event.cluster):
+        members.due -= 1
+        if not members.due:
+            array.due = None
+    state.queued -= 1
+    if not members.pending:
+        array.phase = Spread(event.at)
+    extra = NO_EXTRA if array.extra.deadline is None else Extra(deadline=array.extra.deadline)
+    job = Job(
+        id=member_id(array.id, event.index),
+        number=array.number,
+        user=array.user,
+        name=array.name,
+        kind=array.kind,
+        terms=array.terms,
+        spec=array.spec,
+        submitted=array.submitted,
+        arrived=array.arrived,
+        priority=array.priority,
+        phase=Placed(event.cluster, event.node, event.at, event.why),
+        seq=event.seq,
+        latest=array.latest,
+        extra=extra,
+    )
+    state.jobs[job.id] = job
+    state.members.setdefault(array.id, {})[job.id] = None
+    state.touch_job(job.id)
+    put_on_node(state, job, event.cluster, event.node)
+
+
+def members_dropped(state: State, event: MembersDropped) -> None:
+    """Pending members will never be jobs."""
+    array = state.jobs[event.array]
+    members = array.extra.members
+    if members is None:
+        raise Impossible(f"MembersDropped on {array}: {event}")
+    count = ranges.size(event.members)
+    members.pending = ranges.minus(members.pending, event.members)
+    members.ended[event.state] = members.ended.get(event.state, 0) + count
+    if type(array.phase) is Queued:
+        state.queued -= count
+    if not members.pending:
+        array.phase = Spread(event.at)
+    state.touch_job(array.id)
+
+
+def count_ended(state: State, member: Job, ended: JobState) -> None:
+    """Count a job that ended into its array, if it is a member of one."""
+    split = split_member(member.id)
+    array = state.jobs.get(split[0]) if split is not None else None
+    if array is None:
+        return
+    members = array.extra.members
+    if members is None:
+        raise Impossible(f"{member} is a member of {array}, which is no array")
+    members.live -= 1
+    members.ended[ended] = members.ended.get(ended, 0) + 1
+    array.cost += member.cost
+    state.touch_job(array.id)
+    if live := state.members.get(array.id):
+        live.pop(member.id, None)
+        if not live:
+            del state.members[array.id]

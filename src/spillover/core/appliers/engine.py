@@ -1,0 +1,96 @@
+"""Agents, clusters, clocks and policies."""
+
+from spillover.core.book import move_up
+from spillover.core.events import (
+    AgentDraining,
+    AgentLost,
+    AgentRegistered,
+    ClockJumped,
+    ClustersConfigured,
+    Decided,
+    EpochStarted,
+    PolicyChanged,
+)
+from spillover.core.state import Node, Queued, State
+from spillover.core.transitions import AGENT
+
+
+def clusters(state: State, event: ClustersConfigured) -> None:
+    """Other clusters, so other waits."""
+    state.facts.clusters = event.clusters
+    state.clusters = {spec.name: spec for spec in event.clusters}
+    state.touch_facts()
+    _wait_anew(state)
+
+
+def agent_registered(state: State, event: AgentRegistered) -> None:
+    """An agent may be given work, with what it has now."""
+    key = f"{event.cluster}/{event.node}"
+    node = state.nodes.get(key)
+    if node is None:
+        node = state.nodes[key] = Node(
+            event.cluster,
+            event.node,
+            event.incarnation,
+            event.capacity,
+            event.offers,
+            event.labels,
+            event.queue,
+            status="unknown",
+            number=event.incarnation,
+        )
+    node.incarnation = event.incarnation
+    node.capacity = event.capacity
+    node.offers = event.offers
+    node.labels = event.labels
+    node.queue = event.queue
+    node.status = AGENT[node.status, AgentRegistered]
+    move_up(node)
+    state.facts.incarnations = max(state.facts.incarnations, event.incarnation)
+    state.touch_node(key)
+    state.touch_facts()
+
+
+def agent_changed(state: State, event: AgentDraining | AgentLost) -> None:
+    """An agent is given nothing more."""
+    key = f"{event.cluster}/{event.node}"
+    node = state.nodes[key]
+    node.status = AGENT[node.status, type(event)]
+    state.touch_node(key)
+
+
+def epoch_started(state: State, event: EpochStarted) -> None:
+    """All agents have to register anew."""
+    state.facts.epoch = event.epoch
+    for key, node in state.nodes.items():
+        node.status = AGENT[node.status, EpochStarted]
+        state.touch_node(key)
+    state.touch_facts()
+
+
+def clock_jumped(state: State, event: ClockJumped) -> None:
+    """Time passed that is no waiting."""
+    state.facts.jumped += event.by
+    state.touch_facts()
+
+
+def policy_changed(state: State, event: PolicyChanged) -> None:
+    """Other policies, so other waits."""
+    state.facts.policies = event.policies
+    state.touch_facts()
+    _wait_anew(state)
+
+
+def decided(state: State, event: Decided) -> None:
+    """A cycle decided what the events behind this one say."""
+    state.facts.now = max(state.facts.now, event.now)
+    state.facts.cycles += 1
+    state.touch_facts()
+
+
+def _wait_anew(state: State) -> None:
+    """Let the next cycle give every waiting job a new wait."""
+    for job in state.jobs.values():
+        if type(job.phase) is Queued and job.latest is not None and job.due is None:
+            job.latest = None
+            state.touch_job(job.id)

@@ -1,0 +1,210 @@
+"""The life of a job, event by event."""
+
+from spillover.core import ranges
+from spillover.core.appliers.arrays import count_ended
+from spillover.core.appliers.queue import enter_queue, job_of, leave_queue
+from spillover.core.book import leave_node, put_on_node
+from spillover.core.events import (
+    Back,
+    DependencyEnded,
+    JobEnded,
+    JobHeld,
+    JobPlaced,
+    JobReleased,
+    JobReprioritised,
+    JobRequeued,
+    JobsAdmitted,
+    JobsArchived,
+    JobStarted,
+    JobStopping,
+    JobSubmitted,
+    WaitsExpired,
+)
+from spillover.core.state import (
+    NO_EXTRA,
+    Ended,
+    Extra,
+    Job,
+    Kind,
+    Members,
+    Placed,
+    Running,
+    State,
+    Waiting,
+)
+from spillover.core.transitions import Impossible
+
+
+def submitted(state: State, event: JobSubmitted) -> None:
+    """A new job, queued at once if nothing keeps it."""
+    members = Members(ranges.size(event.array), event.array) if event.array else None
+    rare = event.deadline, event.not_before, event.after, event.key, members
+    extra = NO_EXTRA
+    if any(value is not None and value != () for value in rare):
+        extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
+    state.facts.numbered += 1
+    state.touch_facts()
+    job = Job(
+        id=event.job,
+        number=state.facts.numbered,
+        user=state.share(event.user),
+        name=state.share(event.name),
+        kind=state.share(Kind(event.shape, event.queue, event.project)),
+        terms=state.share(event.terms),
+        spec=event.spec,
+        submitted=event.at,
+        arrived=state.steady(event.at) if state.facts.jumped else event.at,
+        priority=event.priority,
+        phase=Waiting(None),
+        extra=extra,
+    )
+    state.jobs[job.id] = job
+    state.touch_job(job.id)
+    if event.key is not None:
+        state.keys[event.key] = job.id
+    for wanted in event.after:
+        state.waiters.setdefault(wanted.job, {})[job.id] = None
+    if not event.after and (event.not_before is None or event.not_before <= event.at):
+        enter_queue(state, job)
+
+
+def admitted(state: State, event: JobsAdmitted) -> None:
+    """Jobs know how long they wait for owned capacity."""
+    for job, latest in zip(event.jobs, event.latest, strict=True):
+        state.jobs[job].latest = latest
+        state.touch_job(job)
+
+
+def expired(state: State, event: WaitsExpired) -> None:
+    """Jobs may be rented."""
+    for each in event.jobs:
+        job = state.jobs[each]
+        state.touch_job(each)
+        if job.extra.members is not None:
+            job.extra.members.due = event.members
+        job.due = event.why
+
+
+def placed(state: State, event: JobPlaced) -> None:
+    """A job has a lease."""
+    job = job_of(state, event.job, event)
+    leave_queue(state, job)
+    job.phase = Placed(event.cluster, event.node, event.at, event.why)
+    job.attempt = event.attempt
+    job.seq = event.seq
+    put_on_node(state, job, event.cluster, event.node)
+
+
+def started(state: State, event: JobStarted) -> None:
+    """A placed job runs."""
+    job = job_of(state, event.job, event)
+    phase = job.phase
+    if type(phase) is not Placed:
+        raise Impossible(f"JobStarted on {job}: {event}")
+    job.phase = Running(phase.cluster, phase.node, phase.at, event.at, phase.why, phase.stopping, phase.by)
+    state.running += 1
+
+
+def stopping(state: State, event: JobStopping) -> None:
+    """A job is being stopped; it keeps its place until that is confirmed."""
+    job = job_of(state, event.job, event)
+    match job.phase:
+        case Placed(cluster, node, at, why):
+            job.phase = Placed(cluster, node, at, why, event.why, event.who)
+        case Running(cluster, node, at, since, why):
+            job.phase = Running(cluster, node, at, since, why, event.why, event.who)
+        case _:
+            raise Impossible(f"JobStopping on {job}: {event}")
+
+
+def requeued(state: State, event: JobRequeued) -> None:
+    """A job is back in its place in the queue."""
+    job = job_of(state, event.job, event)
+    _leave_place(state, job)
+    job.attempt = event.attempt
+    job.seq = event.seq
+    job.cost = event.cost
+    if event.why is Back.LOST:
+        job.lost += 1
+    elif event.why is Back.EXIT:
+        job.exits += 1
+    due = job.due
+    enter_queue(state, job)
+    if event.why is Back.RELEASED:
+        job.due = due  # it never ran: a wait that was over stays over
+
+
+def ended(state: State, event: JobEnded) -> None:
+    """A job is over for good."""
+    job = job_of(state, event.job, event)
+    phase = job.phase if isinstance(job.phase, Placed | Running) else None
+    if phase is not None:
+        _leave_place(state, job, event.usage.ran)
+    else:
+        leave_queue(state, job)
+    job.phase = Ended(
+        event.state,
+        event.at,
+        event.started,
+        phase.cluster if phase is not None else None,
+        phase.node if phase is not None else None,
+        phase.why if phase is not None else None,
+        event.exit_code,
+        event.signal,
+        event.usage,
+        event.why,
+    )
+    job.attempt = event.attempt
+    job.seq = event.seq
+    job.cost = event.cost
+    for wanted in job.extra.after:
+        state.no_longer_waits(job.id, wanted.job)
+    if job.extra.after:
+        job.extra.after = ()
+    count_ended(state, job, event.state)
+
+
+def held(state: State, event: JobHeld) -> None:
+    """Somebody holds a job, or lets it wait for time and other jobs alone."""
+    job = job_of(state, event.job, event)
+    leave_queue(state, job)
+    job.phase = Waiting(event.who or None)
+
+
+def released(state: State, event: JobReleased) -> None:
+    """Nothing keeps a job out of the queue."""
+    enter_queue(state, job_of(state, event.job, event))
+
+
+def dependency_ended(state: State, event: DependencyEnded) -> None:
+    """A job waits for one less."""
+    job = state.jobs[event.job]
+    job.extra.after = tuple(wanted for wanted in job.extra.after if wanted.job != event.on)
+    state.no_longer_waits(event.job, event.on)
+    state.touch_job(job.id)
+
+
+def reprioritised(state: State, event: JobReprioritised) -> None:
+    """A job has another priority."""
+    state.jobs[event.job].priority = event.priority
+    state.touch_job(event.job)
+
+
+def archived(state: State, event: JobsArchived) -> None:
+    """Jobs leave the state."""
+    for each in event.jobs:
+        job = state.jobs.pop(each, None)
+        if job is not None:
+            state.touch_job(each)
+            if job.extra.key is not None:
+                state.keys.pop(job.extra.key, None)
+    state.facts.archived += len(event.jobs)
+    state.touch_facts()
+
+
+def _leave_place(state: State, job: Job, ran: int = 0) -> None:
+    """Give back what a placed job held."""
+    if type(job.phase) is Running:
+        state.running -= 1
+    if isinstance(job.phase, Placed | Running):
+        leave_node(state, job, job.phase.cluster, job.phase.node, ran)

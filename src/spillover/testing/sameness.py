@@ -1,0 +1,43 @@
+"""Whether two states say the same, however each came about."""
+
+from typing import Any
+
+import msgspec
+
+from spillover.core.state import State
+from spillover.wire.journal import changed_records, load_state
+
+
+def said_by(state: State) -> dict[str, Any]:
+    """All that a state says: records and indexes, in the order that deciding looks at them."""
+    return {
+        "facts": msgspec.to_builtins(state.facts),
+        "jobs": {job.id: msgspec.to_builtins(job) for job in state.jobs.values()},
+        "nodes": [msgspec.to_builtins(node) for node in state.nodes.values()],
+        "clusters": list(state.clusters),
+        "keys": dict(state.keys),
+        "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},
+        "members": {job: sorted(members) for job, members in state.members.items()},
+        "queued": state.queued,
+        "running": state.running,
+    }
+
+
+class Checkpoints:
+    """Records as a store keeps them, brought up to date with what changed."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str], bytes] = {}
+
+    def write(self, state: State) -> None:
+        """One checkpoint."""
+        for key, body in changed_records(state).items():
+            if body is None:
+                self._records.pop(key, None)
+            else:
+                self._records[key] = body
+        state.dirty = {}
+
+    def load(self) -> State:
+        """The state as a server would start with it."""
+        return load_state([(kind, key, body) for (kind, key), body in sorted(self._records.items())])

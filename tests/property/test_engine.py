@@ -1,0 +1,387 @@
+"""Whatever people, agents and clocks do: the book stays right, and following it gives what building it anew gives."""
+
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+
+from spillover.core.apply import apply
+from spillover.core.decide import decide
+from spillover.core.events import AnyEvent, JobEnded, JobState, Lease, MemberPlaced, Usage
+from spillover.core.proposals import (
+    Act,
+    AgentGone,
+    Archived,
+    Change,
+    Dependency,
+    Drain,
+    HandBack,
+    Jump,
+    NewJob,
+    Outcome,
+    Proposal,
+    Reclaim,
+    Register,
+    Result,
+    SetPolicies,
+    SetPriority,
+    Started,
+    StartEpoch,
+    Submit,
+)
+from spillover.core.state import Ended, Placed, Running, State
+from spillover.core.transitions import JOB, TERMINAL
+from spillover.deciding import cycle
+from spillover.deciding.board import Board
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, JobId, NodeName, job_id
+from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+from spillover.testing.sameness import Checkpoints, said_by
+from spillover.testing.world import OWNED, RENTED, World
+from spillover.wire.journal import decode_event, encode_event
+
+OTHER = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
+CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), Billing(60 * SECOND))
+CLUSTERS = (OWNED, RENTED, OTHER, CHEAP)
+NODES = [NodeName("n1"), NodeName("n2"), NodeName("n3")]
+
+sizes = st.builds(
+    Resources,
+    st.sampled_from([500, 1000, 1000, 2000, 3000]),
+    st.sampled_from([0, 1, 1, 5]),
+    st.sampled_from([0, 0, 0, 1]),
+)
+capacities = st.builds(
+    Resources, st.sampled_from([1000, 2000, 4000]), st.sampled_from([1, 10]), st.sampled_from([0, 1, 2])
+)
+words = st.sampled_from([("container",), (), ("container", "gpu:a")])
+shapes = st.builds(
+    Shape,
+    sizes,
+    st.sampled_from([(), (), (), ("container",), ("container", "gpu:a")]),
+    st.sampled_from([1, 1, 1, 1, 1, 1, 2]),
+    st.sampled_from([Burst.AUTO, Burst.AUTO, Burst.AUTO, *Burst]),
+)
+terms = st.builds(
+    Terms,
+    walltime=st.sampled_from([None, None, 5 * SECOND]),
+    estimate=st.sampled_from([None, SECOND, 60 * SECOND]),
+    retry=st.builds(Retry, st.integers(0, 1), st.integers(0, 1)),
+)
+arrays = st.sampled_from([(), (), (), (Range(0, 2),), (Range(1, 1), Range(3, 6))])
+waits = st.sampled_from(
+    [
+        Choice("never"),
+        Choice("zero"),
+        Choice("constant", {"wait": 5 * SECOND}),
+        Choice("constant", {"wait": 5 * SECOND, "max_queue": 2}),
+        Choice("compute", {"coefficient": 0.1, "max_queue": 1, "min_wait": SECOND}),
+    ]
+)
+policy_sets = st.builds(
+    PolicySet,
+    order=st.sampled_from([Choice("fifo"), Choice("priority")]),
+    backfill=st.sampled_from([Choice("strict"), Choice("out_of_order"), Choice("out_of_order")]),
+    wait=waits,
+    place=st.sampled_from([Choice("first_fit"), Choice("best_fit")]),
+    depth=st.sampled_from([1, 2, 1000]),
+)
+RARELY = st.sampled_from([True, *([False] * 5)])
+spans = st.sampled_from([0, 1, SECOND, 3 * SECOND, 7 * SECOND, 100 * SECOND])
+TIMES = [*([None] * 7), -SECOND, 2 * SECOND, 20 * SECOND]
+
+
+class Life(RuleBasedStateMachine):
+    """Random lives of a server's book."""
+
+    jobs = Bundle("jobs")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = count(1)
+        self.checkpoints = Checkpoints()
+        self.old_leases: list[tuple[NodeName, Lease]] = []
+        self.ended: dict[JobId, Any] = {}
+
+    @initialize(policies=policy_sets, clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED)]))
+    def begin(self, policies: PolicySet, clusters: tuple[ClusterSpec, ...]) -> None:
+        self.world = World(load, policies, clusters)
+        self.clusters = clusters
+        self.epochs = 1
+        for cluster in clusters[:3]:
+            self.world.agent("n1", cpus=2, gpus=1, cluster=cluster.name, queue=2, offers=("container",))
+
+    # --- how things are proposed
+
+    def propose(self, *proposals: Proposal) -> None:
+        """Decide proposals one by one; before the cycle runs, see that a board built anew would plan the same."""
+        world, engine = self.world, self.world.engine
+        for proposal in proposals:
+            events, _ = decide(world.state, proposal, world.now)
+            for event in events:
+                engine.apply(event)
+            world.events += events
+        self.same_plan()
+        world.step()
+
+    def same_plan(self) -> None:
+        state, engine = self.world.state, self.world.engine
+        live = cycle.run(state, engine.board, engine.policies, self.world.now, 0).plan
+        anew = cycle.run(state, Board(state, engine.policies), engine.policies, self.world.now, 0).plan
+        assert live == anew
+
+    def placed(self) -> list[Any]:
+        return [job for job in self.world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+
+    # --- people
+
+    @rule(
+        target=jobs,
+        specs=st.lists(
+            st.tuples(
+                shapes, terms, arrays, st.integers(-1, 2), st.sampled_from(TIMES), st.sampled_from(TIMES)
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        data=st.data(),
+        together=st.booleans(),
+    )
+    def submit(self, specs: list[Any], data: st.DataObject, together: bool) -> Any:
+        ids = [job_id(next(self.numbers)) for _ in specs]
+        known = [*self.world.state.jobs, JobId("nosuchjobxyz")]
+        new = []
+        for at, (shape, term, array, priority, not_before, deadline) in enumerate(specs):
+            others = [each for each in ids if each != ids[at]]
+            wanted = data.draw(
+                st.lists(st.sampled_from([*known, *others, *others]), max_size=2), label="after"
+            )
+            after = tuple(
+                Dependency(
+                    each, data.draw(st.sampled_from(On)), data.draw(st.sampled_from([None, True, False]))
+                )
+                for each in (wanted if data.draw(RARELY) else ())
+            )
+            now = self.world.now
+            spec = JobSpec(
+                Shell("true"),
+                f"name-{at}",
+                data.draw(st.sampled_from(["p", "q"])),
+                "default",
+                shape,
+                term,
+                priority=priority,
+                not_before=None if not_before is None else now + not_before,
+                deadline=None if deadline is None else now + deadline,
+                array=array,
+            )
+            key = data.draw(st.sampled_from([None, None, None, "k1", "k2"]), label="key")
+            body = data.draw(st.sampled_from([b"1", b"1", b"2"])) if key else b""
+            held = data.draw(RARELY)
+            new.append(NewJob(ids[at], spec, b"spec", after, key, body, held))
+        if together:
+            self.propose(Submit(tuple(new), "ada", data.draw(st.sampled_from([None, 0]))))
+        else:
+            self.propose(*(Submit((each,), "ada") for each in new))
+        return multiple(*(each for each in ids if each in self.world.state.jobs))
+
+    @rule(act=st.sampled_from(Act), some=st.lists(jobs, min_size=1, max_size=3), index=st.integers(0, 6))
+    def change(self, act: Act, some: list[JobId], index: int) -> None:
+        member = JobId(f"{some[0]}.{index}")
+        ids = [*some, member] if member in self.world.state.jobs else some
+        self.propose(Change(act, tuple(ids), "bob"))
+
+    @rule(job=jobs, priority=st.integers(-2, 2))
+    def set_priority(self, job: JobId, priority: int) -> None:
+        self.propose(SetPriority(job, priority, "bob"))
+
+    @rule(policies=policy_sets, really=RARELY)
+    def set_policies(self, policies: PolicySet, really: bool) -> None:
+        if not really:
+            return
+        self.propose(SetPolicies(policies, "bob"))
+
+    # --- agents
+
+    @rule(
+        cluster=st.sampled_from([cluster.name for cluster in CLUSTERS]),
+        node=st.sampled_from(NODES),
+        capacity=capacities,
+        offers=words,
+        queue=st.sampled_from([0, 0, 3]),
+        keeps=st.sampled_from(["all", "none", "some"]),
+    )
+    def register(
+        self, cluster: ClusterName, node: NodeName, capacity: Resources, offers: Any, queue: int, keeps: str
+    ) -> None:
+        held = [job.lease for job in self.placed() if (job.phase.cluster, job.phase.node) == (cluster, node)]
+        named = {"all": held, "none": [], "some": held[::2] + [lease for _, lease in self.old_leases[-2:]]}[
+            keeps
+        ]
+        incarnation = self.world.state.facts.incarnations + 1
+        self.propose(Register(cluster, node, incarnation, capacity, offers, {}, queue, tuple(named)))
+
+    @rule(most=st.integers(1, 4), ran=st.sampled_from([SECOND // 100, SECOND]))
+    def run_some(self, most: int, ran: int) -> None:
+        """The usual life: what was placed starts and ends well."""
+        for job in self.placed()[:most]:
+            node, lease = job.phase.node, job.lease
+            self.propose(Started(node, lease, 0))
+            self.propose(Result(node, lease, Outcome.EXITED, 0, None, Usage(ran, ran, 1), 0))
+
+    @rule(pick=st.integers(0, 50), age=spans)
+    def start(self, pick: int, age: int) -> None:
+        if placed := self.placed():
+            job = placed[pick % len(placed)]
+            self.propose(Started(job.phase.node, job.lease, age))
+
+    @rule(
+        pick=st.integers(0, 50),
+        outcome=st.sampled_from([Outcome.EXITED, Outcome.EXITED, *Outcome]),
+        code=st.sampled_from([0, 0, 1]),
+        ran=st.sampled_from([0, SECOND // 100, SECOND, 9 * SECOND]),
+        age=spans,
+    )
+    def result(self, pick: int, outcome: Outcome, code: int, ran: int, age: int) -> None:
+        if placed := self.placed():
+            job = placed[pick % len(placed)]
+            exit_code = code if outcome is Outcome.EXITED else None
+            result = Result(job.phase.node, job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age)
+            self.old_leases.append((job.phase.node, job.lease))
+            self.propose(result, result)
+
+    @rule(pick=st.integers(0, 50), outcome=st.sampled_from(Outcome))
+    def say_something_stale(self, pick: int, outcome: Outcome) -> None:
+        if self.old_leases:
+            node, lease = self.old_leases[pick % len(self.old_leases)]
+            self.propose(
+                Started(node, lease, 0),
+                Result(node, lease, outcome, 0, None, Usage(), 0),
+                HandBack(node, (lease,)),
+                Reclaim(node, (lease, lease)),
+            )
+
+    @rule(node=st.sampled_from(NODES), back=st.booleans(), most=st.integers(1, 4))
+    def give_up_leases(self, node: NodeName, back: bool, most: int) -> None:
+        leases = tuple(job.lease for job in self.placed() if job.phase.node == node)[:most]
+        self.old_leases += [(node, lease) for lease in leases]
+        self.propose(HandBack(node, leases) if back else Reclaim(node, leases))
+
+    @rule(pick=st.integers(0, 50), drain=st.booleans(), old=st.booleans())
+    def lose_agent(self, pick: int, drain: bool, old: bool) -> None:
+        nodes = list(self.world.state.nodes.values())
+        if nodes:
+            node = nodes[pick % len(nodes)]
+            gone = AgentGone(node.cluster, node.name, node.incarnation - old)
+            self.propose(Drain(node.cluster, node.name) if drain else gone)
+
+    # --- time and servers
+
+    @rule(span=spans)
+    def wait(self, span: int) -> None:
+        self.world.wait(seconds=span / SECOND)
+
+    @rule(span=spans, really=RARELY)
+    def jump(self, span: int, really: bool) -> None:
+        if not really:
+            return
+        self.world.now += span
+        self.propose(Jump(span))
+
+    @rule(
+        clusters=st.sampled_from([None, None, CLUSTERS, (OWNED,), (RENTED, OWNED)]),
+        gap=spans,
+        policies=policy_sets,
+        really=RARELY,
+        back=st.booleans(),
+    )
+    def start_epoch(
+        self,
+        clusters: tuple[ClusterSpec, ...] | None,
+        gap: int,
+        policies: PolicySet,
+        really: bool,
+        back: bool,
+    ) -> None:
+        if not really:
+            return
+        self.epochs += 1
+        self.clusters = clusters or self.clusters
+        self.propose(StartEpoch(self.epochs, self.clusters, policies, gap))
+        for node in list(self.world.state.nodes.values()) if back else ():
+            self.register(node.cluster, node.name, node.capacity, node.offers, node.queue, "all")
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.checkpoints.write(self.world.state)
+
+    @rule(most=st.integers(1, 5))
+    def archive(self, most: int) -> None:
+        ended = [job.id for job in self.world.state.jobs.values() if type(job.phase) is Ended][:most]
+        live = [job.id for job in self.placed()][:1]
+        self.propose(Archived((*ended, *live)))
+
+    # --- what must hold
+
+    @invariant()
+    def terminal_states_absorb(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        for job in self.world.state.jobs.values():
+            if type(job.phase) is Ended:
+                assert self.ended.setdefault(job.id, job.phase) == job.phase
+
+    @invariant()
+    def a_restart_plans_the_same(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        dirty = dict(world.state.dirty)
+        latest = Checkpoints()
+        latest._records = dict(self.checkpoints._records)
+        latest.write(world.state)
+        world.state.dirty = dirty
+        loaded = latest.load()
+        assert said_by(loaded) == said_by(world.state)
+        policies = world.engine.policies
+        live = cycle.run(world.state, world.engine.board, policies, world.now, 0).plan
+        anew = cycle.run(loaded, Board(loaded, policies), policies, world.now, 0).plan
+        assert live == anew
+        assert not live, live  # the step that led here has done all that could be done
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        events = self.world.events
+        ends = [event.job for event in events if isinstance(event, JobEnded)]
+        assert len(ends) == len(set(ends))
+        assert said_by(replayed(events)) == said_by(self.world.state)
+
+
+def replayed(events: list[AnyEvent]) -> State:
+    """The state that a journal leads to, with every step looked up in the table of lives."""
+    state = State()
+    for each in events:
+        event = decode_event(encode_event(each))
+        assert event == each
+        job = getattr(event, "array" if isinstance(event, MemberPlaced) else "job", None)
+        before = state.jobs[job].state if job in state.jobs else None
+        apply(state, event)
+        if before is not None and (before, type(event)) in JOB:
+            assert state.jobs[JobId(str(job))].state in JOB[before, type(event)]
+        elif before in TERMINAL:
+            raise AssertionError(f"{event} happened to a job that was {before}")
+    return state
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+assert JobState.HELD not in TERMINAL
