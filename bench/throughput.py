@@ -118,9 +118,8 @@ def measure(options: Options) -> Report:
         else:
             report.notes.append(missing)
     found: dict[str, list[Round]] = {name: [] for name in contenders}
-    with folder(
-        "throughput"
-    ) as path:  # kept until all is over: ext4 is slow for a while where much was deleted
+    # All files are kept until the end: where many were just deleted, ext4 is slow at creating others for a while.
+    with folder("throughput") as path:
         for number in range(rounds):
             for name, run in contenders.items():
                 place = path / f"{number}-{name.split()[0].lower()}"
