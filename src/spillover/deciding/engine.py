@@ -36,7 +36,7 @@ class Step(Struct, frozen=True):
     replies: list[Reply]
     """One for each proposal, in their order."""
     plan: Plan | None
-    """None if no cycle ran."""
+    """Of the first cycle; None if none ran."""
 
 
 class Trial(Struct, frozen=True):
@@ -71,7 +71,12 @@ class Engine:
             decided, reply = decide(self.state, proposal, now)
             self._accept(decided, events)
             replies.append(reply)
-        plan = self._cycle(now, events) if self.board.stirred(now) else None
+        plan: Plan | None = None
+        while self.board.stirred(now):
+            following = self._cycle(now, events)
+            plan = plan or following
+            if not following:  # else it may have made way for what is next in a strict order, or was beyond depth
+                break
         if self.debug:
             invariants.check(self.state)
             invariants.check_placed(self.state, events)
