@@ -10,7 +10,7 @@ from spillover.deciding.plan import Placement
 from spillover.forms.jobs import JobForm
 from spillover.model.cluster import ClusterSpec, Role, cost_of
 from spillover.model.ids import JobId
-from spillover.model.reasons import Fresh, NoRoom, Reason
+from spillover.model.reasons import AfterJobs, Fresh, NoRoom, Reason
 from spillover.model.units import FOREVER, SECOND
 from spillover.wire.api import Forecast, Forecasts, ReasonView
 
@@ -27,17 +27,22 @@ def forecasts(state: State, ids: Sequence[str], forms: Sequence[JobForm], tried:
             shown.append(_known(form, job_id))
             continue
         job, said = tried.jobs[JobId(job_id)]
-        shown.append(_forecast(state, tried.now, job, said, placed.get(job_id), latest.get(JobId(job_id))))
+        shown.append(_forecast(state, tried, job, said, placed.get(job_id), latest.get(JobId(job_id))))
     return Forecasts(shown)
 
 
 def _forecast(
-    state: State, now: int, job: Job, said: Explanation, placement: Placement | None, latest: int | None
+    state: State, tried: Trial, job: Job, said: Explanation, placement: Placement | None, latest: int | None
 ) -> Forecast:
     """What would become of one job."""
+    now = tried.now
     spills_at = latest + state.facts.jumped if latest is not None and latest < FOREVER else None
     cluster, starts_at, node = None, None, None
     reason: Reason | None = said.reason
+    if reason is not None and reason.never:
+        spills_at = None
+    if type(reason) is AfterJobs:
+        reason = AfterJobs(tuple(_name_of(each, tried) for each in reason.jobs))
     if placement is not None:
         cluster, node, starts_at, reason = placement.cluster, placement.node, now, placement.why
     elif type(reason) is Fresh:
@@ -62,6 +67,11 @@ def _forecast(
         spills_at=when(spills_at) if placement is None else None,
         estimate_s=said.estimate.runtime / SECOND,
     )
+
+
+def _name_of(job: JobId, tried: Trial) -> JobId:
+    """The name of a job that is only tried, as its id means nothing to anybody; else its id."""
+    return JobId(tried.jobs[job][0].name) if job in tried.jobs else job
 
 
 def _cost(spec: ClusterSpec, job: Job, runtime: int) -> int:

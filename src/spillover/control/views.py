@@ -14,7 +14,7 @@ from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId, member_id
 from spillover.model.reasons import Reason, code_of
 from spillover.model.resources import Resources
-from spillover.model.units import MONEY, SECOND, format_duration, format_time
+from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Contact
 from spillover.wire.api import (
@@ -149,12 +149,15 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
     """Everything that is to be said about where a job is."""
     said = explain(engine, job)
     waits = job.state in {JobState.QUEUED, JobState.HELD}
+    ahead = ahead_of_room(engine.state, job)
+    if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:
+        said = msgspec.structs.replace(said, spills_at=job.latest + engine.state.facts.jumped)
     spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
     return WhyView(
         id=job.id,
         state=job.state,
         reason=reason_view(said.reason),
-        sentence=sentence(job, said, now),
+        sentence=sentence(job, said, now, ahead=ahead),
         waiting_since=format_time(job.submitted) if waits else None,
         waited_s=max(0, now - job.submitted) / SECOND if waits else None,
         spills_at=when(said.spills_at),
@@ -168,13 +171,27 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
     )
 
 
-def sentence(job: Job, said: Explanation, now: int) -> str:
+def ahead_of_room(state: State, job: Job) -> bool:
+    """Whether a job was leased to a node that has no room for it yet."""
+    phase = job.phase
+    node = state.nodes.get(f"{phase.cluster}/{phase.node}") if isinstance(phase, Placed) else None
+    return node is not None and job.id in node.ahead
+
+
+def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> str:
     """It all, as a person would say it."""
     phase = job.phase
+    if isinstance(phase, Placed) and ahead and said.reason is None:
+        text = f"{job.id} was handed to {phase.cluster}/{phase.node} ahead of room: it starts when a task there has ended"
+        if said.spills_at is not None:
+            text += f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
+        return text
     if isinstance(phase, Placed | Running):
         since = phase.since if isinstance(phase, Running) else phase.at
-        what = "runs" if isinstance(phase, Running) else "was placed"
-        text = f"{job.id} {what} on {phase.cluster}/{phase.node} since {format_duration(now - since)}: {phase.why}"
+        what = "has run" if isinstance(phase, Running) else "was placed"
+        spent = format_duration(now - since)
+        ago = f"for {spent}" if isinstance(phase, Running) else f"{spent} ago"
+        text = f"{job.id} {what} on {phase.cluster}/{phase.node} {ago}: {phase.why}"
         return text + (f"; it {said.reason}" if said.reason is not None else "")
     if isinstance(phase, Ended):
         return f"{job.id} ended {phase.state}" + (f": {phase.why}" if phase.why is not None else "")
