@@ -195,8 +195,10 @@ class Loop:
         while True:
             await self._writing.wait()
             self._writing.clear()
-            if self.held is not None:
-                await self._recover(StoreError(self.held))
+            if self.lost_lead.is_set():
+                return
+            if self.problem is not None:  # it was held, perhaps only for a moment
+                await self._recover(StoreError(self.problem))
                 if self.lost_lead.is_set():
                     return
             if not self._pending:

@@ -1,0 +1,136 @@
+"""The live loop without a process: the real engine, writer and gate on a journal that fails when told to, and clocks set by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from spillover.control.loop import Loop
+from spillover.core.events import AnyEvent
+from spillover.core.proposals import Proposal, Register, SetPolicies, StartEpoch, Submit
+from spillover.core.state import Job, Placed, Running
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+from spillover.ports.journal import Batch, Fenced, Journal, Unwritable
+from spillover.stores.memory import open_memory
+from spillover.testing.builders import JobBuilder
+from spillover.testing.world import OWNED, RENTED, START
+
+
+class Hands:
+    """Both clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self._wall = START
+        self._monotonic = 0
+
+    def wall(self) -> int:
+        """See Clock."""
+        return self._wall
+
+    def monotonic(self) -> int:
+        """See Clock."""
+        return self._monotonic
+
+    def pass_by(self, *, seconds: float) -> None:
+        """Time goes by, and both clocks see it."""
+        self._wall += int(seconds * SECOND)
+        self._monotonic += int(seconds * SECOND)
+
+    def set_wall(self, *, seconds: float) -> None:
+        """Somebody sets the clock on the wall ahead, or back."""
+        self._wall += int(seconds * SECOND)
+
+
+class FaultyJournal:
+    """A journal whose appends fail while told to: before they are written, or after, so that nobody can tell."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.fault: Literal["before", "after", "fenced"] | None = None
+        """None while all is well."""
+
+    async def append(self, after: int, batch: Batch, epoch: int) -> int:
+        """See Journal."""
+        if self.fault == "fenced":
+            raise Fenced("a newer epoch has begun")
+        if self.fault == "before":
+            raise Unwritable("the disk is full")
+        revision = await self._journal.append(after, batch, epoch)
+        if self.fault == "after":
+            raise Unwritable("the connection is lost")
+        return revision
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+
+class Live:
+    """A loop that leads, with what can be said to it."""
+
+    def __init__(self, policies: PolicySet) -> None:
+        store = open_memory()
+        self.clock = Hands()
+        self.election = store.election
+        self.journal = FaultyJournal(store.journal)
+        self.loop = Loop(self.journal, load, self.clock, debug=True)
+        self.heard: list[AnyEvent] = []
+        """All that became durable, as listeners are told."""
+        self._policies = policies
+        self._incarnation = 0
+        self.loop.listen(self._hear)
+
+    def _hear(self, _: int, events: Sequence[AnyEvent]) -> None:
+        self.heard += events
+
+    async def begin(self) -> None:
+        """Take the lead."""
+        epoch = await self.election.campaign("test", "http://test")
+        assert isinstance(epoch, int)
+        self.loop.begin(epoch, await self.loop.load())
+
+    async def configure(self) -> None:
+        """Say which clusters there are."""
+        await self.loop.propose(StartEpoch(self.loop.epoch, (OWNED, RENTED), self._policies))
+
+    async def look(self) -> None:
+        """Have a step made now."""
+        await self.loop.propose(SetPolicies(self._policies, "test"))
+
+    async def agent(self, cluster: str, *, cpus: int) -> None:
+        """An agent registers."""
+        self._incarnation += 1
+        name, node = ClusterName(cluster), NodeName(f"{cluster}-1")
+        register: Proposal = Register(name, node, self._incarnation, Resources(cpus * 1000), (), {}, 0, ())
+        await self.loop.propose(register)
+
+    async def submit(self, *jobs: JobBuilder) -> object:
+        """Submit jobs; what is answered."""
+        (reply,) = await self.loop.propose(Submit(tuple(job.build() for job in jobs), "ada"))
+        return reply
+
+    def job(self, name: str) -> Job:
+        """One job."""
+        return self.loop.state.jobs[JobId(name)]
+
+    def where(self, name: str) -> str | None:
+        """The cluster of one job, or None if it has no place."""
+        phase = self.job(name).phase
+        return phase.cluster if isinstance(phase, Placed | Running) else None
+
+
+@asynccontextmanager
+async def a_live_loop(policies: PolicySet) -> AsyncIterator[Live]:
+    """A loop that runs, with an owned and a rented cluster."""
+    live = Live(policies)
+    await live.begin()
+    running = asyncio.create_task(live.loop.run())
+    try:
+        await live.configure()
+        yield live
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
