@@ -36,7 +36,8 @@ DEPTH: Final = 1000
 CHUNK: Final = 10_000
 """Jobs submitted in one step while the queue is built."""
 CLUSTER: Final = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED)
-SMALL: Final = JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(1000, 2**20)))
+SMALL: Final = JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(1000, 2**20)), priority=1)
+"""A job that fits wherever one has ended, and is tried before all others."""
 START: Final = 1_800_000_000 * SECOND
 
 
@@ -58,7 +59,7 @@ class Queue:
         self._fitting = fitting
         self.now = START
         self.engine = Engine(State(), load, now=START)
-        policies = PolicySet(wait=Choice("never"), depth=depth)
+        policies = PolicySet(order=Choice("priority"), wait=Choice("never"), depth=depth)
         self.engine.step(self.now, [StartEpoch(1, (CLUSTER,), policies)])
         capacity = Resources(CPUS * 1000, 256 * 2**30)
         registrations = [
