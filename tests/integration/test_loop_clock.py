@@ -42,6 +42,21 @@ async def test_a_clock_that_jumps_forward_an_hour_rents_nothing_early() -> None:
         assert live.where("second") == "cloud"
 
 
+async def test_a_clock_that_jumps_forward_ends_no_walltime_early() -> None:
+    async with a_live_loop(POLICIES) as live:
+        await one_runs_one_waits(live)
+        live.clock.set_wall(seconds=3600)
+        await live.look()
+        await live.loop.checkpoint()
+        await live.loop.load()  # a restart knows of the jump too
+        live.clock.pass_by(seconds=1700)
+        await live.look()
+        assert not [event for event in live.heard if isinstance(event, JobStopping)]
+        live.clock.pass_by(seconds=200)
+        await live.look()
+        assert [event.job for event in live.heard if isinstance(event, JobStopping)] == ["first"]
+
+
 async def test_a_jump_is_seen_by_whoever_asks_for_the_time_first() -> None:
     async with a_live_loop(POLICIES) as live:
         await one_runs_one_waits(live)

@@ -17,7 +17,7 @@ from spillover.control.gate import Gate
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
-from spillover.deciding.engine import Engine
+from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
 from spillover.model.policy import PolicySet
 from spillover.model.units import SECOND
@@ -173,19 +173,22 @@ class Loop:
         asks, self._inbox = self._inbox, []
         now = self.time.now()
         jumped = self.time.take_jump()
-        proposals: list[Proposal] = [Jump(jumped)] if jumped else []
         if jumped:
             log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
-        for ask in asks:
-            proposals += ask.proposals
-        step = self.engine.step(now, proposals)
-        self._pending += step.events
-        self.applied += len(step.events)
-        at = 1 if jumped else 0
+            # Before time moves on, or the jump itself would make things due.
+            self._take(self.engine.step(self.engine.now, [Jump(jumped)]))
+        step = self.engine.step(now, [proposal for ask in asks for proposal in ask.proposals])
+        self._take(step)
+        at = 0
         for ask in asks:
             self._pending_blobs.update(ask.blobs)
             self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])
             at += len(ask.proposals)
+
+    def _take(self, step: Step) -> None:
+        """Have the events of a step written."""
+        self._pending += step.events
+        self.applied += len(step.events)
         if step.events:
             self._writing.set()
 

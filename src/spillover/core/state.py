@@ -59,6 +59,8 @@ class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
     why: Reason
     stopping: Stop | None = None
     by: str = ""
+    jumped: int = 0
+    """How far clocks had jumped when it began: what they jumped since then, it has not run."""
 
 
 class Spread(Struct, frozen=True, tag="spread", array_like=True, gc=False):

@@ -147,7 +147,11 @@ class Board:
         due = []
         while self.alarms and self.alarms[0][0] <= now:
             _, _, what, job = heapq.heappop(self.alarms)
-            due.append((what, job))
+            late = self._walltime_over(self.state.jobs.get(job)) if what == "walltime" else None
+            if late is not None and late[0] > now:  # clocks jumped since it was set
+                heapq.heappush(self.alarms, late)
+            else:
+                due.append((what, job))
         return due
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
@@ -230,9 +234,16 @@ class Board:
             heapq.heappush(self.alarms, (job.extra.deadline, job.number, "deadline", job.id))
         if type(job.phase) is Waiting and job.extra.not_before is not None:
             heapq.heappush(self.alarms, (job.extra.not_before, job.number, "not_before", job.id))
-        if type(job.phase) is Running and job.terms.walltime is not None:
-            at = job.phase.since + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
-            heapq.heappush(self.alarms, (at, job.number, "walltime", job.id))
+        if (over := self._walltime_over(job)) is not None:
+            heapq.heappush(self.alarms, over)
+
+    def _walltime_over(self, job: Job | None) -> tuple[int, int, str, JobId] | None:
+        """The alarm for the walltime of a job; None if it does not run, or has none."""
+        if job is None or type(job.phase) is not Running or job.terms.walltime is None:
+            return None
+        jumped = self.state.facts.jumped - job.phase.jumped
+        at = job.phase.since + jumped + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
+        return at, job.number, "walltime", job.id
 
     def _look_at(self, key: str) -> None:
         """A node's room changed."""

@@ -1,5 +1,7 @@
 """The life of a job, event by event."""
 
+from msgspec.structs import replace
+
 from spillover.core import ranges
 from spillover.core.appliers.arrays import count_ended
 from spillover.core.appliers.queue import enter_queue, job_of, leave_queue
@@ -101,7 +103,16 @@ def started(state: State, event: JobStarted) -> None:
     phase = job.phase
     if type(phase) is not Placed:
         raise Impossible(f"JobStarted on {job}: {event}")
-    job.phase = Running(phase.cluster, phase.node, phase.at, event.at, phase.why, phase.stopping, phase.by)
+    job.phase = Running(
+        phase.cluster,
+        phase.node,
+        phase.at,
+        event.at,
+        phase.why,
+        phase.stopping,
+        phase.by,
+        state.facts.jumped,
+    )
     state.running += 1
 
 
@@ -111,8 +122,8 @@ def stopping(state: State, event: JobStopping) -> None:
     match job.phase:
         case Placed(cluster, node, at, why):
             job.phase = Placed(cluster, node, at, why, event.why, event.who)
-        case Running(cluster, node, at, since, why):
-            job.phase = Running(cluster, node, at, since, why, event.why, event.who)
+        case Running():
+            job.phase = replace(job.phase, stopping=event.why, by=event.who)
         case _:
             raise Impossible(f"JobStopping on {job}: {event}")
 
