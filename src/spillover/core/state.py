@@ -136,7 +136,7 @@ class Job(Struct, array_like=True, gc=False):
     """Digest of the whole spec."""
     submitted: int
     arrived: int
-    """When it was submitted, in steady time."""
+    """Since when it could have been placed, in steady time: its wait counts from here."""
     priority: int
     phase: Phase
     attempt: int = 1

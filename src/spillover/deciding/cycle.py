@@ -22,10 +22,11 @@ from spillover.deciding.rooms import Ceiling, Machine, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.job import Burst
-from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, WaitOver
+from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, RoomSoon, WaitOver
 from spillover.model.units import FOREVER
 
 ROOM_OWNED = RoomOwned()
+ROOM_SOON = RoomSoon()
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 
@@ -85,7 +86,7 @@ class _Cycle:
                 break
             job = self.board.waiting(wait)
             if job is not None:
-                self.expired[job.id] = Expiry(job.id, WaitOver(self.now - job.submitted))
+                self.expired[job.id] = Expiry(job.id, WaitOver(self.steady - job.arrived))
 
     def admit(self) -> None:
         """Give new jobs the time until which they wait for owned capacity."""
@@ -117,7 +118,7 @@ class _Cycle:
             if latest <= self.steady and each not in self.expired and job.due is None and waits:
                 always = job.kind.shape.burst is Burst.ALWAYS
                 self.expired[each] = Expiry(
-                    each, AlwaysRented() if always else WaitOver(self.now - job.submitted)
+                    each, AlwaysRented() if always else WaitOver(self.steady - job.arrived)
                 )
 
     def cap_queue(self) -> None:
@@ -266,12 +267,14 @@ class _Cycle:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)
-        self.placements.append(Placement(job.id, index, seat.room.name, machine.name, self._why(job, seat)))
+        self.placements.append(
+            Placement(job.id, index, seat.room.name, machine.name, self._why(job, seat, ahead=ahead))
+        )
 
-    def _why(self, job: Job, seat: Seat) -> Reason:
+    def _why(self, job: Job, seat: Seat, *, ahead: bool) -> Reason:
         """Why the job is placed there."""
         if seat.room.spec.role is Role.OWNED:
-            return ROOM_OWNED
+            return ROOM_SOON if ahead else ROOM_OWNED
         if job.id in self.expired:
             return self.expired[job.id].why
         return job.due or AlwaysRented()

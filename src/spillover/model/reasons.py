@@ -98,6 +98,26 @@ class NotObserved(NotNow, frozen=True, tag="not_observed"):
         return f"waits for an agent of {' or '.join(self.clusters)} to connect"
 
 
+class WaitNotOver(NotNow, frozen=True, tag="wait_not_over"):
+    """Only rented clusters could run it, and its wait for owned capacity is not over."""
+
+    clusters: tuple[ClusterName, ...]
+    at: int
+    """When it may be rented, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        return f"only {' or '.join(self.clusters)} could run it, where it may be rented from {format_time(self.at)}"
+
+
+class NotRented(Never, frozen=True, tag="not_rented"):
+    """Only rented clusters could run it, and the wait policy never lets it be rented."""
+
+    clusters: tuple[ClusterName, ...]
+
+    def __str__(self) -> str:
+        return f"only {' or '.join(self.clusters)} could run it, and the wait policy never rents"
+
+
 class TooBig(Never, frozen=True, tag="too_big"):
     """Larger than any machine."""
 
@@ -142,6 +162,13 @@ class RoomOwned(NotNow, frozen=True, tag="room_owned"):
 
     def __str__(self) -> str:
         return "owned capacity had room"
+
+
+class RoomSoon(NotNow, frozen=True, tag="room_soon"):
+    """It was handed to an agent whose tasks are so short that it has room by the time the message is there."""
+
+    def __str__(self) -> str:
+        return "its agent has room in a moment"
 
 
 class WaitOver(NotNow, frozen=True, tag="wait_over"):
@@ -255,11 +282,14 @@ Reason: TypeAlias = (
     | BehindOthers
     | BeyondDepth
     | NotObserved
+    | WaitNotOver
+    | NotRented
     | TooBig
     | NotOffered
     | GangUnsupported
     | BurstRefused
     | RoomOwned
+    | RoomSoon
     | WaitOver
     | QueueFull
     | AlwaysRented

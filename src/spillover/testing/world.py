@@ -26,6 +26,7 @@ from spillover.deciding.protocols import Policies
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, SECOND
 from spillover.testing.builders import JobBuilder
@@ -170,6 +171,12 @@ class World:
         """The cluster and node of one job, or None if it has no place."""
         phase = self.job(job).phase
         return f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else None
+
+    def placed_because(self, job: str) -> Reason:
+        """Why one job has the place that it has."""
+        phase = self.job(job).phase
+        assert isinstance(phase, Placed | Running), phase
+        return phase.why
 
     def placed(self) -> list[str]:
         """All jobs that have a place, in the order of submission."""

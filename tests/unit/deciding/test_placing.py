@@ -10,8 +10,14 @@ from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
 
-def world(**policies: Choice) -> World:
-    return World(load, PolicySet(**{"wait": Choice("never"), **policies}))
+def world(
+    *,
+    wait: Choice = Choice("never"),  # noqa: B008 - frozen
+    order: Choice = Choice("fifo"),  # noqa: B008 - frozen
+    backfill: Choice = Choice("out_of_order"),  # noqa: B008 - frozen
+    place: Choice = Choice("best_fit"),  # noqa: B008 - frozen
+) -> World:
+    return World(load, PolicySet(wait=wait, order=order, backfill=backfill, place=place))
 
 
 def test_a_job_starts_where_there_is_room() -> None:
@@ -82,7 +88,7 @@ def test_a_job_is_rented_when_its_wait_is_over_and_not_before() -> None:
     assert w.placed() == ["a"]
     w.wait(seconds=1)
     assert w.where("b") == "cloud/v1"
-    assert w.job("b").phase.why == WaitOver(10 * SECOND)
+    assert w.placed_because("b") == WaitOver(10 * SECOND)
 
 
 def test_a_job_whose_wait_is_over_takes_whichever_has_room_first() -> None:
@@ -95,7 +101,7 @@ def test_a_job_whose_wait_is_over_takes_whichever_has_room_first() -> None:
     assert w.where("c") is None
     w.finish("a")
     assert w.where("c") == "onprem/n1"
-    assert w.job("c").phase.why == RoomOwned()
+    assert w.placed_because("c") == RoomOwned()
 
 
 def test_zero_wait_tries_owned_capacity_once_and_rents_in_the_same_instant() -> None:
@@ -126,7 +132,7 @@ def test_jobs_past_max_queue_are_rented_at_once() -> None:
     w.submit(a_job("a"), a_job("b"), a_job("c"))
     assert w.where("b") is None
     assert w.where("c") == "cloud/v1"
-    assert w.job("c").phase.why == QueueFull()
+    assert w.placed_because("c") == QueueFull()
 
 
 def test_only_the_members_past_max_queue_are_rented() -> None:
@@ -145,7 +151,7 @@ def test_burst_never_stays_and_burst_always_goes() -> None:
     w.submit(a_job("a"), a_job("stay").burst(Burst.NEVER), a_job("go").burst(Burst.ALWAYS))
     assert w.where("stay") is None
     assert w.where("go") == "cloud/v1"
-    assert w.job("go").phase.why == AlwaysRented()
+    assert w.placed_because("go") == AlwaysRented()
 
 
 def test_min_and_max_wait_bound_every_wait() -> None:
@@ -338,3 +344,35 @@ def test_a_jump_of_the_clock_rents_nothing_early() -> None:
     assert w.where("a") is None
     w.wait(seconds=1)
     assert w.where("a") == "cloud/v1"
+
+
+def test_a_wait_begins_when_a_job_could_first_be_placed() -> None:
+    w = world(wait=Choice("constant", {"wait": 5 * SECOND}))
+    w.agent("v1", cluster="cloud")
+    w.submit(a_job("later").between(not_before=w.now + 60 * SECOND))
+    w.wait(seconds=64)
+    assert w.where("later") is None
+    w.wait(seconds=1)
+    assert w.where("later") == "cloud/v1"
+    assert w.placed_because("later") == WaitOver(5 * SECOND)
+
+
+def test_a_pending_member_can_be_cancelled_alone() -> None:
+    w = world()
+    w.agent("n1")
+    w.submit(a_job("arr").array(1, 3))
+    w.cancel("arr.2")
+    assert w.state_of("arr") is JobState.QUEUED
+    w.finish("arr.1")
+    assert w.placed() == ["arr.3"]
+    w.finish("arr.3")
+    assert w.state_of("arr") is JobState.CANCELLED
+    assert isinstance(w.cancel("arr.2"), Refusal)
+
+
+def test_an_array_whose_last_pending_members_are_cancelled_ends() -> None:
+    w = world()
+    w.submit(a_job("arr").array(1, 2))
+    assert isinstance(w.act(Act.HOLD, "arr.1"), Refusal)
+    w.cancel("arr.1", "arr.2")
+    assert w.state_of("arr") is JobState.CANCELLED

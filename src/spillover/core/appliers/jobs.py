@@ -183,8 +183,10 @@ def held(state: State, event: JobHeld) -> None:
 
 
 def released(state: State, event: JobReleased) -> None:
-    """Nothing keeps a job out of the queue."""
-    enter_queue(state, job_of(state, event.job, event))
+    """Nothing keeps a job out of the queue: its wait begins."""
+    job = job_of(state, event.job, event)
+    job.arrived = state.steady(event.at)
+    enter_queue(state, job)
 
 
 def dependency_ended(state: State, event: DependencyEnded) -> None:

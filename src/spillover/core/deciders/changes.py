@@ -1,6 +1,14 @@
 """What people, and alarms, do to jobs."""
 
-from spillover.core.deciders.endings import drop_pending, end_of_dropped, end_unplaced, finish, may_queue
+from spillover.core import ranges
+from spillover.core.deciders.endings import (
+    drop_members,
+    drop_pending,
+    end_of_dropped,
+    end_unplaced,
+    finish,
+    may_queue,
+)
 from spillover.core.events import (
     AnyEvent,
     JobEnded,
@@ -13,7 +21,8 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import Act, Change, Done, Refusal, Refused, Reply, SetPriority
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State, Waiting
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, split_member
+from spillover.model.job import Range
 from spillover.model.reasons import CancelledBy, PastDeadline
 
 
@@ -21,10 +30,21 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
     """Do something to jobs, all or none."""
     events: list[AnyEvent] = []
     endings: list[JobEnded] = []
+    pending: dict[JobId, list[Range]] = {}
+    """Members that are not jobs of their own yet, by array."""
     for each in dict.fromkeys(proposal.jobs):
         job = state.jobs.get(each)
         if job is None:
-            return [], Refusal(Refused.UNKNOWN, f"there is no job {each} that could be changed")
+            member = pending_member(state, each)
+            if member is None:
+                return [], Refusal(Refused.UNKNOWN, f"there is no job {each} that could be changed")
+            if proposal.act is not Act.CANCEL:
+                return [], Refusal(
+                    Refused.CONFLICT,
+                    f"{each} has not been placed yet: {proposal.act} its array, {member[0].id}",
+                )
+            pending.setdefault(member[0].id, []).append(Range(member[1], member[1]))
+            continue
         match proposal.act:
             case Act.CANCEL:
                 more, ends = stop(state, job, now, Stop.CANCEL, proposal.who)
@@ -35,7 +55,21 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
                 if isinstance(done, Refusal):
                     return [], done
                 events += done
+    for array, members in pending.items():
+        if array not in proposal.jobs:  # else all of it is given up anyway
+            dropped, ends = drop_members(state.jobs[array], now, ranges.merged(members), proposal.who)
+            events.append(dropped)
+            endings += ends
     return finish(state, endings, now, events), Done()
+
+
+def pending_member(state: State, job: JobId) -> tuple[Job, int] | None:
+    """The array and the index of a member that has not been placed yet."""
+    member = split_member(job)
+    array = state.jobs.get(member[0]) if member is not None else None
+    if member is None or array is None or array.extra.members is None:
+        return None
+    return (array, member[1]) if ranges.contains(array.extra.members.pending, member[1]) else None
 
 
 def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[AnyEvent], Reply]:

@@ -66,8 +66,9 @@ def finish(
             live[array.id] = live.get(array.id, _live(array)) - 1
             spent[array.id] = spent.get(array.id, array.cost) + ending.cost
             ended.setdefault(array.id, []).append(ending.state)
-            if live[array.id] == 0 and (array.id in dropped or not _pending(array)):
-                counts = _counts(array, ended[array.id], dropped.get(array.id))
+            given_up = dropped.get(array.id)
+            if live[array.id] == 0 and not _pending(array, given_up):
+                counts = _counts(array, ended[array.id], given_up)
                 todo.append(_end_of_array(array, now, counts, spent[array.id]))
         for waiter in state.waiters.get(ending.job, ()):
             job = state.jobs[waiter]
@@ -109,6 +110,16 @@ def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[J
     return [end_unplaced(array.id, array.attempt, array.seq, now, ended, why, array.cost)]
 
 
+def drop_members(
+    array: Job, now: int, members: ranges.Ranges, who: str
+) -> tuple[MembersDropped, list[JobEnded]]:
+    """Cancel some pending members of an array, and the array with them if nothing of it is left."""
+    dropped = MembersDropped(array.id, now, members, JobState.CANCELLED, who)
+    if _live(array) or _pending(array, dropped):
+        return dropped, []
+    return dropped, [_end_of_array(array, now, _counts(array, [], dropped), array.cost)]
+
+
 def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) -> dict[JobState, int]:
     """How the members of an array ended, once the last ones have and what was pending is given up."""
     counts = dict(array.extra.members.ended) if array.extra.members is not None else {}
@@ -134,5 +145,10 @@ def _live(array: Job) -> int:
     return array.extra.members.live if array.extra.members is not None else 0
 
 
-def _pending(array: Job) -> int:
-    return ranges.size(array.extra.members.pending) if array.extra.members is not None else 0
+def _pending(array: Job, dropped: MembersDropped | None) -> int:
+    """How many members are still to be placed, once some were given up."""
+    if array.extra.members is None:
+        return 0
+    return ranges.size(array.extra.members.pending) - (
+        ranges.size(dropped.members) if dropped is not None else 0
+    )
