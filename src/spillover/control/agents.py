@@ -18,7 +18,8 @@ from spillover.core.proposals import (
     Started,
     Verdict,
 )
-from spillover.core.state import Placed, Running
+from spillover.core.state import Job, Placed, Running
+from spillover.deciding.engine import Engine
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Agents
@@ -133,9 +134,7 @@ class Desk:
             job = engine.state.jobs[each]
             if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
                 stops.append(job.lease)
-            elif (
-                type(job.phase) is Placed and job.due is not None and not engine.state.is_rented(node.cluster)
-            ):
+            elif each in node.ahead and self._rented_sooner(engine, job, node.cluster):
                 revoked.append(job.lease)
         return Orders(
             self._loop.epoch,
@@ -191,6 +190,16 @@ class Desk:
         if any(node.incarnation == incarnation for node in nodes.values()):
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
+
+    @staticmethod
+    def _rented_sooner(engine: Engine, job: Job, cluster: ClusterName) -> bool:
+        """Whether a job that waits for owned room may be rented, and there is room for that."""
+        return (
+            type(job.phase) is Placed
+            and job.due is not None
+            and not engine.state.is_rented(cluster)
+            and engine.board.rentable_now(job)
+        )
 
     def _check_lead(self) -> None:
         if self._loop.lost_lead.is_set() or not self._loop.epoch:

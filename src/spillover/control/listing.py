@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import heapq
 import itertools
 from collections.abc import Iterator
 
@@ -10,9 +11,9 @@ import msgspec
 from spillover.control import views
 from spillover.control.loop import Loop
 from spillover.core.state import Job, State
-from spillover.ports.archive import Archive, Finished, Query
+from spillover.ports.archive import Archive, Query
 from spillover.ports.commands import CommandError, JobQuery, Kind
-from spillover.wire.api import FieldProblem, JobPage
+from spillover.wire.api import FieldProblem, JobPage, JobView
 
 Place = tuple[int, str]
 """Number and id of a job: where a listing stands, numbers falling, ids rising."""
@@ -21,6 +22,14 @@ Place = tuple[int, str]
 async def list_jobs(loop: Loop, archive: Archive, query: JobQuery) -> JobPage:
     """One page."""
     before = _decode(query.cursor) if query.cursor is not None else None
+    # The state first: what is archived while the archive is asked is in both, never in neither.
+    engine = await loop.read()
+    unknown = engine.policies.chosen.unknown_runtime
+    reasons = views.Reasons(engine)
+    live = _first(_live(engine.state, query, before), query)
+    shown: dict[str, tuple[Place, JobView]] = {
+        job.id: ((job.number, job.id), views.job_view(engine, job, reasons)) for job in live
+    }
     rows = await archive.list(
         Query(
             state=query.state,
@@ -33,20 +42,21 @@ async def list_jobs(loop: Loop, archive: Archive, query: JobQuery) -> JobPage:
             members=query.members,
         )
     )
-    engine = await loop.read()
-    live = list(itertools.islice(_live(engine.state, query, before), query.limit + 1))
-    found: dict[str, tuple[Place, Job | Finished]] = {row.job: ((row.number, row.job), row) for row in rows}
-    found.update(
-        {job.id: ((job.number, job.id), job) for job in live}
-    )  # the state knows better than the archive
+    found: dict[str, tuple[Place, JobView]] = {
+        row.job: ((row.number, row.job), views.finished_view(row, unknown)) for row in rows
+    }
+    found.update(shown)  # the state knows better than the archive
     ordered = sorted(found.values(), key=lambda each: (-each[0][0], each[0][1]))
     page = ordered[: query.limit]
-    unknown = engine.policies.chosen.unknown_runtime
-    jobs = [
-        views.finished_view(job, unknown) if isinstance(job, Finished) else views.job_view(engine, job)
-        for _, job in page
-    ]
-    return JobPage(jobs, _encode(page[-1][0]) if len(ordered) > query.limit else None)
+    return JobPage([view for _, view in page], _encode(page[-1][0]) if len(ordered) > query.limit else None)
+
+
+def _first(jobs: Iterator[Job], query: JobQuery) -> list[Job]:
+    """The first of what matches; members came to the state when they were placed, so they are not in order."""
+    most = query.limit + 1
+    if query.members:
+        return heapq.nsmallest(most, jobs, key=lambda job: (-job.number, job.id))
+    return list(itertools.islice(jobs, most))
 
 
 def _live(state: State, query: JobQuery, before: Place | None) -> Iterator[Job]:

@@ -44,9 +44,10 @@ class Lookup:
         found: dict[str, Job | None] = {}
         prefix = ref if len(ref) >= SHORTEST else None
         for job in state.jobs.values():
-            if "." in job.id and "." not in ref:
+            member = "." in job.id  # which has its array's name
+            if member and "." not in ref:
                 continue
-            if (prefix is not None and job.id.startswith(prefix)) or job.name == ref:
+            if (prefix is not None and job.id.startswith(prefix)) or (job.name == ref and not member):
                 found[job.id] = job
                 if len(found) > 1:
                     raise _ambiguous(ref, list(found))

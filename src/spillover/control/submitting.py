@@ -93,26 +93,33 @@ class Submitting:
         archived = (await self._loop.read()).state.facts.archived if keys else None
         rows = await self._archive.keyed(keys) if keys else {}
         known: dict[int, str] = {}
-        ids = [self._draw() for _ in forms]
-        names = _names(forms, ids)
+        names: dict[str, list[Dependency]] = {}
         new: list[NewJob] = []
         problems: list[FieldProblem] = []
-        for at, (form, job) in enumerate(zip(forms, ids, strict=True)):
+        drawn: list[tuple[int, JobForm, NewJob, bytes]] = []
+        for at, form in enumerate(forms):
             spec = self._completed(form.spec)
             digest, body = encode_spec(spec)
             signature = _signature(digest, form) if form.key is not None else b""
             if form.key is not None and form.key in rows:
-                known[at] = _same(rows[form.key], form.key, signature)
-                continue
+                row = rows[form.key]
+                known[at] = _same(row, form.key, signature)
+                same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
+            else:
+                job = NewJob(self._draw(), spec, digest, (), form.key, signature)
+                same = Dependency(job.job)
+                drawn.append((at, form, job, body))
+            names.setdefault(form.spec.name, []).append(same)
+        for at, form, job, body in drawn:
             after: list[Dependency] = []
             for place, wanted in enumerate(form.after):
                 try:
                     after.append(await self._dependency(wanted.ref, names, wanted.on))
                 except CommandError as error:
                     problems.append(FieldProblem(f"jobs[{at}].spec.after[{place}].job", error.message))
-            blobs[digest] = body
-            self._specs.keep(digest, spec)
-            new.append(NewJob(job, spec, digest, tuple(after), form.key, signature))
+            blobs[job.digest] = body
+            self._specs.keep(job.digest, job.spec)
+            new.append(structs.replace(job, after=tuple(after)) if after else job)
         if problems:
             raise CommandError(Kind.INVALID, problems[0].message, problems)
         return Submit(tuple(new), user, archived), known
@@ -124,25 +131,17 @@ class Submitting:
             return spec
         return structs.replace(spec, terms=structs.replace(spec.terms, lost_after=self._lost_after))
 
-    async def _dependency(self, ref: str, names: dict[str, list[JobId]], on: On) -> Dependency:
+    async def _dependency(self, ref: str, names: dict[str, list[Dependency]], on: On) -> Dependency:
         """The job that an `after` means: of the same submission first, else any."""
         same = names.get(ref, [])
         if len(same) > 1:
             raise CommandError(Kind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
         if same:
-            return Dependency(same[0], on)
+            return structs.replace(same[0], on=on)
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
             return Dependency(found.job, on, found.state == "SUCCEEDED")
         return Dependency(found.id, on)
-
-
-def _names(forms: Sequence[JobForm], ids: Sequence[JobId]) -> dict[str, list[JobId]]:
-    names: dict[str, list[JobId]] = {}
-    if any(form.after for form in forms):
-        for form, job in zip(forms, ids, strict=True):
-            names.setdefault(form.spec.name, []).append(job)
-    return names
 
 
 def _signature(digest: bytes, form: JobForm) -> bytes:

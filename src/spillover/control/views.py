@@ -6,10 +6,10 @@ import msgspec
 
 from spillover.core import ranges
 from spillover.core.events import JobState
-from spillover.core.state import Ended, Job, Node, Placed, Running, Spread, State
+from spillover.core.state import Ended, Job, Node, Placed, Queued, Running, Spread, State
 from spillover.deciding.engine import Engine
 from spillover.deciding.estimates import estimate
-from spillover.deciding.explain import Explanation, explain
+from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId, member_id
 from spillover.model.reasons import Reason, code_of
@@ -55,8 +55,25 @@ def reason_view(reason: Reason | None) -> ReasonView | None:
     return ReasonView(code_of(reason), str(reason), reason.never, details)
 
 
-def job_view(engine: Engine, job: Job, *, with_reason: bool = True) -> JobView:
-    """A job of the state. Listing leaves out reasons that would have to be derived."""
+class Reasons:
+    """Why jobs are where they are, each reason derived once for all jobs that share it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queued: dict[object, ReasonView | None] = {}
+
+    def of(self, job: Job) -> ReasonView | None:
+        """Of one job."""
+        if type(job.phase) is not Queued:
+            return reason_view(reason_of(self._engine, job))
+        alike = job.kind, job.latest, job.due is None
+        if alike not in self._queued:
+            self._queued[alike] = reason_view(reason_of(self._engine, job))
+        return self._queued[alike]
+
+
+def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobView:
+    """A job of the state; many at once share their reasons."""
     phase = job.phase
     placed = phase if isinstance(phase, Placed | Running | Ended) else None
     started = (
@@ -84,7 +101,7 @@ def job_view(engine: Engine, job: Job, *, with_reason: bool = True) -> JobView:
         cluster=placed.cluster if placed is not None else None,
         node=placed.node if placed is not None else None,
         attempt=job.attempt,
-        reason=reason_view(explain(engine, job).reason) if with_reason else None,
+        reason=(reasons or Reasons(engine)).of(job),
         submitted_at=format_time(job.submitted),
         started_at=when(started),
         finished_at=when(phase.at if isinstance(phase, Ended) else None),

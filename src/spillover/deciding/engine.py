@@ -75,7 +75,9 @@ class Engine:
         while self.board.stirred(now):
             following = self._cycle(now, events)
             plan = plan or following
-            if not following:  # else it may have made way for what is next in a strict order, or was beyond depth
+            if (
+                not following
+            ):  # else it may have made way for what is next in a strict order, or was beyond depth
                 break
         if self.debug:
             invariants.check(self.state)

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from spillover.core import ranges
+from spillover.core.appliers.queue import weight
 from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
 from spillover.deciding.board import Board
 from spillover.deciding.estimates import Estimate, estimate
@@ -25,9 +25,11 @@ from spillover.model.reasons import (
     NotBefore,
     NotObserved,
     NotOffered,
+    NotRented,
     Reason,
     Stopping,
     TooBig,
+    WaitNotOver,
 )
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -65,16 +67,41 @@ class Explanation(Struct, frozen=True):
 
 def explain(engine: Decider, job: Job) -> Explanation:
     """Say why."""
-    state, board = engine.state, engine.board
     expected = estimate(job.terms, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(job), (), 0, None, expected)
-    verdicts = tuple(_verdict(room, job.kind.shape) for room in board.rooms.values())
+    verdicts = _verdicts(engine, job)
     reason = _why_queued(engine, job, verdicts)
-    spills_at = None
-    if job.latest is not None and job.due is None and job.latest < FOREVER and not reason.never:
-        spills_at = job.latest + state.facts.jumped
-    return Explanation(reason, verdicts, _ahead(board, job), spills_at, expected)
+    return Explanation(
+        reason, verdicts, _ahead(engine.board, job), _spills_at(engine, job, verdicts), expected
+    )
+
+
+def reason_of(engine: Decider, job: Job) -> Reason | None:
+    """The reason alone: of a queued job, the same for all of its lane that wait alike."""
+    if type(job.phase) is not Queued:
+        return _unqueued(job)
+    return _why_queued(engine, job, _verdicts(engine, job))
+
+
+def _verdicts(engine: Decider, job: Job) -> tuple[Verdict, ...]:
+    """What each cluster says, in the order they are configured."""
+    return tuple(
+        Verdict(room.name, room.spec.role, _refusal(room, job.kind.shape))
+        for room in engine.board.rooms.values()
+    )
+
+
+def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
+    """When a job may be rented, if some cluster could be rented for it and it may not be rented yet."""
+    rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
+    if job.latest is None or job.latest >= FOREVER or job.due is not None or not rentable:
+        return None
+    return job.latest + engine.state.facts.jumped
+
+
+def _possible(verdict: Verdict) -> bool:
+    return verdict.reason is None or not verdict.reason.never
 
 
 def _unqueued(job: Job) -> Reason | None:
@@ -99,68 +126,68 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     shape = job.kind.shape
     if shape.tasks > 1:
         return GangUnsupported(shape.tasks)
-    possible = [each for each in verdicts if each.reason is None or not each.reason.never]
+    possible = [each for each in verdicts if _possible(each)]
     if not possible:
-        return _why_never(engine.state, engine.board, shape, verdicts)
+        return _why_never(engine.board, shape)
     if job.latest is None:
         return Fresh()
-    allowed = [
-        each
-        for each in possible
-        if each.role is Role.OWNED or job.due is not None or shape.burst is Burst.ALWAYS
-    ]
-    names = tuple(each.cluster for each in allowed or possible)
-    if all(type(each.reason) is NotObserved for each in allowed or possible):
+    allowed = [each for each in possible if each.role is Role.OWNED or job.due is not None]
+    if not allowed:
+        names = tuple(each.cluster for each in possible)
+        spills_at = _spills_at(engine, job, verdicts)
+        return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
+    names = tuple(each.cluster for each in allowed)
+    if all(type(each.reason) is NotObserved for each in allowed):
         return NotObserved(names)
-    if (cut := _cut_off(engine, job)) is not None:
+    if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
     return NoRoom(shape.resources, names)
 
 
-def _why_never(state: State, board: Board, shape: Shape, verdicts: tuple[Verdict, ...]) -> Reason:
+def _why_never(board: Board, shape: Shape) -> Reason:
     """Why no cluster could ever run a job, by what comes nearest."""
-    refused = [each.reason for each in verdicts if each.reason is not None]
-    if not state.nodes:
-        return NotObserved(tuple(board.rooms))
-    for kind in (BurstRefused, TooBig):
-        for reason in refused:
-            if type(reason) is kind:
-                return reason
-    offered = {word for node in state.nodes.values() for word in node.offers}
-    missing = tuple(word for word in shape.needs if word not in offered)
-    return NotOffered(missing or shape.needs)
-
-
-def _verdict(room: Room, shape: Shape) -> Verdict:
-    """What one cluster says."""
-    return Verdict(room.name, room.spec.role, _refusal(room, shape))
+    ruled_out = [room for room in board.rooms.values() if shape.burst is _excluded(room)]
+    others = [room for room in board.rooms.values() if room not in ruled_out]
+    could = any(machine.could_fit(shape) for room in ruled_out for machine in room.machines)
+    if could or (ruled_out and not others):
+        return BurstRefused(shape.burst)
+    machines = [machine for room in others for machine in room.machines]
+    offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
+    if offering:
+        return TooBig(shape.resources, _largest(offering))
+    return NotOffered(_missing(machines, shape))
 
 
 def _refusal(room: Room, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
     if shape.tasks > 1:
         return GangUnsupported(shape.tasks)
-    ruled_out = Burst.NEVER if room.spec.role is Role.RENTED else Burst.ALWAYS
-    if shape.burst is ruled_out and any(machine.could_fit(shape) for machine in room.machines):
+    if shape.burst is _excluded(room):
         return BurstRefused(shape.burst)
     if not room.machines:
         return NotObserved((room.name,))
     offering = [machine for machine in room.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
-        return NotOffered(tuple(word for word in shape.needs if not _offered(room, word)) or shape.needs)
-    if not any(machine.could_fit(shape) for machine in offering):
+        return NotOffered(_missing(room.machines, shape))
+    large = [machine for machine in offering if machine.could_fit(shape)]
+    if not large:
         return TooBig(shape.resources, _largest(offering))
-    if shape.burst is ruled_out:
-        return BurstRefused(shape.burst)
-    if not any(machine.ready for machine in offering):
+    if not any(machine.ready for machine in large):
         return NotObserved((room.name,))
-    if any(machine.fits(shape) for machine in offering):
+    if any(machine.fits(shape) for machine in large):
         return None
     return NoRoom(shape.resources, (room.name,))
 
 
-def _offered(room: Room, word: str) -> bool:
-    return any(word in machine.offers for machine in room.machines)
+def _excluded(room: Room) -> Burst:
+    """What a job says that must not run there."""
+    return Burst.NEVER if room.spec.role is Role.RENTED else Burst.ALWAYS
+
+
+def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
+    """Words that no machine offers; all of them if each is offered, but not together."""
+    offered = {word for machine in machines for word in machine.offers}
+    return tuple(word for word in shape.needs if word not in offered) or shape.needs
 
 
 def _largest(machines: list[Machine]) -> Resources:
@@ -187,10 +214,8 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
 def _ahead(board: Board, job: Job) -> int:
     """How many queued jobs sort before this one, members of arrays counted one by one."""
     mine = board.entry(job)
-    count = 0
-    for heap in board.queue.heaps.values():
-        for entry in heap:
-            if entry < mine and board.queue.valid(entry):
-                members = board.state.jobs[entry[2]].extra.members
-                count += 1 if members is None else ranges.size(members.pending)
-    return count
+    return sum(
+        weight(each)
+        for each in board.state.jobs.values()
+        if type(each.phase) is Queued and board.entry(each) < mine
+    )

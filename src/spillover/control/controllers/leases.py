@@ -73,7 +73,7 @@ class Leases:
     def _run_out(self, node: Node, silent: int) -> tuple[Lease, ...]:
         """Leases of a node that its silence has ended."""
         terms = self._desk.terms()
-        if silent <= terms.short:
+        if silent <= terms.heartbeat:
             return ()
         leases = []
         for each in (*node.holding, *node.ahead):
