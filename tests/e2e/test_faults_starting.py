@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from spillover.testing.processes import ServerProcess, clean_environment, free_ports, wait_until
+from spillover.testing.processes import ServerProcess, clean_environment, wait_until
 
 
 def refused(server: ServerProcess, *options: str) -> str:
@@ -163,8 +163,3 @@ def test_a_server_that_is_told_to_stop_while_it_stands_by_stops(
     assert second.stop(signal.SIGINT) == 0
     told = json.loads((first.data / "server.json").read_text())
     assert told["pid"] == first.process.pid
-
-
-def test_free_ports_are_free() -> None:
-    first, second = free_ports(2)
-    assert first != second
