@@ -1,9 +1,10 @@
 from spillover.core.events import JobEnded, JobState, Usage
 from spillover.core.proposals import Act, Jump, Outcome, Refusal, Result, SetPriority, Verdict
+from spillover.core.state import Placed, Running
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import Burst, On, Retry
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import AlwaysRented, QueueFull, RoomOwned, WaitOver
+from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, WaitOver
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -18,6 +19,12 @@ def world(
     place: Choice = Choice("best_fit"),  # noqa: B008 - frozen
 ) -> World:
     return World(load, PolicySet(wait=wait, order=order, backfill=backfill, place=place))
+
+
+def placed_because(w: World, job: str) -> Reason:
+    phase = w.job(job).phase
+    assert isinstance(phase, Placed | Running)
+    return phase.why
 
 
 def test_a_job_starts_where_there_is_room() -> None:

@@ -1,0 +1,119 @@
+"""The same proposals give the same journal and the same plans: in another process, and in a later release."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spillover.core.apply import apply
+from spillover.core.proposals import Refusal, Submit
+from spillover.core.state import State
+from spillover.deciding import cycle
+from spillover.deciding.board import Board
+from spillover.model.job import Burst
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+from spillover.testing.builders import a_job
+from spillover.testing.sameness import said_by
+from spillover.testing.world import World
+from spillover.wire.journal import decode_event
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+STORY = FIXTURES / "journals" / "make.py"
+
+
+def test_two_hash_seeds_write_the_same_journal() -> None:
+    """A set that is iterated somewhere would show here."""
+    digests = set()
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, str(STORY), "-"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        )
+        digests.add(hashlib.sha256(done.stdout).hexdigest())
+    assert len(digests) == 1
+
+
+def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> None:
+    journals = sorted((FIXTURES / "journals").glob("*.msgpack"))
+    assert journals
+    for path in journals:
+        recorded = msgspec.json.decode(path.with_suffix(".json").read_bytes())
+        state = State()
+        for event in msgspec.msgpack.decode(path.read_bytes(), type=list[bytes]):
+            apply(state, decode_event(event))
+        jobs = {job.id: [job.state, job.attempt, job.seq, job.cost] for job in state.jobs.values()}
+        nodes = {node.key: [node.status, sorted(node.holding)] for node in state.nodes.values()}
+        found = {
+            "jobs": jobs,
+            "nodes": nodes,
+            "queued": state.queued,
+            "running": state.running,
+            "cycles": state.facts.cycles,
+        }
+        assert msgspec.json.decode(msgspec.json.encode(found)) == recorded, path.name
+
+
+def board_said(board: Board) -> object:
+    """All of a board that could change a plan, or when the next one is made."""
+    return (
+        sorted(board.fresh),
+        sorted(board.patient),
+        sorted(board.alarms),
+        board.next_time(),
+        board.gained,
+        {lane.kind: head for lane, head in board.queue.first.items()},
+        {lane.kind: head for lane, head in board.due.first.items()},
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    cpus=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
+    queued=st.integers(0, 4),
+    odd=st.sampled_from(["", "array", "after", "later", "key", "held back", "taken key", "first"]),
+    order=st.sampled_from(["fifo", "priority"]),
+)
+def test_a_trial_leaves_no_trace(cpus: list[int], queued: int, odd: str, order: str) -> None:
+    world = World(
+        load, PolicySet(order=Choice(order), wait=Choice("constant", {"wait": 5 * SECOND, "max_queue": 2}))
+    )
+    world.agent("n1", cpus=2)
+    for number in range(queued):
+        world.submit(a_job(f"old{'abcd'[number]}").key(f"k{number}"))
+    jobs = [a_job(f"new{'abcd'[number]}").cpus(size) for number, size in enumerate(cpus)]
+    match odd:
+        case "array":
+            jobs[0].array(1, 3)
+        case "after" if queued:
+            jobs[0].after("olda")
+        case "later":
+            jobs[0].between(not_before=world.now + SECOND, deadline=world.now + 9 * SECOND)
+        case "key":
+            jobs[0].key("fresh")
+        case "taken key":
+            jobs[0].key("k0")
+        case "held back":
+            jobs[0].burst(Burst.NEVER)
+        case "first":
+            jobs[0].priority(5)
+    engine = world.engine
+    before, board = said_by(world.state), board_said(engine.board)
+    dirty, order_of_jobs = dict(world.state.dirty), list(world.state.jobs)
+    tried = engine.trial(world.now, Submit(tuple(job.build() for job in jobs), "ada"))
+    assert not isinstance(tried, Refusal)
+    assert said_by(world.state) == before
+    assert board_said(engine.board) == board
+    assert (world.state.dirty, list(world.state.jobs)) == (dirty, order_of_jobs)
+    live = cycle.run(world.state, engine.board, engine.policies, world.now, 0).plan
+    anew = cycle.run(world.state, Board(world.state, engine.policies), engine.policies, world.now, 0).plan
+    assert live.digest() == anew.digest()
+    assert not live

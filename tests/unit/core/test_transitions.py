@@ -1,0 +1,117 @@
+import msgspec
+import pytest
+
+from spillover.core.apply import apply
+from spillover.core.events import AnyEvent, Event, JobState
+from spillover.core.proposals import Act, Outcome
+from spillover.core.state import Ended, Placed, Running
+from spillover.core.transitions import JOB, TERMINAL, Impossible, agent_figure, allows, figure
+from spillover.model.job import Retry
+from spillover.model.policy import Choice, PolicySet
+from spillover.policies.loading import load
+from spillover.testing.builders import a_job
+from spillover.testing.world import World
+from spillover.wire.journal import decode_event, encode_event
+
+LIFE = tuple({event for _, event in JOB})
+
+
+def example(kind: type[Event]) -> AnyEvent:
+    """An event of a type, made of the smallest values that its fields take."""
+    fields: list[object] = []
+    for field in msgspec.structs.fields(kind):
+        if field.name == "job" or (field.name == "array" and "tuple" not in str(field.type)):
+            fields.append("job")
+        else:
+            fields.append(smallest(field.type))
+    event: AnyEvent = msgspec.convert([kind.__struct_config__.tag, *fields], AnyEvent)
+    return event
+
+
+def smallest(kind: object) -> object:
+    text = str(kind)
+    for start, value in (
+        ("<class 'int'>", 1),
+        ("<class 'str'>", "x"),
+        ("<class 'bytes'>", b"x"),
+        ("dict", {}),
+        ("tuple", []),
+    ):
+        if text.startswith(start):
+            return value
+    if "JobId" in text or "Name" in text:
+        return "x"
+    if hasattr(kind, "__members__"):
+        return next(iter(kind)).value  # type: ignore[call-overload]
+    if "None" in text and "Reason" not in text:
+        return None
+    if "reasons." in text:
+        return {"code": "fresh"}
+    if "job.Shape" in text:
+        return [[1000, 1, 0]]
+    if "PolicySet" in text:
+        return {}
+    return []
+
+
+def world_with(state: JobState) -> World:
+    w = World(load, PolicySet(wait=Choice("never")))
+    w.submit(a_job("job").terms(retry=Retry(0, 0)))
+    if state is JobState.HELD:
+        w.act(Act.HOLD, "job")
+    elif state is JobState.CANCELLED:
+        w.cancel("job")
+    elif state is not JobState.QUEUED:
+        w.agent("n1")
+    if state is JobState.RUNNING:
+        w.start("job")
+    if state in {JobState.SUCCEEDED, JobState.FAILED}:
+        w.finish("job", int(state is JobState.FAILED))
+    if state is JobState.TIMED_OUT:
+        w.finish("job", outcome=Outcome.WALLTIME)
+    assert w.state_of("job") is state
+    return w
+
+
+@pytest.mark.parametrize("state", JobState)
+@pytest.mark.parametrize("kind", LIFE, ids=lambda kind: kind.__name__)
+def test_an_event_that_no_state_allows_is_impossible_and_tells_the_story(
+    state: JobState, kind: type[Event]
+) -> None:
+    if allows(state, kind):
+        return
+    w = world_with(state)
+    with pytest.raises(Impossible, match=rf"{kind.__name__} on Job\(id='job'"):
+        apply(w.state, example(kind))
+
+
+@pytest.mark.parametrize("kind", AnyEvent.__args__, ids=lambda kind: kind.__name__)
+def test_every_event_is_read_back_as_it_was_written(kind: type[Event]) -> None:
+    event = example(kind)
+    assert type(event) is kind
+    assert decode_event(encode_event(event)) == event
+
+
+def test_the_figure_shows_every_state_and_every_row() -> None:
+    drawn = figure()
+    for state in JobState:
+        assert f" {state}" in drawn
+        assert (f"    {state} --> [*]" in drawn) == (state in TERMINAL)
+    for (state, event), following in JOB.items():
+        for target in following:
+            assert f"    {state} --> {target}: {event.__name__}\n" in drawn
+    assert "ready --> lost: AgentLost" in agent_figure()
+
+
+def test_terminal_states_have_no_row() -> None:
+    assert not [row for row in JOB if row[0] in TERMINAL]
+
+
+def test_a_job_that_ended_remembers_where_it_ran() -> None:
+    w = world_with(JobState.RUNNING)
+    assert isinstance(w.job("job").phase, Running)
+    w.finish("job")
+    phase = w.job("job").phase
+    assert isinstance(phase, Ended)
+    assert (phase.cluster, phase.node) == ("onprem", "n1")
+    assert not isinstance(phase, Placed)
