@@ -57,14 +57,17 @@ class Archiving:
             await asyncio.sleep(LINGER)
             self._news.clear()
             try:
-                while self._ended:
-                    await self._archive_some()
+                while await self.some():
+                    pass
             except (StoreError, CommandError) as error:
                 log.warning("could not archive ended jobs; will try again", error=str(error))
                 await asyncio.sleep(RETRY)
                 self._news.set()
 
-    async def _archive_some(self) -> None:
+    async def some(self) -> bool:
+        """Archive some of what ended, in one commit; False if nothing is left."""
+        if not self._ended:
+            return False
         engine = await self._loop.read()
         some = list(self._ended)[:MOST]
         jobs = [job for each in some if (job := engine.state.jobs.get(each)) is not None]
@@ -74,6 +77,7 @@ class Archiving:
             await self._loop.propose(Archived(tuple(row.job for row in finished)))
         for each in some:
             self._ended.pop(each, None)
+        return True
 
 
 def finished_of(job: Job) -> Finished | None:

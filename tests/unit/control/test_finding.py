@@ -1,0 +1,153 @@
+"""Jobs are found, listed and submitted once, wherever they are."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from spillover.control.controllers.archiving import finished_of
+from spillover.control.listing import list_jobs
+from spillover.core.proposals import Act, Archived, Change
+from spillover.core.state import Job
+from spillover.model.ids import JobId
+from spillover.ports.archive import Finished, Query
+from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.testing.inside import Inside, form
+
+
+async def end(control: Inside, *jobs: str) -> None:
+    await control.propose(Change(Act.CANCEL, tuple(JobId(job) for job in jobs), "ada"))
+
+
+async def test_a_job_is_found_by_id_prefix_and_name_live_or_archived(control: Inside) -> None:
+    (job,) = await control.submit("train")
+    for ref in (job, "train"):
+        found = await control.lookup.find(ref)
+        assert isinstance(found, Job)
+        assert found.id == job
+    await end(control, job)
+    await control.archive()
+    assert job not in control.loop.state.jobs
+    for ref in (job, "train"):
+        found = await control.lookup.find(ref)
+        assert isinstance(found, Finished)
+        assert found.job == job
+
+
+async def test_what_means_several_jobs_is_ambiguous_and_what_means_none_unknown(control: Inside) -> None:
+    first, second = await control.submit("same", "same")
+    assert first[:4] == second[:4]
+    for ref in ("same", first[:4]):
+        with pytest.raises(CommandError) as caught:
+            await control.lookup.find(ref)
+        assert caught.value.kind is Kind.AMBIGUOUS
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find("nothing")
+    assert caught.value.kind is Kind.UNKNOWN
+
+
+async def test_a_name_in_the_state_and_in_the_archive_is_ambiguous(control: Inside) -> None:
+    (first,) = await control.submit("same")
+    await end(control, first)
+    await control.archive()
+    await control.submit("same")
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find("same")
+    assert caught.value.kind is Kind.AMBIGUOUS
+
+
+async def test_a_pending_member_is_found_as_its_array(control: Inside) -> None:
+    (array,) = await control.submit("my.sweep", array="1-3")
+    found = await control.lookup.find(f"{array}.2")
+    assert isinstance(found, Job)
+    assert found.id == array
+    assert (await control.lookup.live("my.sweep")) == array
+
+
+async def test_an_ended_job_cannot_be_changed(control: Inside) -> None:
+    (job,) = await control.submit("train")
+    await end(control, job)
+    await control.archive()
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.live("train")
+    assert caught.value.kind is Kind.CONFLICT
+
+
+async def test_pages_have_every_job_once_while_jobs_move_to_the_archive(control: Inside) -> None:
+    ids = await control.submit(*(f"job{number}" for number in range(20)))
+    seen: list[str] = []
+    cursor = None
+    for turn in range(30):
+        page = await list_jobs(control.loop, control.store.archive, JobQuery(limit=3, cursor=cursor))
+        seen += [job.id for job in page.jobs]
+        await end(control, ids[turn], ids[-1 - turn])
+        await control.archive()
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seen == list(reversed(ids))
+
+
+async def test_a_job_that_is_archived_while_a_page_is_read_is_on_it(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = await control.submit("train")
+    await end(control, job)
+    archive = control.store.archive
+    ask = archive.list
+
+    async def slow(query: Query) -> list[Finished]:
+        rows = await ask(query)
+        row = finished_of(control.loop.state.jobs[JobId(job)])
+        assert row is not None
+        await archive.put([row], control.loop.epoch)
+        await control.propose(Archived((JobId(job),)))
+        return rows
+
+    monkeypatch.setattr(archive, "list", slow)
+    page = await list_jobs(control.loop, archive, JobQuery())
+    assert [each.id for each in page.jobs] == [job]
+
+
+async def test_a_key_gives_the_same_job_also_from_the_archive(control: Inside) -> None:
+    one = [form("nightly", key="k")]
+    (job,) = await control.submitting.submit(one, "ada")
+    assert await control.submitting.submit(one, "ada") == (job,)
+    await end(control, job)
+    await control.archive()
+    assert await control.submitting.submit(one, "ada") == (job,)
+    with pytest.raises(CommandError) as caught:
+        await control.submitting.submit([form("nightly", key="k", priority=3)], "ada")
+    assert caught.value.kind is Kind.CONFLICT
+
+
+async def test_a_job_runs_after_one_that_is_archived_under_its_key(control: Inside) -> None:
+    prepare = form("prepare", key="k")
+    (job,) = await control.submitting.submit([prepare], "ada")
+    await end(control, job)
+    await control.archive()
+    both = [prepare, form("train", after=[{"job": "prepare", "on": "any"}])]
+    known, train = await control.submitting.submit(both, "ada")
+    assert known == job
+    assert control.loop.state.jobs[JobId(train)].extra.after == ()
+
+
+async def test_a_submission_is_proposed_again_when_jobs_were_archived_meanwhile(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old,) = await control.submit("old")
+    await end(control, old)
+    archive = control.store.archive
+    ask = archive.keyed
+    asked: list[Sequence[str]] = []
+
+    async def slow(keys: Sequence[str]) -> dict[str, Finished]:
+        rows = await ask(keys)
+        asked.append(keys)
+        if len(asked) == 1:
+            await control.archive()
+        return rows
+
+    monkeypatch.setattr(archive, "keyed", slow)
+    (job,) = await control.submitting.submit([form("new", key="k")], "ada")
+    assert len(asked) == 2
+    assert job in control.loop.state.jobs
