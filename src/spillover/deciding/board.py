@@ -44,8 +44,8 @@ class Board:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
-        self.undemanding = 0
-        """Lanes whose jobs ask for neither CPU nor GPU."""
+        self._least: list[tuple[int, Lane]] = []
+        """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
         self.queue = Line(self._is_queued)
         """All queued jobs: tried on owned capacity."""
         self.due = Line(self._is_due)
@@ -88,7 +88,7 @@ class Board:
         if lane is None:
             self.serial += 1
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
-            self.undemanding += lane.undemanding
+            heapq.heappush(self._least, (job.kind.shape.resources.cpu, lane))
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
@@ -110,6 +110,13 @@ class Board:
         if role is Role.RENTED:
             rooms.sort(key=lambda room: cost_of(room.spec.price, room.spec.billing, shape.resources, HOUR))
         return [Seat(room, shape) for room in rooms]
+
+    def least_cpu(self) -> int:
+        """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
+        heap = self._least
+        while heap and self.lanes.get(heap[0][1].kind) is not heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else 0
 
     def rentable_now(self, job: Job) -> bool:
         """Whether rented capacity has room for a job right now."""
@@ -202,8 +209,8 @@ class Board:
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
-        if lane not in self.queue.heaps and self.lanes.pop(job.kind, None) is not None:
-            self.undemanding -= lane.undemanding
+        if lane not in self.queue.heaps:
+            self.lanes.pop(job.kind, None)
         self.forget_waits()
 
     def withdraw(self, job: Job) -> None:

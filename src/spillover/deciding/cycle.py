@@ -221,7 +221,7 @@ class _Cycle:
             if ceiling.rules_out(lane.kind.shape) or not self._place(job, lane, role):
                 if strict:
                     break
-                if ceiling.failed() and not self.board.undemanding:
+                if ceiling.failed() < self.board.least_cpu():
                     return None
                 walk.stuck()
                 continue

@@ -30,12 +30,6 @@ class Lane:
         self.rented: list[Seat] | None = None
         """Likewise on rented capacity."""
 
-    @property
-    def undemanding(self) -> bool:
-        """Whether its jobs ask for neither CPU nor GPU."""
-        asked = self.kind.shape.resources
-        return asked.cpu == 0 and asked.gpu == 0
-
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
 

@@ -204,14 +204,14 @@ class Ceiling:
         """Room was taken."""
         self._stale = True
 
-    def failed(self) -> bool:
-        """A task found no place; True if only one that asks for neither CPU nor GPU still could."""
+    def failed(self) -> int:
+        """A task found no place; returns the most CPU that any machine is known to have left."""
         self._failed += 1
         if (
             self._stale and 32 * self._failed >= self._size
         ):  # measuring a machine costs a thirtieth of a try in vain
             self._measure()
-        return self.cpu <= 0 and self.gpu <= 0
+        return self.cpu
 
     def _measure(self) -> None:
         self._failed = 0

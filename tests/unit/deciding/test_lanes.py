@@ -23,4 +23,4 @@ def test_a_job_that_asks_for_no_cpu_starts_on_a_full_machine() -> None:
     world.submit(a_job("gpu").cpus(0).gpus(1), a_job("nothing").cpus(0))
     assert world.where("gpu") == world.where("nothing") == "onprem/n1"
     world.finish("nothing")
-    assert not world.engine.board.undemanding
+    assert world.engine.board.least_cpu() == 1000
