@@ -1,0 +1,117 @@
+"""Leases run out in their own time, and the store is kept small, on a clock set by hand."""
+
+import pytest
+
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk
+from spillover.control.controllers.keeping import Keeping, Retention
+from spillover.control.controllers.leases import Leases
+from spillover.core.events import JobState
+from spillover.core.proposals import Act, Change, Register, Started
+from spillover.core.state import Placed
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, MINUTE, SECOND
+from spillover.testing.inside import Inside
+
+BEAT = 2 * SECOND
+SHORT = 4 * BEAT
+
+
+class Yard:
+    """Agents that registered once and are silent since."""
+
+    def __init__(self, control: Inside) -> None:
+        self.control = control
+        self.hub = Hub()
+        self.desk = Desk(control.loop, self.hub, DAY, BEAT)
+        self.leases = Leases(control.loop, self.hub, self.desk)
+
+    async def agent(self, name: str) -> None:
+        incarnation = self.control.loop.state.facts.incarnations + 1
+        key = f"onprem/{name}"
+        self.hub.open(key, incarnation, self.control.clock.monotonic())
+        await self.control.propose(
+            Register(
+                ClusterName("onprem"), NodeName(name), incarnation, Resources(1000, 2**40), (), {}, 0, ()
+            )
+        )
+        self.hub.activate(key, incarnation)
+
+    async def start(self, job: str) -> None:
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed)
+        await self.control.propose(Started(found.phase.node, found.lease, 0))
+
+    def state_of(self, job: str) -> JobState:
+        return self.control.loop.state.jobs[JobId(job)].state
+
+
+@pytest.fixture
+async def yard(control: Inside) -> Yard:
+    return Yard(control)
+
+
+async def test_a_lease_without_a_start_lasts_the_short_term(control: Inside, yard: Yard) -> None:
+    await yard.agent("n1")
+    (job,) = await control.submit("train")
+    control.clock.pass_by((SHORT + BEAT) / SECOND)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.PLACED
+    control.clock.pass_by(1)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.QUEUED
+    assert control.loop.state.nodes["onprem/n1"].status == "lost"
+
+
+async def test_a_started_task_lasts_as_long_as_its_job_says(control: Inside, yard: Yard) -> None:
+    await yard.agent("n1")
+    (job,) = await control.submit("train", lost_after="1m")
+    await yard.start(job)
+    control.clock.pass_by((MINUTE + BEAT) / SECOND)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.RUNNING
+    control.clock.pass_by(1)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.QUEUED
+
+
+async def test_when_many_agents_expire_at_once_reclaiming_is_held_back_for_one_term(
+    control: Inside, yard: Yard
+) -> None:
+    for number in range(5):
+        await yard.agent(f"n{number}")
+    jobs = await control.submit(*(f"job{number}" for number in range(5)))
+    control.clock.pass_by((SHORT + BEAT) / SECOND + 1)
+    await yard.leases.look()
+    assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}
+    control.clock.pass_by(SHORT / SECOND)
+    await yard.leases.look()
+    assert {yard.state_of(job) for job in jobs} == {JobState.QUEUED}
+
+
+async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Inside) -> None:
+    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention())
+    await control.submit("train")
+    await keeping.look()
+    assert (await control.store.journal.load()).checkpoint == 0
+    control.clock.pass_by(31)
+    await keeping.look()
+    loaded = await control.store.journal.load()
+    assert loaded.checkpoint == loaded.last == control.loop.applied
+    assert not control.loop.state.dirty
+
+
+async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control: Inside) -> None:
+    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(DAY, DAY))
+    gone, kept = await control.submit("gone"), await control.submit("kept", priority=3)
+    await control.propose(Change(Act.CANCEL, (JobId(gone[0]),), "ada"))
+    specs = [control.loop.state.jobs[JobId(job)].spec for job in (gone[0], kept[0])]
+    await control.archive()
+    control.clock.pass_by(2 * DAY / SECOND)
+    await control.submit("later", priority=4)
+    await control.loop.checkpoint()
+    await keeping.sweep()
+    assert await control.store.archive.count() == 0
+    assert list(await control.store.journal.blobs(specs)) == specs[1:]
+    assert await control.store.journal.oldest() > 1
