@@ -33,7 +33,9 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
     try:
         server.up()
         with Client(data=folder / "data") as client:
-            jobs = client.submit([{"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "echo hi"}}] * 3)
+            jobs = client.submit(
+                [{"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "echo hi"}}] * 3
+            )
             client.wait(*jobs, timeout=20)
         yield server
     finally:

@@ -16,9 +16,7 @@ def job(spec: str, name: str = "x") -> str:
 
 BOMB = (
     "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(
-        f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)
-    )
+    + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8))
     + "spec: *i\n"
 )
 
