@@ -12,21 +12,20 @@ from spillover import __version__
 from spillover.control import forecasting, views
 from spillover.control.history import history
 from spillover.control.listing import list_jobs
-from spillover.control.lookup import Lookup
+from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
 from spillover.control.reading import Reading
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
-from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import Ended, Job
 from spillover.forms.jobs import JobForm, to_doc
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import JobId
 from spillover.model.units import SECOND
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.commands import JobQuery
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -110,12 +109,13 @@ class Commands:
     async def job(self, ref: str) -> JobDetail:
         """One job."""
         found = await self._lookup.find(ref)
-        view = await self._view(found, ref)
-        spec = (await self._parts.specs.get([found.spec])).get(found.spec)
+        view = await self._view(found)
+        digest = found.array.spec if isinstance(found, Pending) else found.spec
+        spec = (await self._parts.specs.get([digest])).get(digest)
         usage: tuple[int, int, int] | None = None
         if isinstance(found, Finished):
             usage = found.usage
-        elif isinstance(found.phase, Ended):
+        elif isinstance(found, Job) and isinstance(found.phase, Ended):
             used = found.phase.usage
             usage = (used.ran, used.cpu, used.peak_memory)
         fields: dict[str, Any] = structs.asdict(view)
@@ -131,17 +131,17 @@ class Commands:
         """Why a job is where it is."""
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
-            return views.finished_why(await self._view(found, ref))
+            return views.finished_why(await self._view(found))
         engine = await self._loop.read()
-        return views.why_view(engine, found, self._loop.now())
+        job = found.array if isinstance(found, Pending) else found
+        return structs.replace(views.why_view(engine, job, self._loop.now()), id=found.id)
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
         """The job once it ended, or as it is after `timeout` seconds."""
         found = await self._lookup.find(ref)
-        if isinstance(found, Job) and not isinstance(found.phase, Ended):
+        if isinstance(found, Pending) or (isinstance(found, Job) and not isinstance(found.phase, Ended)):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            member = found.extra.members is not None and split_member(JobId(ref)) is not None
-            job = JobId(ref) if member else found.id
+            job = found.id
             self._waiting.setdefault(job, []).append(future)
             try:
                 with contextlib.suppress(TimeoutError):
@@ -153,7 +153,7 @@ class Commands:
                 if not waiting:
                     self._waiting.pop(job, None)
             found = await self._lookup.find(job)
-        return await self._view(found, ref)
+        return await self._view(found)
 
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
@@ -166,7 +166,7 @@ class Commands:
     async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """History after a revision."""
         found = await self._lookup.find(job) if job is not None else None
-        wanted = None if found is None else found.job if isinstance(found, Finished) else found.id
+        wanted = None if found is None else id_of(found)
         async for view in history(self._loop, self._parts.journal, after, follow, wanted):
             yield view
 
@@ -208,19 +208,16 @@ class Commands:
 
     # --- how
 
-    async def _view(self, found: Job | Finished, ref: str) -> JobView:
+    async def _view(self, found: Found) -> JobView:
         """A job as it is listed; a pending member of an array as if it were a job."""
         engine = await self._loop.read()
-        if isinstance(found, Finished):
-            return views.finished_view(found, engine.policies.chosen.unknown_runtime)
-        view = views.job_view(engine, found)
-        members = found.extra.members
-        if members is not None and "." in ref and found.id != ref:
-            _, _, index = ref.partition(".")
-            if not ranges.contains(members.pending, int(index)):
-                raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}")
-            return views.pending_member(view, found.id, int(index))
-        return view
+        match found:
+            case Finished():
+                return views.finished_view(found, engine.policies.chosen.unknown_runtime)
+            case Pending():
+                return views.pending_member(views.job_view(engine, found.array), found.id)
+            case Job():
+                return views.job_view(engine, found)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Let those who wait for an end know of it."""

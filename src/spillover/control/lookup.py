@@ -1,13 +1,38 @@
 """What a person means by JOB: an id, a unique prefix of one, or a unique name; live or in the archive."""
 
+from typing import TypeAlias
+
+from msgspec import Struct
+
 from spillover.control.loop import Loop
+from spillover.core.deciders.changes import pending_member
 from spillover.core.state import Job
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import JobId, member_id
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, Kind
 
 SHORTEST = 3
 """Letters that a prefix of an id has at the least, so that a short name is not taken for one."""
+
+
+class Pending(Struct, frozen=True):
+    """A member of an array that is not a job of its own yet."""
+
+    array: Job
+    index: int
+
+    @property
+    def id(self) -> JobId:
+        """The id that it will have."""
+        return member_id(self.array.id, self.index)
+
+
+Found: TypeAlias = Job | Finished | Pending
+
+
+def id_of(found: Found) -> JobId:
+    """The id of what was found."""
+    return found.job if isinstance(found, Finished) else found.id
 
 
 class Lookup:
@@ -17,18 +42,14 @@ class Lookup:
         self._loop = loop
         self._archive = archive
 
-    async def find(self, ref: str) -> Job | Finished:
+    async def find(self, ref: str) -> Found:
         """The job that is meant; raises if there is none, or several."""
-        engine = await self._loop.read()
-        jobs = engine.state.jobs
-        if (job := jobs.get(JobId(ref))) is not None:
-            return job
-        member = _member(ref)
-        if member is not None and (array := jobs.get(member[0])) is not None:
-            row = await self._archive.get(JobId(ref))
-            return row if row is not None else array
-        if (row := await self._archive.get(JobId(ref))) is not None:
-            return row
+        found = await self._exact(JobId(ref))
+        if found is not None:
+            return found
+        array, dot, index = ref.rpartition(".")
+        if dot and is_index(index) and (member := await self._member(array, int(index))) is not None:
+            return member
         return await self._guess(ref)
 
     async def live(self, ref: str) -> JobId:
@@ -37,6 +58,25 @@ class Lookup:
         if isinstance(found, Finished):
             raise CommandError(Kind.CONFLICT, f"{found.job} has ended ({found.state}): it cannot be changed")
         return found.id
+
+    async def _exact(self, job_id: JobId) -> Found | None:
+        """The job of a full id."""
+        state = (await self._loop.read()).state
+        if (job := state.jobs.get(job_id)) is not None:
+            return job
+        if (member := pending_member(state, job_id)) is not None:
+            return Pending(*member)
+        return await self._archive.get(job_id)
+
+    async def _member(self, array: str, index: int) -> Found | None:
+        """The member of an array that is named by anything but its full id."""
+        try:
+            found = await self._guess(array)
+        except CommandError as error:
+            if error.kind is Kind.UNKNOWN:
+                return None
+            raise
+        return await self._exact(member_id(id_of(found), index))
 
     async def _guess(self, ref: str) -> Job | Finished:
         """By prefix, then by name."""
@@ -67,12 +107,9 @@ class Lookup:
         return result
 
 
-def _member(ref: str) -> tuple[JobId, int] | None:
-    """The array and index of what may be the id of a member."""
-    _, dot, index = ref.partition(".")
-    return (
-        split_member(JobId(ref)) if dot and index.isascii() and index.isdigit() and len(index) < 12 else None
-    )
+def is_index(text: str) -> bool:
+    """Whether this can be the index of a member."""
+    return text.isascii() and text.isdigit() and len(text) < 12
 
 
 def _ambiguous(ref: str, ids: list[str]) -> CommandError:

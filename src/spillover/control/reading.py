@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from spillover.control.lookup import Lookup
+from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
 from spillover.core.state import Ended, Job, Placed, Running
@@ -29,11 +29,11 @@ class Reading:
         if (isinstance(found, Job) and found.extra.members is not None) or (
             isinstance(found, Finished) and found.array is not None
         ):
-            job = found.id if isinstance(found, Job) else found.job
+            job = id_of(found)
             raise CommandError(Kind.INVALID, f"{job} is an array: name one of its members, such as {job}.1")
         if task != 0:
             raise CommandError(Kind.UNKNOWN, f"{ref} has one task, number 0")
-        job = found.id if isinstance(found, Job) else found.job
+        job = id_of(found)
         place = _place(found)
         if attempt is not None and (place is None or attempt > place[1]):
             raise CommandError(Kind.UNKNOWN, f"{job} has no attempt {attempt} yet")
@@ -69,8 +69,10 @@ class Reading:
             await self._loop.gate.moved(revision)
 
 
-def _place(found: Job | Finished) -> tuple[str, int] | None:
+def _place(found: Found) -> tuple[str, int] | None:
     """The node and the attempt that has output; None before the first one."""
+    if isinstance(found, Pending):
+        return None
     if isinstance(found, Finished):
         return (f"{found.cluster}/{found.node}", found.attempt) if found.cluster is not None else None
     match found.phase:
@@ -82,5 +84,5 @@ def _place(found: Job | Finished) -> tuple[str, int] | None:
             return None
 
 
-def _over(found: Job | Finished) -> bool:
-    return isinstance(found, Finished) or found.state in TERMINAL
+def _over(found: Found) -> bool:
+    return isinstance(found, Finished) or (isinstance(found, Job) and found.state in TERMINAL)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
-from spillover.control.lookup import Lookup
+from spillover.control.lookup import Lookup, Pending
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
@@ -141,6 +141,10 @@ class Submitting:
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
             return Dependency(found.job, on, found.state == "SUCCEEDED")
+        if isinstance(found, Pending):
+            raise CommandError(
+                Kind.CONFLICT, f"{found.id} has not been placed yet: run after its array, {found.array.id}"
+            )
         return Dependency(found.id, on)
 
 

@@ -11,7 +11,7 @@ from spillover.deciding.engine import Engine
 from spillover.deciding.estimates import estimate
 from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import JobId, member_id
+from spillover.model.ids import JobId
 from spillover.model.reasons import Reason, code_of
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
@@ -126,9 +126,9 @@ def array_view(job: Job) -> ArrayView | None:
     return ArrayView(members.size, {state: count for state, count in counts.items() if count})
 
 
-def pending_member(view: JobView, array: JobId, index: int) -> JobView:
+def pending_member(array: JobView, member: JobId) -> JobView:
     """A member that is not a job of its own yet."""
-    return msgspec.structs.replace(view, id=member_id(array, index), array=None, cost=0.0)
+    return msgspec.structs.replace(array, id=member, array=None, cost=0.0)
 
 
 def finished_view(row: Finished, unknown_runtime: int) -> JobView:

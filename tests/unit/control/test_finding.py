@@ -6,6 +6,7 @@ import pytest
 
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.listing import list_jobs
+from spillover.control.lookup import Pending
 from spillover.core.proposals import Act, Archived, Change
 from spillover.core.state import Job
 from spillover.model.ids import JobId
@@ -55,12 +56,17 @@ async def test_a_name_in_the_state_and_in_the_archive_is_ambiguous(control: Insi
     assert caught.value.kind is Kind.AMBIGUOUS
 
 
-async def test_a_pending_member_is_found_as_its_array(control: Inside) -> None:
+async def test_a_pending_member_is_found_by_the_id_or_the_name_of_its_array(control: Inside) -> None:
     (array,) = await control.submit("my.sweep", array="1-3")
-    found = await control.lookup.find(f"{array}.2")
-    assert isinstance(found, Job)
-    assert found.id == array
-    assert (await control.lookup.live("my.sweep")) == array
+    for ref in (f"{array}.2", "my.sweep.2"):
+        found = await control.lookup.find(ref)
+        assert isinstance(found, Pending)
+        assert (found.array.id, found.id) == (array, f"{array}.2")
+        assert await control.lookup.live(ref) == f"{array}.2"
+    assert await control.lookup.live("my.sweep") == array
+    with pytest.raises(CommandError) as caught:
+        await control.lookup.find("my.sweep.9")
+    assert caught.value.kind is Kind.UNKNOWN
 
 
 async def test_an_ended_job_cannot_be_changed(control: Inside) -> None:
