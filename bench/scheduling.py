@@ -31,6 +31,7 @@ NODES: Final = 100
 CPUS: Final = 32
 SHAPES: Final = 500
 RUNTIMES: Final = 10_000
+NOBODY: Final = "offered-by-nobody"
 DEPTH: Final = 1000
 """Lanes that a cycle tries: the default."""
 CHUNK: Final = 10_000
@@ -74,11 +75,13 @@ class Queue:
         self.decided = 0
 
     def _spec(self, number: int) -> JobSpec:
-        """One of the shapes, of one CPU or of a whole node, and one of the runtimes."""
+        """One of the shapes, all of one CPU, and one of the runtimes."""
         memory = (1 + number % self._shapes) * 2**20
-        cpu = 1000 if self._fitting else CPUS * 1000
+        needs = () if self._fitting else (NOBODY,)  # seen only by trying: no sum of what is free rules it out
         terms = Terms(estimate=(1 + number * 7919 % RUNTIMES) * SECOND)
-        return JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(cpu, memory)), terms)
+        return JobSpec(
+            Shell("true"), "job", "default", "default", Shape(Resources(1000, memory), needs), terms
+        )
 
     def _new(self, number: int) -> NewJob:
         return NewJob(JobId(f"j{number:011d}"), self._spec(number), number.to_bytes(16, "big"))
