@@ -20,7 +20,7 @@ BOMB = (
     + "spec: *i\n"
 )
 
-BAD = {
+BAD: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "empty"),
     "not yaml": ("{: [", "YAML"),
     "yaml bomb": (BOMB, "alias"),

@@ -191,10 +191,8 @@ class _Cycle:
             return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
 
         depth, woken = self.policies.chosen.depth, line.woken
-        if (
-            everything or len(line.first) > depth
-        ):  # what is known to be stuck counts against depth all the same
-            heads = line.lanes()
+        if everything or len(line.first) > depth:
+            heads = line.lanes()  # what is known to be stuck counts against depth all the same
         else:
             heads = iter(sorted((line.first[lane], lane) for lane in woken))
         if newly:

@@ -95,8 +95,9 @@ class Server:
         grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc))
         tasks: list[asyncio.Task[None]] = []
         try:
-            tasks.append(asyncio.create_task(self.loop.run(), name="loop"))
-            await self._begin(leader.epoch, last)
+            looping = asyncio.create_task(self.loop.run(), name="loop")
+            tasks.append(looping)
+            await self._begin(leader.epoch, last, looping)
             keeping = Keeping(
                 self.loop,
                 self._store.journal,
@@ -144,11 +145,16 @@ class Server:
         """Where they ask it."""
         return f"http://{Address(self._config.http.host, http.getsockname()[1])}"
 
-    async def _begin(self, epoch: int, last: int) -> None:
-        """Take the lead in the journal, and take up what an earlier server left."""
+    async def _begin(self, epoch: int, last: int, looping: asyncio.Task[None]) -> None:
+        """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
         gap = self._clock.wall() - last if last else 0
         proposal = StartEpoch(epoch, self._config.clusters, self._config.policies, gap if gap > GAP else 0)
-        await self.loop.propose(proposal)
+        taking = asyncio.create_task(self.loop.propose(proposal))
+        await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)
+        if not taking.done():
+            taking.cancel()
+            looping.result()
+        await taking
         self._archiving.begin()
 
     async def _until(self, stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> bool:
