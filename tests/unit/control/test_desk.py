@@ -1,0 +1,99 @@
+"""What agents are told: which registration counts, what to stop, what to give back."""
+
+import pytest
+
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk, Introduction, Welcome
+from spillover.control.runner import Runner
+from spillover.core.events import Lease, Usage
+from spillover.core.proposals import Act, AgentGone, Change, Outcome, Result, Started, Verdict
+from spillover.core.state import Placed
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY
+from spillover.ports.commands import CommandError, Kind
+from spillover.testing.inside import Inside
+
+NODE = NodeName("n1")
+
+
+class Agent:
+    """One agent that speaks to a desk."""
+
+    def __init__(self, control: Inside) -> None:
+        self.control = control
+        self.hub = Hub()
+        self.desk = Desk(control.loop, self.hub, DAY)
+        self.runner = Runner(control.loop, self.hub, control.specs)
+
+    async def register(self, *held: Lease, epoch: int = 0) -> Welcome:
+        intro = Introduction(
+            ClusterName("onprem"), NODE, Resources(1000, 2**40), (), {}, 0, tuple(held), epoch
+        )
+        return await self.desk.register(intro)
+
+    def lease(self, job: str) -> Lease:
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed), found
+        return found.lease
+
+
+async def test_an_older_registration_is_fenced_and_its_results_are_not_answered(control: Inside) -> None:
+    agent = Agent(control)
+    (job,) = await control.submit("train")
+    first = await agent.register()
+    lease = agent.lease(job)
+    second = await agent.register(lease)
+    assert second.keep == (lease,)
+    assert second.incarnation > first.incarnation
+    done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(1), 0)
+    stale = await agent.desk.report(first.incarnation, [], [done], [])
+    assert (stale.fenced, stale.verdicts) == (True, [])
+    assert (await agent.desk.heartbeat(first.incarnation)).fenced
+    fresh = await agent.desk.report(second.incarnation, [], [done], [])
+    assert (fresh.fenced, fresh.verdicts) == (False, [Verdict.ACCEPTED])
+
+
+async def test_an_agent_that_was_given_up_registers_anew_instead_of_being_fenced(control: Inside) -> None:
+    agent = Agent(control)
+    (job,) = await control.submit("train")
+    welcome = await agent.register()
+    lease = agent.lease(job)
+    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
+    await control.propose(AgentGone(ClusterName("onprem"), NODE, welcome.incarnation))
+    with pytest.raises(CommandError) as caught:
+        await agent.desk.heartbeat(welcome.incarnation)
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert (await agent.register(lease)).keep == (lease,)
+
+
+async def test_a_heartbeat_is_answered_with_what_is_to_be_stopped(control: Inside) -> None:
+    agent = Agent(control)
+    (job,) = await control.submit("train")
+    welcome = await agent.register()
+    lease = agent.lease(job)
+    assert (await agent.desk.heartbeat(welcome.incarnation)).stops == ()
+    await control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
+    for _ in range(2):  # again and again, until it is confirmed
+        assert (await agent.desk.heartbeat(welcome.incarnation)).stops == (lease,)
+
+
+async def test_an_agent_that_has_seen_a_newer_epoch_is_not_taken_in(control: Inside) -> None:
+    agent = Agent(control)
+    with pytest.raises(CommandError) as caught:
+        await agent.register(epoch=control.loop.epoch + 1)
+    assert caught.value.kind is Kind.NOT_LEADER
+
+
+async def test_a_lease_of_before_a_new_registration_is_never_sent(control: Inside) -> None:
+    agent = Agent(control)
+    await control.submit("train")
+    await agent.register()
+    first = agent.runner._grants.copy()
+    assert len(first) == 1
+    await agent.register()  # names nothing: what was granted before is void
+    agent.runner._grants.clear()
+    await agent.runner._hand_out(first)
+    session = agent.hub.session(control.loop.state.facts.incarnations)
+    assert session is not None
+    assert session._starts == []

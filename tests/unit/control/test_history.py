@@ -1,0 +1,42 @@
+"""The journal as people read it."""
+
+import asyncio
+
+from spillover.control.history import history
+from spillover.core.proposals import Act, Change
+from spillover.model.ids import JobId
+from spillover.testing.inside import Inside
+
+
+async def told(control: Inside, job: str | None = None, after: int | None = None) -> list[str]:
+    lines = history(control.loop, control.store.journal, after, follow=False, job=job)
+    return [f"{each.type}: {each.text}" async for each in lines]
+
+
+async def test_each_event_is_a_line_in_words(control: Inside) -> None:
+    (job,) = await control.submit("train")
+    await control.propose(Change(Act.HOLD, (JobId(job),), "ada"))
+    lines = await told(control)
+    assert "job_submitted: ada submitted train" in lines
+    assert lines[-1] == "job_held: held by ada"
+
+
+async def test_the_history_of_one_job_leaves_others_out_and_has_its_members(control: Inside) -> None:
+    first, _ = await control.submit("one", "two")
+    await control.propose(Change(Act.CANCEL, (JobId(first),), "ada"))
+    lines = await told(control, first)
+    assert [line.split(":")[0] for line in lines] == ["job_submitted", "jobs_admitted", "job_ended"]
+    assert lines[-1] == "job_ended: CANCELLED: cancelled by ada"
+
+
+async def test_following_gives_what_becomes_durable_and_nothing_twice(control: Inside) -> None:
+    after = control.loop.gate.durable
+    following = history(control.loop, control.store.journal, None, follow=True, job=None)
+    waiting = asyncio.ensure_future(anext(following))
+    await asyncio.sleep(0)
+    await control.submit("train")
+    seen = [await waiting]
+    while seen[-1].revision < control.loop.gate.durable:
+        seen.append(await anext(following))
+    await following.aclose()  # type: ignore[attr-defined]
+    assert [each.revision for each in seen] == list(range(after + 1, control.loop.gate.durable + 1))

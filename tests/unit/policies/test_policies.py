@@ -1,0 +1,78 @@
+"""Each built-in policy by itself, and how a policy is found by its name."""
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from spillover.model.job import Shape
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import FOREVER, HOUR, MINUTE, SECOND
+from spillover.policies import loading
+from spillover.policies.loading import UnknownPolicy, known, load
+from spillover.policies.place_best_fit import BestFit
+from spillover.policies.place_first_fit import FirstFit
+from spillover.policies.wait_compute import Compute
+from spillover.policies.wait_constant import Constant
+from spillover.policies.wait_never import Never
+from spillover.policies.wait_zero import Zero
+
+TWO_CPUS = Shape(Resources(2000, 2**30, 0))
+FOUR_GPUS = Shape(Resources(8000, 2**30, 4))
+
+
+def test_waits_are_those_of_their_formulas() -> None:
+    assert Zero().wait(TWO_CPUS, HOUR) == 0
+    assert Never().wait(TWO_CPUS, HOUR) == FOREVER
+    assert Constant(5 * MINUTE).wait(FOUR_GPUS, HOUR) == 5 * MINUTE
+    assert Compute(0.076).wait(TWO_CPUS, HOUR) == 2 * 76 * HOUR // 1000
+    assert Compute(0.076).wait(FOUR_GPUS, HOUR) == 4 * 76 * HOUR // 1000
+    assert Compute(0.5).wait(Shape(Resources(1000), tasks=3), MINUTE) == 90 * SECOND
+
+
+def test_best_fit_looks_at_what_is_asked_for() -> None:
+    assert BestFit().score(8000, 0, 2, FOUR_GPUS) < BestFit().score(1000, 0, 4, FOUR_GPUS)
+    assert BestFit().score(2000, 0, 4, TWO_CPUS) < BestFit().score(4000, 0, 0, TWO_CPUS)
+    assert FirstFit().score(1, 1, 1, TWO_CPUS) == FirstFit().score(9, 9, 9, TWO_CPUS)
+
+
+def test_floor_and_cap_combine_with_every_wait() -> None:
+    options = {"wait": MINUTE, "min_wait": 2 * MINUTE, "max_wait": 3 * MINUTE, "max_queue": 7}
+    policies = load(PolicySet(wait=Choice("constant", options)))
+    assert policies.wait_of(TWO_CPUS, HOUR) == 2 * MINUTE
+    assert policies.max_queue == 7
+    capped = load(PolicySet(wait=Choice("never", {"max_wait": MINUTE})))
+    assert capped.wait_of(TWO_CPUS, HOUR) == MINUTE
+
+
+def test_all_that_the_package_promises_are_found() -> None:
+    assert known("wait") == ["compute", "constant", "never", "zero"]
+    assert known("order") == ["fifo", "priority"]
+    assert known("backfill") == ["out_of_order", "strict"]
+    assert known("place") == ["best_fit", "first_fit"]
+
+
+def test_an_unknown_policy_or_option_is_refused_in_words() -> None:
+    with pytest.raises(UnknownPolicy, match="no wait policy 'nap'; known: compute, constant"):
+        load(PolicySet(wait=Choice("nap")))
+    with pytest.raises(UnknownPolicy, match="wait: constant does not take these options"):
+        load(PolicySet(wait=Choice("constant", {"length": 1})))
+
+
+def test_a_policy_of_ones_own_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = EntryPoint("wait.double", f"{__name__}:Double", loading.GROUP)
+    built_in = loading._points()
+    monkeypatch.setattr(loading, "_points", lambda: (*built_in, own))
+    monkeypatch.setattr(EntryPoint, "load", lambda point: Double if point == own else _original(point))
+    assert load(PolicySet(wait=Choice("double"))).wait_of(TWO_CPUS, MINUTE) == 2 * MINUTE
+
+
+class Double:
+    """Waits twice as long as the job is expected to run."""
+
+    def wait(self, shape: Shape, expected: int) -> int:
+        del shape
+        return 2 * expected
+
+
+_original = EntryPoint.load
