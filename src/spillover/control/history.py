@@ -99,9 +99,9 @@ def text_of(event: AnyEvent) -> str:
             size = ranges.size(event.array)
             return f"{event.user} submitted {event.name}" + (f", an array of {size}" if size else "")
         case JobsAdmitted():
-            return f"{len(event.jobs)} wait for owned capacity"
+            return _many(event.jobs, "waits for owned capacity", "jobs wait for owned capacity")
         case WaitsExpired():
-            return f"{len(event.jobs)} may be rented: {event.why}"
+            return _many(event.jobs, "may be rented", "jobs may be rented") + f": {event.why}"
         case JobPlaced() | MemberPlaced():
             return f"placed on {event.cluster}/{event.node}: {event.why}"
         case MembersDropped():
@@ -124,7 +124,7 @@ def text_of(event: AnyEvent) -> str:
         case JobReprioritised():
             return f"priority {event.priority}, by {event.who}"
         case JobsArchived():
-            return f"{len(event.jobs)} moved to the archive"
+            return _many(event.jobs, "moved to the archive", "jobs moved to the archive")
         case ClustersConfigured():
             return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in event.clusters)
         case AgentRegistered():
@@ -140,3 +140,8 @@ def text_of(event: AnyEvent) -> str:
         case _:
             kind = "is draining" if "Draining" in type(event).__name__ else "is lost"
             return f"agent {event.cluster}/{event.node} {kind}"
+
+
+def _many(jobs: tuple[str, ...], one: str, many: str) -> str:
+    """What happened to one job, or to several."""
+    return one if len(jobs) == 1 else f"{len(jobs)} {many}"

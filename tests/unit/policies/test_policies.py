@@ -37,7 +37,12 @@ def test_best_fit_looks_at_what_is_asked_for() -> None:
 
 
 def test_floor_and_cap_combine_with_every_wait() -> None:
-    options = {"wait": MINUTE, "min_wait": 2 * MINUTE, "max_wait": 3 * MINUTE, "max_queue": 7}
+    options: dict[str, int | float | str | bool] = {
+        "wait": MINUTE,
+        "min_wait": 2 * MINUTE,
+        "max_wait": 3 * MINUTE,
+        "max_queue": 7,
+    }
     policies = load(PolicySet(wait=Choice("constant", options)))
     assert policies.wait_of(TWO_CPUS, HOUR) == 2 * MINUTE
     assert policies.max_queue == 7
