@@ -13,7 +13,7 @@ from spillover.cli.shown import NOTHING, local
 if TYPE_CHECKING:
     from spillover.wire.api import EventView
 
-_ID: Final = 12
+_ID: Final = 16
 """Characters of an id; a member of an array has a few more."""
 
 
