@@ -226,8 +226,8 @@ def two_events(client: Any) -> None:
 @pytest.mark.usefixtures("two_events")
 def test_events_are_one_line_each(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("events", "--after", "6").out == (
-        "     7  2026-01-31 10:00:00  abcdefghijkl  mira submitted train\n"
-        "     8  2026-01-31 10:00:00  -             epoch 2 began\n"
+        "     7  2026-01-31 10:00:00  abcdefghijkl      mira submitted train\n"
+        "     8  2026-01-31 10:00:00  -                 epoch 2 began\n"
     )
     assert client.asked == [("events", {"after": 6, "follow": False, "job": None})]
 
