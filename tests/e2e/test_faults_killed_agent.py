@@ -57,7 +57,7 @@ def test_an_agent_that_is_killed_20_times_is_started_again_and_every_job_ends_on
             wait_until(server.tasks, "the start of tasks")
             time.sleep(dice.uniform(0, 0.6))
             hits += bool(server.tasks())
-            [agent] = server.agents()
+            [agent] = wait_until(server.agents, "the next agent")
             os.kill(agent, signal.SIGKILL)
             wait_until(partial(another, server, agent), "a new agent")
         assert client.server().queued, "all jobs ended before the last kill: there are too few of them"
@@ -83,7 +83,7 @@ def test_the_tasks_of_a_killed_agent_are_gone_before_the_next_one_begins(
         [job] = client.submit(run="trap '' TERM; sleep 60 & wait; sleep 60", grace="0s")
         wait_until(lambda: len(server.tasks()) > 1, "the task and its child")
         first = server.tasks()
-        [agent] = server.agents()
+        [agent] = wait_until(server.agents, "the next agent")
         os.kill(agent, signal.SIGKILL)
         wait_until(lambda: client.job(job).attempt == 2 and client.job(job).state == "RUNNING", "attempt 2")
         assert not set(first) & set(processes_of(server.data))

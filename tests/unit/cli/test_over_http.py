@@ -76,7 +76,7 @@ def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill) -> None:
     for act in ("hold", "release", "requeue", "cancel"):
         assert spill(act, "train") == (0, "", "")
     assert spill("wait", "train").code == 1
-    assert f"{job}  job_submitted" in spill("events").out
+    assert f"{job}      job_submitted" in spill("events").out
     assert [event["type"] for event in json.loads(spill("events", "--after", "4", "--json").out)] == [
         "job_cancel"
     ]

@@ -12,7 +12,9 @@ from spillover.forms.jobs import BadForm, is_manifest, read_job, read_jobs, to_d
 from spillover.forms.schema import config_schema, job_schema
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-JOBS = sorted(path for path in EXAMPLES.iterdir() if path.is_file() and path.name != "spill.yaml")
+JOBS = sorted(
+    path for path in EXAMPLES.iterdir() if path.suffix in {".yaml", ".sh"} and path.name != "spill.yaml"
+)
 
 
 def test_schemas_are_schemas() -> None:
