@@ -1,6 +1,5 @@
 """A job that somebody waits for at the prompt: its output as it comes, Ctrl-C as cancel, and its exit code as ours."""
 
-import contextlib
 import os
 import threading
 import time
@@ -36,7 +35,9 @@ def follow(out: Output, client: "Client", job: str) -> int:
                 stream.start()
             ended = _patiently(out, client, job)
         except KeyboardInterrupt:
-            ended = _cancelled(out, client, job)
+            if not _cancelled(out, client, job):
+                return codes.INTERRUPTED
+            ended = client.wait(job)[0]
         for stream in streams:
             if stream.ident is not None:  # it was started
                 stream.join()
@@ -67,16 +68,24 @@ def exit_code(job: "JobView") -> int:
     return job.exit_code or codes.NOT_SUCCEEDED
 
 
-def _cancelled(out: Output, client: "Client", job: str) -> "JobView":
-    """Cancel a job and wait for its end; another Ctrl-C leaves it."""
-    from spillover.client import Refused  # noqa: PLC0415 - heavy
+def _cancelled(out: Output, client: "Client", job: str) -> bool:
+    """Cancel a job; whether its end is worth waiting for."""
+    from spillover.client import Refused, Unavailable, Unreachable  # noqa: PLC0415 - heavy
 
     if out.terminal:
         print(file=out.err)  # the terminal has just written ^C
     out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
-    with contextlib.suppress(Refused):  # it has just ended
+    try:
         client.cancel(job)
-    return client.wait(job)[0]
+    except Refused:
+        pass  # it has just ended
+    except (Unavailable, Unreachable) as error:
+        sure = isinstance(error, Unreachable) and not error.sent
+        fate = "was not cancelled and goes on" if sure else "may not have been cancelled, and then goes on"
+        out.note(str(error))
+        out.note(f"{job} {fate}; `spill cancel {job}` cancels it once the server answers")
+        return False
+    return True
 
 
 def _patiently(out: Output, client: "Client", job: str) -> "JobView":

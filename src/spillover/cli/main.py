@@ -56,6 +56,18 @@ class Parser(ArgumentParser):
         """Print the help, and do not hide that it could not be printed."""
         print(self.format_help(), end="", file=file)
 
+    def read(self, arguments: Sequence[str]) -> Namespace:
+        """Read all arguments; one that nobody takes is refused with the nearest option."""
+        args, rest = self.parse_known_args(arguments)
+        if rest:
+            from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
+
+            wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
+            near = get_close_matches(wrong, self._option_string_actions, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+        return args
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is."""
         from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
@@ -101,7 +113,7 @@ def _dispatch(arguments: list[str], connect: "Callable[[Namespace], Client]") ->
         _unknown(name)
     command = load(name)
     try:
-        args = make_parser(name, command).parse_args(rest)
+        args = make_parser(name, command).read(rest)
     except SystemExit:  # argparse has printed the help that was asked for; what is wrong it raises as Usage
         return codes.OK
     from spillover.cli.command import Context  # noqa: PLC0415 - loaded with the command

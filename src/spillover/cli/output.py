@@ -69,7 +69,7 @@ class Output:
         """Print a table with its titles."""
         if self.terminal:
             console = self.console()
-            console.print(rich_table(columns, rows, console.width))
+            console.print(rich_table(columns, rows, console.width), no_wrap=True, overflow="ellipsis")
         else:
             for text in plain_table(columns, rows):
                 print(text, file=self.out)
@@ -108,13 +108,13 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
 
 
 def rich_table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> "Text":
-    """The same table for a terminal: never wider than it, and in colour."""
+    """The same table for a terminal, in colour; where no column can give more, its rows are cut at the end."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     titles = [column.title for column in columns]
     texts = [titles, *([_text(cell) for cell in row] for row in rows)]
     widths = _fitted(columns, [max(map(len, column)) for column in zip(*texts, strict=True)], width)
-    table = Text(_line(columns, titles, widths), style="bold", no_wrap=True)
+    table = Text(_line(columns, titles, widths), style="bold", no_wrap=True, overflow="ellipsis")
     for row, cells in zip(rows, texts[1:], strict=True):
         line = Text(style="not bold")
         for cell, text, wide, column in zip(row, cells, widths, columns, strict=True):

@@ -22,6 +22,9 @@ STYLES: Final = {
 }
 """Colour of each state on a terminal."""
 
+_SOURCES: Final = {"estimate": "its own estimate", "walltime": "its walltime", "default": "the default"}
+"""Where an estimate comes from, in words."""
+
 ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
 STATES: Final = tuple(STYLES)
 
@@ -48,14 +51,15 @@ def between(first: str | None, last: str | None) -> float | None:
 
 
 def local(time: str | None) -> str:
-    """A time on this machine's clock, to the second."""
+    """A time on this machine's clock, to the second, with its zone."""
     when = moment(time)
-    return NOTHING if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return NOTHING if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def clock(time: str | None) -> str:
-    """The time of day alone."""
-    return local(time)[11:] or NOTHING
+def expected(seconds: float | None, source: str | None) -> str:
+    """How long a job is expected to run, and who says so; nothing when nobody does."""
+    told = f" ({_SOURCES[source]})" if source in _SOURCES else ""
+    return "" if seconds is None else duration(seconds) + told
 
 
 def resources(amounts: Mapping[str, float]) -> str:

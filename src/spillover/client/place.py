@@ -69,8 +69,9 @@ def _url_in(path: Path) -> str:
     try:
         return _url(msgspec.json.decode(path.read_bytes(), type=ServerFile).http, str(path))
     except FileNotFoundError:
+        what = "no server runs" if path.parent.is_dir() else "no server was started"
         raise Unreachable(
-            f"no server was started in {path.parent}; start one with `spill up`, or set SPILL_SERVER or SPILL_DATA"
+            f"{what} in {path.parent}; start one with `spill up`, or set SPILL_SERVER or SPILL_DATA"
         ) from None
     except OSError as error:
         raise Unreachable(f"{path} cannot be read: {error.strerror}") from None
@@ -100,7 +101,7 @@ def _token(folder: Path, *, named: bool) -> str:
             token = path.read_text("ascii").strip()
         except FileNotFoundError:
             raise Unreachable(
-                f"there is no token: set SPILL_TOKEN, or name the data folder that has {path.name}"
+                f"there is no token in {path}: set SPILL_TOKEN, or name the server's data folder with --data or SPILL_DATA"
             ) from None
         except OSError as error:
             raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None

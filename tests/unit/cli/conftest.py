@@ -147,20 +147,25 @@ class FakeClient:
             ],
         )
 
-    def cancel(self, *refs: str) -> None:
+    def cancel(self, *refs: str) -> list[str]:
         self.asked.append(("cancel", *refs))
+        return [JOB for _ in refs]
 
-    def hold(self, *refs: str) -> None:
+    def hold(self, *refs: str) -> list[str]:
         self.asked.append(("hold", *refs))
+        return [JOB for _ in refs]
 
-    def release(self, *refs: str) -> None:
+    def release(self, *refs: str) -> list[str]:
         self.asked.append(("release", *refs))
+        return [JOB for _ in refs]
 
-    def requeue(self, *refs: str) -> None:
+    def requeue(self, *refs: str) -> list[str]:
         self.asked.append(("requeue", *refs))
+        return [JOB for _ in refs]
 
-    def set_priority(self, ref: str, priority: int) -> None:
+    def set_priority(self, ref: str, priority: int) -> list[str]:
         self.asked.append(("set_priority", ref, priority))
+        return [JOB]
 
     def wait(self, *refs: str, timeout: float | None = None) -> list[JobDetail]:
         self.asked.append(("wait", *refs, timeout))

@@ -88,6 +88,13 @@ def test_a_wrong_option_is_one_line(spill: Callable[..., Any]) -> None:
     assert typed.err == "spill: unrecognized arguments: --colour (see `spill ls --help`)\n"
 
 
+def test_an_option_that_is_not_there_is_refused_with_the_nearest(spill: Callable[..., Any]) -> None:
+    told = "spill: unrecognized arguments: --sate x; did you mean --state? (see `spill ls --help`)\n"
+    assert spill("ls", "--sate", "x") == (2, "", told)
+    assert "did you mean --state?" in spill("ls", "--sate=x").err
+    assert "did you mean" not in spill("ls", "x").err
+
+
 def test_an_option_may_not_be_shortened(spill: Callable[..., Any]) -> None:
     assert spill("ls", "--proj", "vision").code == codes.REFUSED
 
@@ -175,7 +182,7 @@ def test_printing_the_version_loads_nothing_heavy() -> None:
         (("set", "train"), "the following arguments are required: --priority"),
         (("logs", "train", "--attempt", "x"), "'x' is not a whole number from 1"),
         (("cancel",), "the following arguments are required: JOB"),
-        (("schema", "jobs"), "invalid choice: 'jobs' (choose from 'job', 'config')"),
+        (("schema", "jobs"), "argument job|config: 'jobs' has no schema; write job or config"),
     ],
 )
 def test_a_wrong_argument_is_refused_with_what_to_write(

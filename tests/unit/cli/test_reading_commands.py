@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spillover.cli.commands.ls import watch
+from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.listing import COLUMNS, rows
 from spillover.cli.output import Output
 from spillover.client import WaitTimeout
@@ -46,7 +47,16 @@ def test_ls_asks_for_what_the_options_say(client: Any, spill: Callable[..., Any]
         "mira",
         7,
     )
-    assert query["since"] is None
+    assert (query["since"], query["name"], query["members"]) == (None, None, False)
+
+
+def test_ls_finds_members_by_the_name_of_their_array_and_jobs_of_others(
+    client: Any, spill: Callable[..., Any]
+) -> None:
+    spill("ls", "--members", "--name", "sweep", "--user", "ada")
+    [(_, query)] = client.asked
+    assert (query["members"], query["name"], query["user"]) == (True, "sweep", "ada")
+    assert spill("ls", "--mine", "--user", "ada").code == 2
 
 
 def test_ls_prints_one_json_array(client: Any, spill: Callable[..., Any], a_job: Any) -> None:
@@ -78,6 +88,30 @@ def test_an_array_is_listed_with_its_progress(
     assert "6 members, 3 queued, 2 running, 1 succeeded: waits for 2 CPU" in spill("ls").out
 
 
+def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any
+) -> None:
+    client.known = [a_queued_job(array=ArrayView(6, {"QUEUED": 3, "SUCCEEDED": 3}))]
+    out = spill("show", "train").out
+    assert re.search("^array +6 members, 3 queued, 3 succeeded$", out, re.MULTILINE)
+    assert "`spill show abcdefghijkl.INDEX` shows one, `spill ls --members --name train` lists" in out
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"estimate": "45s", "walltime": "1h"}, "45s (its own estimate)"),
+        ({"walltime": "45s"}, "45s (its walltime)"),
+        ({}, "45s (the default)"),
+    ],
+)
+def test_an_estimate_is_shown_with_where_it_comes_from(
+    spec: dict[str, str], told: str, client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    client.known = [a_job(spec={"spec": spec})]
+    assert f"{told}\n" in spill("show", "train").out
+
+
 def test_what_others_wrote_cannot_drive_a_terminal(
     client: Any, spill: Callable[..., Any], a_failed_job: Any, a_reason: Any
 ) -> None:
@@ -93,6 +127,21 @@ def test_a_table_fits_a_terminal_of_80_columns(terminal: Output, a_queued_job: A
     assert all(len(line) <= 80 for line in plain.splitlines())
     assert "abcdefghijkl" in plain
     assert "QUEUED" in plain
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_a_row_is_one_line_however_narrow_the_terminal_is(
+    width: int, terminal: Output, a_queued_job: Any, client: Any
+) -> None:
+    narrow = Output(terminal.out, terminal.err, width=width)
+    narrow.table(COLUMNS, rows([a_queued_job(name="a-very-long-name-of-a-job"), a_queued_job()]))
+    narrow.table(AGENTS, [agent_row(agent) for agent in client.agents()])
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.out.getvalue())  # type: ignore[attr-defined]
+    lines = plain.splitlines()
+    assert len(lines) == 5
+    assert max(map(len, lines)) <= width
+    assert lines[1].startswith("abcdefghijkl")
+    assert lines[1].rstrip().endswith("…")
 
 
 def test_watching_in_a_pipe_reprints_the_table(a_job: Any) -> None:
@@ -124,7 +173,8 @@ def test_show_prints_a_sheet_and_the_job_file(client: Any, spill: Callable[..., 
     assert facts["where"] == "onprem/n1, because owned capacity had room"
     assert facts["owner"] == "mira, project vision, queue default, priority 0"
     assert facts["asks"] == "2 CPU, 1Gi"
-    assert facts["started"] == "2026-01-31 10:00:05 (waited 5s)"
+    assert facts["started"] == "2026-01-31 10:00:05 UTC (waited 5s)"
+    assert facts["estimate"] == "45s (the default)"
     assert facts["ran"] == "1m, 55s of CPU, at most 3Mi of memory"
     assert facts["cost"] == "0.5000 USD"
     assert lines[lines.index("") + 1 :] == ["kind: Job", "spec:", "  run: python train.py"]
@@ -148,10 +198,10 @@ def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> No
         "train waits for 2 CPU on one machine of onprem.\n"
         "\n"
         "state            QUEUED\n"
-        "waiting since    2026-01-31 10:00:00 (1m30s ago)\n"
-        "may spill at     2026-01-31 10:05:00 (in 3m30s)\n"
+        "waiting since    2026-01-31 10:00:00 UTC (1m30s ago)\n"
+        "may spill at     2026-01-31 10:05:00 UTC (in 3m30s)\n"
         "ahead of it      3 jobs\n"
-        "expected to run  45s (from walltime)\n"
+        "expected to run  45s (its walltime)\n"
         "\n"
         "CLUSTER  ROLE    SAYS\n"
         "onprem   owned   waits for 2 CPU on one machine of onprem\n"
@@ -169,6 +219,15 @@ def test_logs_are_copied_byte_for_byte(client: Any, spill: Callable[..., Any]) -
     assert spill("logs", "train", "-f", "--attempt", "2") == (0, "one\udcff\x00two\n", "")
     assert client.asked == [("logs", "train", {"follow": True, "stderr": False, "attempt": 2, "task": 0})]
     assert spill("logs", "train", "--stderr") == (0, "oh\n", "")
+
+
+def test_logs_of_a_job_that_never_ran_say_so(
+    client: Any, spill: Callable[..., Any], a_queued_job: Any, a_job: Any
+) -> None:
+    client.known = [a_queued_job()]
+    assert spill("logs", "train") == (0, "", "spill: abcdefghijkl has not run: there is no output\n")
+    client.known = [a_job()]
+    assert spill("logs", "train") == (0, "", "")
 
 
 def test_waiting_for_success_is_quiet(client: Any, spill: Callable[..., Any]) -> None:
@@ -226,8 +285,8 @@ def two_events(client: Any) -> None:
 @pytest.mark.usefixtures("two_events")
 def test_events_are_one_line_each(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("events", "--after", "6").out == (
-        "     7  2026-01-31 10:00:00  abcdefghijkl      mira submitted train\n"
-        "     8  2026-01-31 10:00:00  -                 epoch 2 began\n"
+        "     7  2026-01-31 10:00:00 UTC  abcdefghijkl      mira submitted train\n"
+        "     8  2026-01-31 10:00:00 UTC  -                 epoch 2 began\n"
     )
     assert client.asked == [("events", {"after": 6, "follow": False, "job": None})]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spillover.cli.following import exit_code
-from spillover.client import WaitTimeout
+from spillover.client import Unavailable, Unreachable, WaitTimeout
 from spillover.wire.api import ArrayView, Forecast
 
 TWO_JOBS = """\
@@ -106,7 +106,7 @@ def test_a_dry_run_prints_where_when_and_at_what_cost(
     title, one, two, three, four = typed.out.splitlines()
     assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "WHY"]
     assert one.split(maxsplit=4) == ["one", "onprem/n1", "now", "0.00", "owned capacity had room"]
-    assert " 2999-01-31 10:00:00 (in " in two
+    assert " 2999-01-31 10:00:00 UTC (in " in two
     assert three.split()[:4] == ["three", "-", "never", "-"]
     assert "not known" in four
     assert [asked[0] for asked in client.asked] == ["forecast"]
@@ -214,12 +214,43 @@ def test_a_second_ctrl_c_leaves_it(client: Any, spill: Callable[..., Any]) -> No
     assert "`spill logs 000000000000 -f` follows it again" in typed.err
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unreachable("no server answers"), "was not cancelled and goes on"),
+        (Unreachable("it went away", sent=True), "may not have been cancelled, and then goes on"),
+        (Unavailable("the disk is full"), "may not have been cancelled, and then goes on"),
+    ],
+)
+def test_ctrl_c_without_a_server_says_that_the_job_goes_on(
+    error: Exception,
+    told: str,
+    client: Any,
+    spill: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr(client, "cancel", fail)
+    client.ends = [KeyboardInterrupt()]
+    typed = spill("run", "--wait", "--", "sleep", "60")
+    assert (typed.code, typed.out) == (130, "")
+    assert typed.err.splitlines()[1:] == [
+        f"spill: {error}",
+        f"spill: 000000000000 {told}; `spill cancel 000000000000` cancels it once the server answers",
+    ]
+
+
 def test_an_array_is_waited_for_without_its_output(
     client: Any, spill: Callable[..., Any], a_job: Any
 ) -> None:
     client.known = [a_job(array=ArrayView(3, {"SUCCEEDED": 3}))]
-    assert spill("run", "--wait", "--array", "1-3", "--", "true") == (0, "", "")
+    typed = spill("run", "--wait", "--array", "1-3", "--", "true")
+    told = "000000000000 is an array: `spill logs 000000000000.INDEX` shows what a member wrote"
+    assert typed == (0, "", f"spill: {told}\n")
     assert not [one for one in client.asked if one[0] == "logs"]
+    assert spill("run", "--detach", "--array", "1-3", "--", "true") == (0, "000000000000\n", "")
 
 
 @pytest.mark.parametrize(
@@ -252,6 +283,15 @@ def test_what_is_done_to_jobs_is_one_question_and_quiet(
 ) -> None:
     assert spill(act, "train", "abc") == (0, "", "")
     assert client.asked == [(act, "train", "abc")]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("cancel",), ("hold",), ("release",), ("requeue",), ("set", "--priority", "1")]
+)
+def test_what_was_done_is_told_to_programs_as_ids(
+    arguments: tuple[str, ...], spill: Callable[..., Any]
+) -> None:
+    assert spill(*arguments, "train", "--json") == (0, '["abcdefghijkl"]\n', "")
 
 
 def test_a_priority_may_be_negative(client: Any, spill: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, add_connection, add_job, add_jobs
+from spillover.cli.command import Command, Context, add_connection, add_job, add_jobs, add_json
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def _configure(parser: ArgumentParser) -> None:
     add_jobs(parser)
+    add_json(parser)
     add_connection(parser)
 
 
@@ -21,6 +22,7 @@ def _configure_set(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--priority", type=_priority, required=True, metavar="N", help="higher first; 0 is usual"
     )
+    add_json(parser)
     add_connection(parser)
 
 
@@ -32,12 +34,14 @@ def _priority(text: str) -> int:
         raise ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
-def _done(act: "Callable[[Client, Namespace], object]") -> Callable[[Namespace, Context], int]:
-    """A command that does one thing and says nothing."""
+def _done(act: "Callable[[Client, Namespace], list[str]]") -> Callable[[Namespace, Context], int]:
+    """A command that does one thing and says nothing, or as JSON to which jobs."""
 
     def run(args: Namespace, context: Context) -> int:
         with context.connect(args) as client:
-            act(client, args)
+            jobs = act(client, args)
+        if args.json:
+            context.out.json(jobs)
         return codes.OK
 
     return run

@@ -26,15 +26,21 @@ def _run(args: Namespace, context: Context) -> int:
         pieces = client.logs(
             args.job, follow=args.follow, stderr=args.stderr, attempt=args.attempt, task=args.task
         )
-        copy(pieces, sys.stdout.buffer)
+        if not copy(pieces, sys.stdout.buffer):
+            job = client.job(args.job)
+            if job.started_at is None and job.attempt <= 1:
+                context.out.note(f"{job.id} has not run: there is no output")
     return codes.OK
 
 
-def copy(pieces: Iterable[bytes], out: IO[bytes]) -> None:
-    """Write each piece at once."""
+def copy(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
+    """Write each piece at once; whether there was any."""
+    any_piece = False
     for piece in pieces:
         out.write(piece)
         out.flush()
+        any_piece = True
+    return any_piece
 
 
 COMMANDS = {

@@ -24,7 +24,13 @@ _EVERY: Final = 1.0
 def _configure(parser: ArgumentParser) -> None:
     parser.add_argument("--state", type=state, metavar="S", help="only jobs in this state, such as QUEUED")
     parser.add_argument("--project", metavar="P", help="only jobs of this project")
-    parser.add_argument("--mine", action="store_true", help="only jobs that you submitted")
+    parser.add_argument("--name", metavar="N", help="only jobs of this name")
+    whose = parser.add_mutually_exclusive_group()
+    whose.add_argument("--user", metavar="U", help="only jobs that this user submitted")
+    whose.add_argument("--mine", action="store_true", help="only jobs that you submitted")
+    parser.add_argument(
+        "--members", action="store_true", help="also members of arrays, those that have been placed"
+    )
     parser.add_argument(
         "--since", type=seconds, metavar="AGO", help="only jobs submitted within this time, such as 1d"
     )
@@ -58,7 +64,9 @@ def find(client: "Client", args: Namespace) -> "list[JobView]":
     found = client.jobs(
         state=args.state,
         project=args.project,
-        user=client.user if args.mine else None,
+        user=client.user if args.mine else args.user,
+        name=args.name,
+        members=args.members,
         since=None if args.since is None else datetime.now(UTC) - timedelta(seconds=args.since),
         limit=args.limit,
     )
@@ -94,6 +102,6 @@ COMMANDS = {
         "List jobs, the newest first.",
         _configure,
         _run,
-        "spill ls --state running --since 1d\nspill ls --mine --json | jq -r '.[].id'",
+        "spill ls --state running --since 1d\nspill ls --members --name sweep\nspill ls --mine --json | jq -r '.[].id'",
     )
 }

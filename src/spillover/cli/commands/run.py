@@ -48,6 +48,8 @@ def _run(args: Namespace, context: Context) -> int:
             return forecast(context.out, client, [document], as_json=args.json)
         [job] = client.submit([document])
         if args.wait or (context.out.terminal and not args.detach and not args.json):
+            if "array" in document["spec"]:
+                context.out.note(f"{job} is an array: `spill logs {job}.INDEX` shows what a member wrote")
             return follow(context.out, client, job)
     if args.json:
         context.out.json(job)

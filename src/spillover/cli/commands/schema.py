@@ -1,14 +1,21 @@
 """`spill schema`: what job files and spill.yaml may hold, for editors and other programs."""
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context
 
 
 def _configure(parser: ArgumentParser) -> None:
-    parser.add_argument("what", choices=("job", "config"), help="job files, or spill.yaml")
+    parser.add_argument("what", type=_kind, metavar="job|config", help="job files, or spill.yaml")
+
+
+def _kind(text: str) -> str:
+    """What has a schema."""
+    if text not in {"job", "config"}:
+        raise ArgumentTypeError(f"{text!r} has no schema; write job or config")
+    return text
 
 
 def _run(args: Namespace, context: Context) -> int:

@@ -7,7 +7,7 @@ from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.listing import place, progress
 from spillover.cli.output import Output
-from spillover.cli.shown import ENDED, between, duration, local, money, resources
+from spillover.cli.shown import ENDED, between, duration, expected, local, money, resources
 
 if TYPE_CHECKING:
     from spillover.wire.api import JobDetail
@@ -50,11 +50,17 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("name", job.name),
         ("state", f"{job.state}, {reason}" if reason else job.state),
         ("array", progress(job.array.counts, job.array.size) if job.array else ""),
+        (
+            "members",
+            f"`spill show {job.id}.INDEX` shows one, `spill ls --members --name {job.name}` lists those that were placed"
+            if job.array
+            else "",
+        ),
         ("where", f"{where}, because {because}" if where and because else where),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
         ("asks", resources(job.resources) if job.resources else ""),
-        ("estimate", duration(job.estimate_s) if job.estimate_s is not None else ""),
+        ("estimate", expected(job.estimate_s, _source(job))),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("started", _started(job)),
         ("finished", local(job.finished_at) if job.finished_at else ""),
@@ -63,6 +69,14 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("signal", "" if job.signal is None else str(job.signal)),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
     ]
+
+
+def _source(job: "JobDetail") -> str | None:
+    """What the estimate of a job comes from; None when its file is not known."""
+    said = job.spec.get("spec")
+    if not isinstance(said, dict):
+        return None
+    return next((name for name in ("estimate", "walltime") if said.get(name) is not None), "default")
 
 
 def _started(job: "JobDetail") -> str:

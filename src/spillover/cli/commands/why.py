@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.output import Column, Output
-from spillover.cli.shown import duration, local
+from spillover.cli.shown import duration, expected, local
 
 if TYPE_CHECKING:
     from spillover.wire.api import WhyView
@@ -49,13 +49,12 @@ def facts(why: "WhyView") -> list[tuple[str, str]]:
     """What the sentence rests on; an empty text is left out."""
     waited = f" ({duration(why.waited_s)} ago)" if why.waited_s is not None else ""
     spills = f" (in {duration(why.spills_in_s)})" if why.spills_in_s is not None else ""
-    told = f" (from {why.estimate_from})" if why.estimate_from not in {None, "estimate"} else ""
     return [
         ("state", why.state),
         ("waiting since", local(why.waiting_since) + waited if why.waiting_since else ""),
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
         ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
-        ("expected to run", "" if why.estimate_s is None else duration(why.estimate_s) + told),
+        ("expected to run", expected(why.estimate_s, why.estimate_from)),
         (
             "never",
             "no cluster that is known could ever run it"
