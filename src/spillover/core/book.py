@@ -12,6 +12,8 @@ from spillover.model.units import SECOND
 
 AHEAD = SECOND // 10
 """How much work, in nanoseconds, a node is given ahead of room: what it does while a message travels."""
+STUCK = SECOND
+"""Nanoseconds after which a lease that was handed out ahead of room, and still has none, is asked back."""
 
 
 def room_of(node: Node) -> Resources:
@@ -56,10 +58,10 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
     if node is None:
         return
     asked = node.holding.pop(job.id, None)
-    if asked is None:
-        node.ahead.pop(job.id, None)
-    else:
+    if asked is not None:
         node.used = node.used - asked
+    elif node.ahead.pop(job.id, None) is not None and ran == 0:
+        node.pace = max(node.pace, STUCK)  # it never got its room: what runs there is not short after all
     move_up(node)
     if ran > 0:
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8

@@ -53,7 +53,6 @@ class NewJob(Struct, frozen=True):
     """Jobs of the same submission may be named."""
     key: str | None = None
     body: bytes = b""
-    held: bool = False
 
 
 class Submit(Struct, frozen=True):

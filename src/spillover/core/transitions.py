@@ -66,11 +66,6 @@ class Impossible(Exception):
     """An event that no state allows: a bug of ours, with the story of the job."""
 
 
-def allows(state: JobState, event: type[Event]) -> bool:
-    """Whether such an event may happen to a job in this state."""
-    return (state, event) in JOB
-
-
 def figure() -> str:
     """The life of a job as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> HELD: JobSubmitted", "    [*] --> QUEUED: JobSubmitted"]

@@ -22,17 +22,15 @@ from spillover.core.events import (
     MembersDropped,
     WaitsExpired,
 )
-from spillover.core.state import Ended, Job, Kind, Placed, Queued, Running, State, Waiting
+from spillover.core.state import Job, Kind, Placed, Queued, State
+from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.protocols import Policies
 from spillover.deciding.rooms import Room, Seat
 from spillover.model.cluster import Role, cost_of
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.model.job import Burst
-from spillover.model.units import FOREVER, HOUR, SECOND
-
-WALLTIME_SLACK = 30 * SECOND
-"""How long an agent may take to end a task at its walltime before the server asks for it too."""
+from spillover.model.units import FOREVER, HOUR
 
 
 class Board:
@@ -57,8 +55,7 @@ class Board:
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
-        self.alarms: list[tuple[int, int, str, JobId]] = []
-        """Heap of (time, number, what, job)."""
+        self.alarms = Alarms(state)
         self.can_rent = state.can_rent()
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
@@ -72,7 +69,7 @@ class Board:
                 self.rooms[node.cluster].refresh(node)
         for job in self.state.jobs.values():
             self.enter(job)
-            self.set_alarms(job)
+            self.alarms.set(job)
             if job.due is None and self.is_ahead(job):
                 self.wait(job)
 
@@ -89,6 +86,9 @@ class Board:
             self.serial += 1
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
             heapq.heappush(self._least, (job.kind.shape.resources.cpu, lane))
+            if len(self._least) > 2 * len(self.lanes) + SPARE:
+                self._least = [(each.kind.shape.resources.cpu, each) for each in self.lanes.values()]
+                heapq.heapify(self._least)
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
@@ -134,7 +134,7 @@ class Board:
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
-        return min(waits, self.alarms[0][0] if self.alarms else FOREVER)
+        return min(waits, self.alarms.next_time())
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
@@ -148,18 +148,6 @@ class Board:
         self.queue.rest(queue)
         self.due.rest(due)
         self.forget_waits()
-
-    def alarms_due(self, now: int) -> list[tuple[str, JobId]]:
-        """What falls due, each alarm once."""
-        due = []
-        while self.alarms and self.alarms[0][0] <= now:
-            _, _, what, job = heapq.heappop(self.alarms)
-            late = self._walltime_over(self.state.jobs.get(job)) if what == "walltime" else None
-            if late is not None and late[0] > now:  # clocks jumped since it was set
-                heapq.heappush(self.alarms, late)
-            else:
-                due.append((what, job))
-        return due
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
         """The job of an entry of `waits`, if it still waits so."""
@@ -203,14 +191,15 @@ class Board:
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
-        lane = self.lane_of(job)
-        self.queue.settle(lane)
-        self.due.settle(lane)
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
-        if lane not in self.queue.heaps:
-            self.lanes.pop(job.kind, None)
+        lane = self.lanes.get(job.kind)
+        if lane is not None:
+            self.queue.settle(lane)
+            self.due.settle(lane)
+            if lane not in self.queue.heaps:
+                del self.lanes[job.kind]
         self.forget_waits()
 
     def withdraw(self, job: Job) -> None:
@@ -218,8 +207,7 @@ class Board:
         self.leave(job)
         self.fresh.pop(job.id, None)
         if job.extra.deadline is not None or job.extra.not_before is not None:
-            self.alarms = [alarm for alarm in self.alarms if alarm[3] != job.id]
-            heapq.heapify(self.alarms)
+            self.alarms.forget(job.id)
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
@@ -227,6 +215,9 @@ class Board:
             return
         if job.latest < FOREVER:
             heapq.heappush(self.waits, (job.latest, job.number, job.id))
+            if len(self.waits) > 2 * len(self.state.jobs) + SPARE:
+                self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
+                heapq.heapify(self.waits)
         if self.counts_waiting(job):
             self.patient[job.id] = None
 
@@ -234,23 +225,6 @@ class Board:
         """Drop waits that are over from the front of their heap."""
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
-
-    def set_alarms(self, job: Job) -> None:
-        """Ring when time alone changes what may be done with a job."""
-        if job.extra.deadline is not None and type(job.phase) is not Ended:
-            heapq.heappush(self.alarms, (job.extra.deadline, job.number, "deadline", job.id))
-        if type(job.phase) is Waiting and job.extra.not_before is not None:
-            heapq.heappush(self.alarms, (job.extra.not_before, job.number, "not_before", job.id))
-        if (over := self._walltime_over(job)) is not None:
-            heapq.heappush(self.alarms, over)
-
-    def _walltime_over(self, job: Job | None) -> tuple[int, int, str, JobId] | None:
-        """The alarm for the walltime of a job; None if it does not run, or has none."""
-        if job is None or type(job.phase) is not Running or job.terms.walltime is None:
-            return None
-        jumped = self.state.facts.jumped - job.phase.jumped
-        at = job.phase.since + jumped + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
-        return at, job.number, "walltime", job.id
 
     def _look_at(self, key: str) -> None:
         """A node's room changed."""
@@ -274,7 +248,7 @@ def _arrived(board: Board, event: JobSubmitted | JobReleased | JobRequeued | Job
 def _submitted(board: Board, event: JobSubmitted) -> None:
     job = board.state.jobs[event.job]
     board.enter(job)
-    board.set_alarms(job)
+    board.alarms.set(job)
 
 
 def _left(board: Board, event: JobPlaced | JobHeld | JobEnded) -> None:
@@ -288,13 +262,13 @@ def _members_left(board: Board, event: MemberPlaced | MembersDropped) -> None:
 def _member_placed(board: Board, event: MemberPlaced) -> None:
     _members_left(board, event)
     member = board.state.jobs[member_id(event.array, event.index)]
-    board.set_alarms(member)
+    board.alarms.set(member)
     if board.is_ahead(member):
         board.wait(member)
 
 
 def _started(board: Board, event: JobStarted) -> None:
-    board.set_alarms(board.state.jobs[event.job])
+    board.alarms.set(board.state.jobs[event.job])
 
 
 def _admitted(board: Board, event: JobsAdmitted) -> None:

@@ -65,7 +65,7 @@ class Engine:
         now = self.now = max(now, self.now)
         events: list[AnyEvent] = []
         replies: list[Reply] = []
-        for what, job in self.board.alarms_due(now):
+        for what, job in self.board.alarms.due(now):
             self._accept(_ALARMS[what](self.state, job, now), events)
         for proposal in proposals:
             decided, reply = decide(self.state, proposal, now)
@@ -75,10 +75,8 @@ class Engine:
         while self.board.stirred(now):
             following = self._cycle(now, events)
             plan = plan or following
-            if (
-                not following
-            ):  # else it may have made way for what is next in a strict order, or was beyond depth
-                break
+            if not following:
+                break  # one that decided may have made way for what is next in a strict order, or was beyond depth
         if self.debug:
             invariants.check(self.state)
             invariants.check_placed(self.state, events)
@@ -110,12 +108,23 @@ class Engine:
             for event in events:
                 self.apply(event)
             plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles).plan
+            self._tell_waits(plan, submitted)
             jobs = {job: (self.state.jobs[job], explain(self, self.state.jobs[job])) for job in submitted}
         finally:
             for job in submitted:
                 self._withdraw(job)
             self.state.facts.numbered, self.state.dirty = numbered, dirty
         return Trial(now, plan, jobs)
+
+    def _tell_waits(self, plan: Plan, submitted: list[JobId]) -> None:
+        """Let jobs that are only tried know what a plan says of their waits, so that they can be explained."""
+        tried = dict.fromkeys(submitted)
+        for job, latest in plan.admitted:
+            if job in tried:
+                self.state.jobs[job].latest = latest
+        for expiry in plan.expired:
+            if expiry.job in tried and not expiry.members:
+                self.state.jobs[expiry.job].due = expiry.why
 
     def _withdraw(self, job_id: JobId) -> None:
         """Undo a submission that nothing rests on yet."""

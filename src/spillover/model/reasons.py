@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
-from spillover.model.units import format_duration, format_time
+from spillover.model.units import format_duration, format_moment
 
 
 class NotNow(Struct, frozen=True, tag_field="code"):
@@ -49,7 +49,7 @@ class NotBefore(NotNow, frozen=True, tag="not_before"):
     at: int
 
     def __str__(self) -> str:
-        return f"may not start before {format_time(self.at)}"
+        return f"may not start before {format_moment(self.at)}"
 
 
 class Fresh(NotNow, frozen=True, tag="fresh"):
@@ -106,7 +106,7 @@ class WaitNotOver(NotNow, frozen=True, tag="wait_not_over"):
     """When it may be rented, nanoseconds UTC."""
 
     def __str__(self) -> str:
-        return f"only {' or '.join(self.clusters)} could run it, where it may be rented from {format_time(self.at)}"
+        return f"only {' or '.join(self.clusters)} could run it, where it may be rented from {format_moment(self.at)}"
 
 
 class NotRented(Never, frozen=True, tag="not_rented"):
@@ -148,13 +148,13 @@ class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):
 
 
 class BurstRefused(Never, frozen=True, tag="burst_refused"):
-    """Only clusters that the job's own `burst` rules out could run it."""
+    """The job's own `burst` rules out the clusters that could run it, or this one."""
 
     burst: str
 
     def __str__(self) -> str:
         kind = "rented" if self.burst == "never" else "owned"
-        return f"only {kind} clusters could run it, and it says `burst: {self.burst}`"
+        return f"it says `burst: {self.burst}`, which rules {kind} clusters out"
 
 
 class RoomOwned(NotNow, frozen=True, tag="room_owned"):
@@ -168,7 +168,7 @@ class RoomSoon(NotNow, frozen=True, tag="room_soon"):
     """It was handed to an agent whose tasks are so short that it has room by the time the message is there."""
 
     def __str__(self) -> str:
-        return "its agent has room in a moment"
+        return "owned capacity was about to have room"
 
 
 class WaitOver(NotNow, frozen=True, tag="wait_over"):

@@ -114,6 +114,11 @@ def format_time(nanoseconds: int) -> str:
     return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def format_moment(nanoseconds: int) -> str:
+    """Nanoseconds UTC to the second, as a sentence has it."""
+    return f"{format_time(nanoseconds)[:19].replace('T', ' ')} UTC"
+
+
 def format_duration(nanoseconds: int) -> str:
     """A duration in its two largest units, as a person would say it."""
     if nanoseconds >= FOREVER:

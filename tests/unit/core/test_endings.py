@@ -1,11 +1,23 @@
 """Things that happen together are decided together."""
 
 from spillover.core.events import JobEnded, JobState, MembersDropped
-from spillover.core.proposals import Act, Dependency, NewJob, Outcome, Reclaim, Refusal, Submit, Submitted
+from spillover.core.proposals import (
+    Act,
+    Dependency,
+    Jump,
+    NewJob,
+    Outcome,
+    Reclaim,
+    Refusal,
+    Submit,
+    Submitted,
+)
+from spillover.core.state import Ended
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import On, Retry
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import CancelledBy, MembersFailed
+from spillover.model.reasons import CancelledBy
+from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
@@ -71,7 +83,10 @@ def test_an_array_counts_members_that_never_started_as_failed() -> None:
     w.agent("n1", cpus=0.1)
     w.cancel("arr")
     ends = {event.job: event.why for event in w.happened(JobEnded)}
-    assert ends[JobId("arr")] == MembersFailed(4)
+    assert ends[JobId("arr")] == CancelledBy("ada")
+    members = w.job("arr").extra.members
+    assert members is not None
+    assert members.ended == {JobState.CANCELLED: 4}
 
 
 def test_a_chain_behind_a_failed_job_is_cancelled_when_it_is_submitted() -> None:
@@ -141,3 +156,60 @@ def test_an_agent_may_come_back_with_less_than_it_holds_and_is_given_nothing_mor
     assert w.where("c") is None
     w.finish("b", outcome=Outcome.EXITED)
     assert w.where("c") == "onprem/n1"
+
+
+def test_a_member_that_was_cancelled_before_its_array_is_given_up_once() -> None:
+    w = world()
+    w.agent("n1")
+    w.submit(a_job("a"), a_job("arr").array(1, 5).after("a"))
+    w.start("a")
+    w.cancel("arr.3", "a")
+    w.finish("a", outcome=Outcome.STOPPED)
+    members = w.job("arr").extra.members
+    assert members is not None
+    assert members.ended == {JobState.CANCELLED: 5}
+
+
+def test_a_jump_of_the_clock_is_not_paid_for() -> None:
+    w = World(load, PolicySet(wait=Choice("zero")))
+    w.agent("v1", cluster="cloud")
+    w.submit(a_job("a"))
+    w.start("a")
+    w.wait(seconds=10)
+    w.propose(Jump(3600 * SECOND))
+    w.now += 3600 * SECOND
+    w.agent("v1", cluster="cloud")  # names nothing: what it ran is lost
+    assert w.job("a").cost == 10 * 1000  # ten seconds of one CPU at 3.6 an hour
+
+
+def test_what_was_stopped_before_it_started_costs_nothing() -> None:
+    w = World(load, PolicySet(wait=Choice("zero")))
+    w.agent("v1", cluster="cloud")
+    w.submit(a_job("a"))
+    w.cancel("a")
+    w.finish("a", outcome=Outcome.STOPPED, ran=0)
+    assert w.job("a").cost == 0
+    ended = w.job("a").phase
+    assert isinstance(ended, Ended)
+    assert ended.started is None
+
+
+def test_a_task_that_fails_as_it_is_requeued_is_requeued() -> None:
+    w = world()
+    w.agent("n1")
+    w.submit(a_job("a"))
+    w.start("a")
+    w.act(Act.REQUEUE, "a")
+    w.finish("a", 1)
+    assert w.job("a").attempt == 2
+
+
+def test_an_agent_whose_leases_never_got_room_is_given_none_ahead() -> None:
+    w = world()
+    w.agent("n1", queue=4)
+    w.submit(*(a_job(f"j{number}") for number in range(8)))
+    w.finish("j0", ran=0.01)
+    assert len(w.state.nodes["onprem/n1"].ahead) == 4
+    for number in (2, 3, 4, 5):
+        w.hand_back(f"j{number}")
+    assert w.placed() == ["j1"]

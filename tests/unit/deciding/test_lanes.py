@@ -1,5 +1,9 @@
 """Lanes keep no more than they need."""
 
+from spillover.core.proposals import Archived
+from spillover.model.ids import JobId
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import DAY, HOUR
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, World
@@ -24,3 +28,20 @@ def test_a_job_that_asks_for_no_cpu_starts_on_a_full_machine() -> None:
     assert world.where("gpu") == world.where("nothing") == "onprem/n1"
     world.finish("nothing")
     assert world.engine.board.least_cpu() == 1000
+
+
+def test_jobs_that_ended_leave_nothing_behind() -> None:
+    w = World(load, PolicySet(wait=Choice("constant", {"wait": HOUR})))
+    w.engine.debug = False
+    w.agent("n1", cpus=1)
+    for number in range(3000):
+        name = f"j{number}"
+        w.submit(a_job(name).terms(walltime=DAY).between(deadline=w.now + DAY))
+        w.start(name)
+        w.finish(name)
+        w.propose(Archived((JobId(name),)))
+    board = w.engine.board
+    assert not w.state.jobs
+    assert not board.lanes
+    assert max(len(board.alarms), len(board.waits), len(board._least)) <= 2000
+    assert max(len(board.queue.heads), len(board.due.heads)) <= 2000

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from spillover.core.deciders.endings import attempt_cost, finish
+from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.deciders.results import again, holder, verdict
 from spillover.core.events import (
     AgentDraining,
@@ -123,7 +123,7 @@ def _gone(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
 
 def _lost(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
     """What becomes of a job whose lease is void while its task may have run."""
-    ran = max(0, now - job.phase.since) if type(job.phase) is Running else 0
+    ran = elapsed(state, job, now)
     cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
     back = again(job, Outcome.LOST, None)
     if back is not None:

@@ -16,7 +16,7 @@ from spillover.core.state import Job, Placed, Running, State, Waiting
 from spillover.model.cluster import cost_of
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import On
-from spillover.model.reasons import DependencyFailed, MembersFailed, Reason
+from spillover.model.reasons import CancelledBy, DependencyFailed, MembersFailed, Reason
 
 ITSELF = "spillover"
 """Who did what nobody asked for."""
@@ -35,6 +35,13 @@ def attempt_cost(state: State, job: Job, ran: int) -> int:
     if not isinstance(phase, Placed | Running) or (spec := state.clusters.get(phase.cluster)) is None:
         return 0
     return cost_of(spec.price, spec.billing, job.kind.shape.resources, ran)
+
+
+def elapsed(state: State, job: Job, now: int) -> int:
+    """How long a job has run as far as the book can tell: without spans by which clocks jumped."""
+    if type(job.phase) is not Running:
+        return 0
+    return max(0, now - job.phase.since - (state.facts.jumped - job.phase.jumped))
 
 
 def finish(
@@ -69,7 +76,7 @@ def finish(
             given_up = dropped.get(array.id)
             if live[array.id] == 0 and not _pending(array, given_up):
                 counts = _counts(array, ended[array.id], given_up)
-                todo.append(_end_of_array(array, now, counts, spent[array.id]))
+                todo.append(_end_of_array(array, now, counts, spent[array.id], ending.why))
         for waiter in state.waiters.get(ending.job, ()):
             job = state.jobs[waiter]
             if waiter in doomed:
@@ -78,7 +85,7 @@ def finish(
             if wanted.on is On.SUCCESS and ending.state is not JobState.SUCCEEDED:
                 doomed[waiter] = None
                 why = DependencyFailed(ending.job)
-                events += drop_pending(job, now, JobState.CANCELLED, ITSELF)
+                events += drop_pending(job, now, JobState.CANCELLED, ITSELF, dropped.get(waiter))
                 todo.append(end_unplaced(waiter, job.attempt, job.seq, now, JobState.CANCELLED, why))
                 continue
             events.append(DependencyEnded(waiter, ending.job))
@@ -95,12 +102,14 @@ def may_queue(job: Job, now: int) -> bool:
     return type(job.phase) is Waiting and job.phase.by is None and (not_before is None or not_before <= now)
 
 
-def drop_pending(job: Job, now: int, ended: JobState, who: str) -> list[AnyEvent]:
-    """Give up all members of an array that have not been placed."""
-    members = job.extra.members
-    if members is None or not members.pending:
+def drop_pending(
+    job: Job, now: int, ended: JobState, who: str, dropped: MembersDropped | None = None
+) -> list[AnyEvent]:
+    """Give up all members of an array that have not been placed, and were not given up before."""
+    if job.extra.members is None:
         return []
-    return [MembersDropped(job.id, now, members.pending, ended, who)]
+    pending = ranges.minus(job.extra.members.pending, dropped.members if dropped is not None else ())
+    return [MembersDropped(job.id, now, pending, ended, who)] if pending else []
 
 
 def end_of_dropped(array: Job, now: int, ended: JobState, why: Reason) -> list[JobEnded]:
@@ -117,7 +126,8 @@ def drop_members(
     dropped = MembersDropped(array.id, now, members, JobState.CANCELLED, who)
     if _live(array) or _pending(array, dropped):
         return dropped, []
-    return dropped, [_end_of_array(array, now, _counts(array, [], dropped), array.cost)]
+    why = CancelledBy(who)
+    return dropped, [_end_of_array(array, now, _counts(array, [], dropped), array.cost, why)]
 
 
 def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) -> dict[JobState, int]:
@@ -130,15 +140,18 @@ def _counts(array: Job, last: list[JobState], dropped: MembersDropped | None) ->
     return counts
 
 
-def _end_of_array(array: Job, now: int, counts: dict[JobState, int], cost: int) -> JobEnded:
-    """The end of an array whose members ended so."""
+def _end_of_array(
+    array: Job, now: int, counts: dict[JobState, int], cost: int, last: Reason | None
+) -> JobEnded:
+    """The end of an array whose members ended so, the last one for this reason."""
     failed = sum(count for state, count in counts.items() if state is not JobState.SUCCEEDED)
     if not failed:
         return JobEnded(array.id, now, JobState.SUCCEEDED, 1, array.seq + 1, None, None, None, cost, Usage())
     worst = next(
         each for each in (JobState.CANCELLED, JobState.TIMED_OUT, JobState.FAILED) if counts.get(each)
     )
-    return end_unplaced(array.id, 1, array.seq, now, worst, MembersFailed(failed), cost)
+    why = last if worst is JobState.CANCELLED and type(last) is CancelledBy else MembersFailed(failed)
+    return end_unplaced(array.id, 1, array.seq, now, worst, why, cost)
 
 
 def _live(array: Job) -> int:

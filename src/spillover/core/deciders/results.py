@@ -1,6 +1,6 @@
 """What agents say of tasks. A result counts once, and only under the very lease that is valid."""
 
-from spillover.core.deciders.endings import attempt_cost, finish
+from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
 from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
 from spillover.core.state import Ended, Job, Placed, Running, State
@@ -44,7 +44,10 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
     ran = max(0, proposal.usage.ran)
-    cost = job.cost + (attempt_cost(state, job, ran) if proposal.outcome is not Outcome.NOT_STARTED else 0)
+    if proposal.outcome is Outcome.LOST:  # its agent does not know when it ended
+        ran = min(ran, elapsed(state, job, now))
+    began = type(job.phase) is Running or (ran > 0 and proposal.outcome is not Outcome.NOT_STARTED)
+    cost = job.cost + (attempt_cost(state, job, ran) if began else 0)
     back = again(job, proposal.outcome, proposal.exit_code)
     if back is not None:
         attempt = job.attempt + 1
@@ -52,7 +55,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
     ended, why = verdict(job, proposal.outcome, proposal.exit_code, proposal.signal, proposal.message)
     finished = max(job.submitted, now - max(0, proposal.age))
     since = job.phase.since if type(job.phase) is Running else None
-    if since is None and proposal.outcome is not Outcome.NOT_STARTED:
+    if since is None and began:
         since = max(job.submitted, finished - ran)
     ending = JobEnded(
         job.id,
@@ -75,6 +78,8 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
     match outcome:
         case Outcome.EXITED | Outcome.NOT_STARTED:
+            if stopping is Stop.REQUEUE and exit_code != 0:
+                return Back.REQUESTED  # the task was faster than the request
             if stopping is None and exit_code != 0 and job.exits < job.terms.retry.exit:
                 return Back.EXIT
         case Outcome.LOST:

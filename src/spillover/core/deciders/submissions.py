@@ -1,7 +1,7 @@
 """Taking jobs in: all of a submission, or none of it."""
 
 from spillover.core.deciders.endings import ITSELF, end_unplaced
-from spillover.core.events import AnyEvent, JobHeld, JobState, JobSubmitted, MembersDropped
+from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
 from spillover.core.state import Job, State
 from spillover.core.transitions import TERMINAL
@@ -134,8 +134,6 @@ def _take(
             events.append(MembersDropped(new.job, now, spec.array, JobState.CANCELLED, ITSELF))
         why = DependencyFailed(failed[new.job])
         events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, why))
-    elif new.held:
-        events.append(JobHeld(new.job, now, user))
     return events
 
 

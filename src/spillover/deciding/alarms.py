@@ -1,0 +1,83 @@
+"""What time alone changes for a job: its earliest start, its deadline, its walltime.
+
+An alarm is not taken back when it has become void: whoever hears it looks at the job. Void ones are swept out when they are
+most of the heap, so that jobs that ended long before their deadline leave nothing behind.
+"""
+
+import heapq
+from typing import Final
+
+from spillover.core.state import Ended, Job, Running, State, Waiting
+from spillover.model.ids import JobId
+from spillover.model.units import FOREVER, SECOND
+
+WALLTIME_SLACK: Final = 30 * SECOND
+"""How long an agent may take to end a task at its walltime before the server asks for it too."""
+KINDS: Final = 3
+"""Alarms that a job can have at one time, at the most."""
+SPARE: Final = 1024
+"""Void entries that are not worth a sweep."""
+
+Alarm = tuple[int, int, str, JobId]
+"""Time, number of the job, what falls due, and the job."""
+
+
+class Alarms:
+    """Everything that is to ring."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._heap: list[Alarm] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def set(self, job: Job) -> None:
+        """Let all ring that time will change for a job as it is now."""
+        if job.extra.deadline is not None and type(job.phase) is not Ended:
+            self._push((job.extra.deadline, job.number, "deadline", job.id))
+        if type(job.phase) is Waiting and job.extra.not_before is not None:
+            self._push((job.extra.not_before, job.number, "not_before", job.id))
+        if (over := self._walltime_over(job)) is not None:
+            self._push(over)
+
+    def next_time(self) -> int:
+        """When the next one rings; FOREVER if none will."""
+        return self._heap[0][0] if self._heap else FOREVER
+
+    def due(self, now: int) -> list[tuple[str, JobId]]:
+        """What falls due, each alarm once."""
+        ringing = []
+        while self._heap and self._heap[0][0] <= now:
+            _, _, what, job = heapq.heappop(self._heap)
+            late = self._walltime_over(self._state.jobs.get(job)) if what == "walltime" else None
+            if late is not None and late[0] > now:  # clocks jumped since it was set
+                heapq.heappush(self._heap, late)
+            else:
+                ringing.append((what, job))
+        return ringing
+
+    def forget(self, job: JobId) -> None:
+        """Take back all alarms of a job."""
+        self._heap = [alarm for alarm in self._heap if alarm[3] != job]
+        heapq.heapify(self._heap)
+
+    def _push(self, alarm: Alarm) -> None:
+        heapq.heappush(self._heap, alarm)
+        if len(self._heap) > 2 * KINDS * len(self._state.jobs) + SPARE:
+            self._heap = [each for each in dict.fromkeys(self._heap) if self._matters(each)]
+            heapq.heapify(self._heap)
+
+    def _matters(self, alarm: Alarm) -> bool:
+        job = self._state.jobs.get(alarm[3])
+        if job is None or type(job.phase) is Ended:
+            return False
+        return alarm[2] != "walltime" or alarm == self._walltime_over(job)
+
+    def _walltime_over(self, job: Job | None) -> Alarm | None:
+        """The alarm for the walltime of a job; None if it does not run, or has none."""
+        if job is None or type(job.phase) is not Running or job.terms.walltime is None:
+            return None
+        jumped = self._state.facts.jumped - job.phase.jumped
+        at = job.phase.since + jumped + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
+        return at, job.number, "walltime", job.id
