@@ -103,6 +103,31 @@ def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
     assert state_of(server, "long") == "CANCELLED"
 
 
+def test_ctrl_c_without_a_server_leaves_the_job_and_says_so(server: Any) -> None:
+    running = server.start("run", "--wait", "--name", "long", "--", "sleep", "60")
+    try:
+        wait_for(lambda: "RUNNING" in server.spill("ls").stdout, "running")
+        server.kill()
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=15)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130
+    assert "was not cancelled and goes on" in errors
+    server.up()
+    assert state_of(server, "long") == "RUNNING"
+    assert len(json.loads(server.spill("cancel", "long", "--json").stdout)) == 1
+    assert server.spill("wait", "long").returncode == 1
+
+
+def test_logs_of_a_job_that_never_ran_say_so(server: Any) -> None:
+    job = server.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
+    done = server.spill("logs", job)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"spill: {job} has not run: there is no output\n"
+
+
 def test_logs_are_followed_until_the_end(server: Any) -> None:
     job = server.spill("run", "--", "sh", "-c", "echo a; sleep 0.5; echo b; echo c >&2").stdout.strip()
     assert server.spill("wait", job, "--timeout", "20s").returncode == 0
@@ -133,6 +158,9 @@ def test_an_array_fails_if_one_of_its_members_does(server: Any) -> None:
         "FAILED",
         "SUCCEEDED",
     ]
+    listed = json.loads(server.spill("ls", "--members", "--name", "sweep", "--json").stdout)
+    assert [job["id"] for job in listed] == [array, *(f"{array}.{index}" for index in (1, 2, 3))]
+    assert "3 members, " in server.spill("show", "sweep").stdout
 
 
 def test_a_held_job_waits_until_it_is_released(server: Any) -> None:
@@ -183,6 +211,14 @@ def test_what_is_refused_is_one_line_and_exit_code_2(
     assert done.stderr.startswith("spill: ")
     assert done.stderr.count("\n") == 1
     assert says in done.stderr
+
+
+def test_after_a_stop_no_server_runs_in_the_folder(server: Any) -> None:
+    server.stop()
+    done = server.spill("ls")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no server runs in " in done.stderr
+    assert "start one with `spill up`" in done.stderr
 
 
 def test_a_wrong_token_is_refused(server: Any) -> None:
