@@ -3,8 +3,9 @@
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from inspect import Parameter, Signature, formatannotation, signature
 from pathlib import Path
 from types import ModuleType
 from typing import get_args
@@ -14,6 +15,7 @@ import pytest
 from msgspec import inspect
 from prometheus_client import CollectorRegistry
 
+from spillover.client import AsyncClient, Client, SpillError
 from spillover.config.policies import OPTIONS, installed
 from spillover.config.read import read_config
 from spillover.control.clock import SystemClock
@@ -121,6 +123,39 @@ def test_every_metric_and_no_other_is_on_the_page_of_operations() -> None:
     }
     rows = re.findall(r"^\| `(spill_\w+)` \| (\w+) \|", text_of("operations.md"), re.MULTILINE)
     assert dict(rows) == shown
+
+
+def methods_of(kind: type) -> dict[str, str]:
+    """The public methods of a class with their parameters, as one would write them down."""
+    return {
+        name: f"{name}{bare(method)}"
+        for name, method in vars(kind).items()
+        if callable(method) and not name.startswith("_")
+    }
+
+
+def bare(method: Callable[..., object]) -> Signature:
+    """What a method takes, without types."""
+    _, *taken = signature(method).parameters.values()
+    return Signature([one.replace(annotation=Parameter.empty) for one in taken])
+
+
+def test_every_method_of_the_client_is_on_its_page_with_its_parameters_and_what_it_returns() -> None:
+    _, section = text_of("http-api.md").split("## From Python")
+    rows = re.findall(r"^\| `(\w+\([^`]*\))` \| `([^`]+)` \|", section, re.MULTILINE)
+    returns = {
+        call: re.sub(r"(?:\w+\.)+", "", formatannotation(signature(getattr(Client, name)).return_annotation))
+        for name, call in methods_of(Client).items()
+    }
+    written = {call: kind.replace("\\|", "|") for call, kind in rows}
+    assert written == {f"Client{bare(Client.__init__)}": "Client"} | returns
+    assert all(f"`{name}`" in section for name, one in vars(Client).items() if isinstance(one, property))
+    assert all(f"| `{error.__name__}` |" in section for error in SpillError.__subclasses__())
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    assert methods_of(AsyncClient) == methods_of(Client)
+    assert bare(AsyncClient.__init__) == bare(Client.__init__)
 
 
 def test_every_state_of_jobs_and_agents_is_on_its_page() -> None:
