@@ -138,7 +138,7 @@ class AsyncClient:
         attempt: int | None = None,
         task: int = 0,
     ) -> AsyncGenerator[bytes, None]:
-        """What a job wrote, in pieces; following, until it has ended."""
+        """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
         return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     async def events(
@@ -208,21 +208,24 @@ class AsyncClient:
         return asks.answer(ask, response.status_code, response.content)
 
     async def _stream(self, flow: Following[T]) -> AsyncGenerator[T, None]:
-        """Read a stream to its end, taking it up again where it breaks off."""
+        """Read streams to their end, taking one up again where it breaks off."""
         attempts = Attempts(self._patience, time.monotonic)
         while True:
             try:
+                if (look := flow.look()) is not None:
+                    flow.looked(await self._once(look))
+                if flow.over:
+                    return
                 async with aclosing(self._chunks(flow.ask())) as chunks:
                     async for chunk in chunks:
                         attempts.succeeded(PERSIST)
                         for item in flow.take(chunk):
                             yield item
+                flow.ended()
             except SpillError as error:
                 flow.broke()
                 await asyncio.sleep(attempts.after(error, repeatable=True))
                 self._place = self._place.again()
-            else:
-                return
 
     async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes, None]:
         """The pieces of one answer; the first is empty and says that it has begun."""

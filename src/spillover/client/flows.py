@@ -16,6 +16,8 @@ POLL: Final = 30.0
 """Seconds that one request waits for a job to end."""
 PERSIST: Final = 30.0
 """Seconds that a wait or a followed stream goes on without its server once it has begun."""
+PAUSE: Final = 1.0
+"""Seconds until a stream is asked for again that ended though there should be more of it."""
 _FIRST: Final = 0.05
 _MOST: Final = 1.0
 """Seconds between two attempts, at first and in the end."""
@@ -75,7 +77,20 @@ def waiting(
 
 
 class Following(Protocol[T_co]):
-    """A stream that can be taken up where it broke off."""
+    """What is read as streams, one after the other, each of which can be taken up where it broke off."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it was read."""
+        ...
+
+    def look(self) -> Ask[JobView] | None:
+        """What to ask before it can go on; None when nothing is."""
+        ...
+
+    def looked(self, view: JobView) -> None:
+        """The answer to that."""
+        ...
 
     def ask(self) -> Ask[bytes]:
         """For what has not been seen yet."""
@@ -89,17 +104,51 @@ class Following(Protocol[T_co]):
         """Forget half of what was being read."""
         ...
 
+    def ended(self) -> None:
+        """A stream was read to its end."""
+        ...
+
 
 class Output:
-    """Output of a job, taken up at its byte."""
+    """Output of a job, taken up at its byte.
+
+    A byte has its place in one attempt. So without a given attempt, those from the newest on are followed one by one, until
+    the job says that there is no other.
+    """
 
     def __init__(self, ref: str, *, follow: bool, stderr: bool, attempt: int | None, task: int) -> None:
         self._ref = ref
         self._follow = follow
         self._stderr = stderr
         self._attempt = attempt
+        """None until it is known, and for the newest that does not have to be known."""
         self._task = task
+        self._through = follow and attempt is None
+        """Whether to go on with the next attempt."""
         self._seen = 0
+        """Bytes of this attempt."""
+        self._looking = self._through
+        self._pause = 0.0
+        """Seconds that the next look may wait for the job's end."""
+        self.over = False
+
+    def look(self) -> Ask[JobView] | None:
+        """How far the job is, before the first attempt and after each."""
+        return asks.wait(self._ref, self._pause) if self._looking else None
+
+    def looked(self, view: JobView) -> None:
+        """Go to the next attempt, if there is one."""
+        self._looking = False
+        self._ref = view.id  # a name may come to mean another job meanwhile
+        if self._attempt is None:
+            placed = view.cluster is not None
+            self._attempt = view.attempt if placed else max(1, view.attempt - 1)
+        elif view.attempt > self._attempt:
+            self._attempt, self._seen, self._pause = self._attempt + 1, 0, 0.0
+        elif view.state in ENDED:
+            self.over = True
+        else:
+            self._pause = PAUSE  # its stream ended too early: do not ask for it without end
 
     def ask(self) -> Ask[bytes]:
         """For the bytes that are still missing."""
@@ -120,6 +169,11 @@ class Output:
     def broke(self) -> None:
         """Bytes are never half."""
 
+    def ended(self) -> None:
+        """An attempt was read to its end."""
+        self._looking = self._through
+        self.over = not self._through
+
 
 class History:
     """Events, taken up after the last revision."""
@@ -130,6 +184,13 @@ class History:
         self._job = job
         self._rest = b""
         self._decode = msgspec.json.Decoder(EventView).decode
+        self.over = False
+
+    def look(self) -> None:
+        """Nothing has to be known."""
+
+    def looked(self, view: JobView) -> None:
+        """Nothing was asked."""
 
     def ask(self) -> Ask[bytes]:
         """For what is newer than the last event."""
@@ -151,3 +212,7 @@ class History:
     def broke(self) -> None:
         """Half a line is asked for again."""
         self._rest = b""
+
+    def ended(self) -> None:
+        """All was told."""
+        self.over = True

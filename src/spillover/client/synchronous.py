@@ -140,7 +140,7 @@ class Client:
         attempt: int | None = None,
         task: int = 0,
     ) -> Iterator[bytes]:
-        """What a job wrote, in pieces; following, until it has ended."""
+        """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
         return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
@@ -208,19 +208,22 @@ class Client:
         return asks.answer(ask, response.status_code, response.content)
 
     def _stream(self, flow: Following[T]) -> Iterator[T]:
-        """Read a stream to its end, taking it up again where it breaks off."""
+        """Read streams to their end, taking one up again where it breaks off."""
         attempts = Attempts(self._patience, time.monotonic)
         while True:
             try:
+                if (look := flow.look()) is not None:
+                    flow.looked(self._once(look))
+                if flow.over:
+                    return
                 for chunk in self._chunks(flow.ask()):
                     attempts.succeeded(PERSIST)
                     yield from flow.take(chunk)
+                flow.ended()
             except SpillError as error:
                 flow.broke()
                 time.sleep(attempts.after(error, repeatable=True))
                 self._place = self._place.again()
-            else:
-                return
 
     def _chunks(self, ask: Ask[bytes]) -> Iterator[bytes]:
         """The pieces of one answer; the first is empty and says that it has begun."""

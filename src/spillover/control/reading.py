@@ -1,16 +1,24 @@
 """Output of tasks: found by job, attempt and task, read from the agent that has it. It never goes through the loop."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+from msgspec.structs import replace
 
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
 from spillover.core.state import Ended, Job, Placed, Running
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Agents, OutputAsked, OutputGone
 from spillover.ports.commands import CommandError, Kind
+
+AGAIN: Final = 0.2
+"""Seconds after which an agent is asked again for output of an attempt that is not over."""
 
 
 class Reading:
@@ -24,65 +32,149 @@ class Reading:
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What a task wrote, from a byte on; following, through all attempts until the job ended."""
+        """What a task wrote; see Commands."""
         found = await self._lookup.find(ref)
+        job = id_of(found)
         if (isinstance(found, Job) and found.extra.members is not None) or (
             isinstance(found, Finished) and found.array is not None
         ):
-            job = id_of(found)
             raise CommandError(Kind.INVALID, f"{job} is an array: name one of its members, such as {job}.1")
         if task != 0:
             raise CommandError(Kind.UNKNOWN, f"{ref} has one task, number 0")
-        job = id_of(found)
-        place = _place(found)
-        if attempt is not None and (place is None or attempt > place[1]):
+        if attempt is not None and attempt > _attempt(found):
             raise CommandError(Kind.UNKNOWN, f"{job} has no attempt {attempt} yet")
-        if place is not None and attempt is None:
-            attempt = place[1] if not follow else None
-        return self._stream(
-            job, attempt, OutputAsked(Lease(job, attempt or 0, 0, task), stderr, offset, follow)
-        )
+        first = attempt if attempt is not None else _newest(found)
+        asked = OutputAsked(Lease(job, first, 0, task), stderr, offset, follow)
+        return self._follow(asked, last=attempt) if follow else self._read(found, asked)
 
-    async def _stream(self, job: JobId, attempt: int | None, asked: OutputAsked) -> AsyncIterator[bytes]:
-        """Read one attempt, or one after the other while following."""
-        offset, done = asked.offset, 0
+    async def _read(self, found: Found, asked: OutputAsked) -> AsyncIterator[bytes]:
+        """One attempt, as far as it has come."""
+        try:
+            async with aclosing(self._pieces(found, asked, None)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        except OutputGone as error:
+            raise CommandError(Kind.UNAVAILABLE, str(error)) from None
+
+    async def _follow(self, asked: OutputAsked, last: int | None) -> AsyncIterator[bytes]:
+        """One attempt after the other until the job has ended, or only up to the last one that is wanted.
+
+        Agents go away and come back, and a question may reach one before the lease does. So an attempt is done with only
+        after it was read to its end when it was over already.
+        """
+        job, attempt = asked.lease.job, asked.lease.attempt
+        home: str | None = None
         while True:
             revision = self._loop.gate.durable
             found = await self._lookup.find(job)
-            place = _place(found)
-            wanted = attempt if attempt is not None else place[1] if place is not None else 0
-            if place is not None and wanted > done:
-                lease = Lease(job, wanted, 0, asked.lease.task)
-                try:
-                    one = OutputAsked(lease, asked.stderr, offset, asked.follow)
-                    async for chunk in self._agents.output(place[0], one):
-                        yield chunk
-                except OutputGone as error:
-                    if not asked.follow:
-                        raise CommandError(Kind.UNAVAILABLE, str(error)) from None
-                done, offset = wanted, 0
-                if attempt is not None:
-                    return
-                continue
-            if not asked.follow or _over(found):
+            home = _place(found, attempt) or home
+            complete = _over(found, attempt)
+            try:
+                async with aclosing(self._pieces(found, asked, home)) as pieces:
+                    async for piece in pieces:
+                        asked = replace(asked, offset=asked.offset + len(piece))
+                        yield piece
+            except OutputGone as error:
+                if not complete or await self._may_return(home):
+                    complete = False
+                elif attempt == last or attempt == _attempt(found):
+                    raise CommandError(Kind.UNAVAILABLE, str(error)) from None
+                # Else the attempt was lost together with its agent, and the next one is still worth reading.
+            if not complete:
+                await self._turn(found, attempt, revision, asked_somebody=home is not None)
+            elif attempt in {last, _attempt(found)}:
                 return
-            await self._loop.gate.moved(revision)
+            else:
+                attempt, home = attempt + 1, None
+                asked = replace(asked, lease=replace(asked.lease, attempt=attempt), offset=0)
+
+    async def _pieces(
+        self, found: Found, asked: OutputAsked, home: str | None
+    ) -> AsyncGenerator[bytes, None]:
+        """Output of one attempt from the agent it ran on, wherever that is; raises OutputGone."""
+        attempt = asked.lease.attempt
+        place = _place(found, attempt) or home
+        if place is not None:
+            pieces = self._agents.output(place, asked)
+        elif attempt < _attempt(found):
+            pieces = self._search(replace(asked, follow=False))
+        else:
+            return  # it has not begun
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+    async def _search(self, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
+        """Output of an attempt that ran nobody remembers where: from the first agent that has some."""
+        silent: list[str] = []
+        for node in list((await self._loop.read()).state.nodes):
+            began = False
+            try:
+                async with aclosing(self._agents.output(node, asked)) as pieces:
+                    async for piece in pieces:
+                        began = True
+                        yield piece
+            except OutputGone:
+                if began:
+                    raise
+                silent.append(node)
+            if began:
+                return
+        if silent:
+            more = f" and {len(silent) - 3} more" if len(silent) > 3 else ""
+            raise OutputGone(
+                f"no agent that is connected has output of attempt {asked.lease.attempt} of {asked.lease.job}; "
+                f"not connected: {', '.join(silent[:3])}{more}"
+            )
+
+    async def _may_return(self, home: str | None) -> bool:
+        """Whether an agent that has the output, or may have it, is away and not given up."""
+        nodes = (await self._loop.read()).state.nodes
+        for key in [home] if home is not None else nodes:
+            contact = self._agents.contact(key)
+            node = nodes.get(key)
+            if node is not None and node.status != "lost" and (contact is None or not contact.connected):
+                return True
+        return False
+
+    async def _turn(self, found: Found, attempt: int, revision: int, *, asked_somebody: bool) -> None:
+        """Return when it is time to look again at what was found at a revision."""
+        gate, over = self._loop.gate, _over(found, attempt)
+        if not asked_somebody and not over:
+            await gate.moved(revision)  # it has not begun, and only a change of the book can begin it
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN):
+                while _over(await self._lookup.find(id_of(found)), attempt) == over:
+                    await gate.moved(revision)
+                    revision = gate.durable
 
 
-def _place(found: Found) -> tuple[str, int] | None:
-    """The node and the attempt that has output; None before the first one."""
-    if isinstance(found, Pending):
+def _attempt(found: Found) -> int:
+    """The number of the last attempt, be it only queued."""
+    return 1 if isinstance(found, Pending) else found.attempt
+
+
+def _newest(found: Found) -> int:
+    """The last attempt that was given to an agent; the first if none was."""
+    last = _attempt(found)
+    return last if _place(found, last) is not None else max(1, last - 1)
+
+
+def _place(found: Found, attempt: int) -> str | None:
+    """The node of an attempt; None before it has one, and for those before the last, whose nodes are not kept."""
+    if isinstance(found, Pending) or attempt != found.attempt:
         return None
-    if isinstance(found, Finished):
-        return (f"{found.cluster}/{found.node}", found.attempt) if found.cluster is not None else None
-    match found.phase:
-        case Running() | Placed():
-            return f"{found.phase.cluster}/{found.phase.node}", found.attempt
-        case Ended(cluster=cluster, node=node) if cluster is not None:
-            return f"{cluster}/{node}", found.attempt
+    at = found if isinstance(found, Finished) else found.phase
+    match at:
+        case Running() | Placed() | Ended() | Finished() if at.cluster is not None:
+            return f"{at.cluster}/{at.node}"
         case _:
             return None
 
 
-def _over(found: Found) -> bool:
+def _over(found: Found, attempt: int) -> bool:
+    """Whether nothing more is written by an attempt."""
+    if attempt < _attempt(found):
+        return True
     return isinstance(found, Finished) or (isinstance(found, Job) and found.state in TERMINAL)

@@ -120,7 +120,11 @@ class Commands(Protocol):
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
     ) -> AsyncIterator[bytes]:
-        """What a task wrote, from a byte on; following, until the attempt ended. `attempt` None is the accepted or newest."""
+        """What a task wrote in one attempt, from a byte of it on; `attempt` None is the newest that was given to an agent.
+
+        Following goes on until that attempt is over, and with `attempt` None through all that come after it until the job has
+        ended: nothing tells where one attempt ends and the next begins, so whoever wants to resume names the attempt.
+        """
         ...
 
     def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:

@@ -26,9 +26,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def view(job: str, state: str) -> JobView:
+def view(job: str, state: str, *, attempt: int = 1, cluster: str | None = None) -> JobView:
     return JobView(
-        job, job, "u", "p", "q", state, None, None, 1, None, "t", None, None, None, None, 0.0, None
+        job, job, "u", "p", "q", state, cluster, None, attempt, None, "t", None, None, None, None, 0.0, None
     )
 
 
@@ -140,6 +140,7 @@ def test_history_that_is_none_is_told() -> None:
 
 def test_output_is_taken_up_at_its_byte() -> None:
     output = Output("j", follow=True, stderr=True, attempt=2, task=1)
+    assert output.look() is None
     assert [*output.take(b""), *output.take(b"12345")] == [b"12345"]
     output.broke()
     assert output.ask().query == {
@@ -149,7 +150,66 @@ def test_output_is_taken_up_at_its_byte() -> None:
         "offset": "5",
         "follow": "true",
     }
-    assert Output("j", follow=False, stderr=False, attempt=None, task=0).ask().query == {}
+    assert not output.over
+    output.ended()
+    assert output.over
+
+
+def test_output_that_is_not_followed_is_that_of_the_newest_attempt() -> None:
+    output = Output("j", follow=False, stderr=False, attempt=None, task=0)
+    assert output.look() is None
+    assert output.ask().query == {}
+    output.ended()
+    assert output.over
+
+
+def test_following_output_counts_the_bytes_of_each_attempt() -> None:
+    output = Output("name", follow=True, stderr=False, attempt=None, task=0)
+    output.looked(view("j", "RUNNING", cluster="onprem"))
+    assert output.look() is None
+    output.take(b"12345")
+    output.ended()
+    output.looked(view("j", "RUNNING", attempt=3, cluster="onprem"))
+    assert output.ask().query == {"attempt": "2", "follow": "true"}
+    output.take(b"123")
+    output.broke()
+    assert output.look() is None
+    ask = output.ask()
+    assert (ask.path, ask.query) == ("/v1/jobs/j/logs", {"attempt": "2", "offset": "3", "follow": "true"})
+    output.ended()
+    output.looked(view("j", "SUCCEEDED", attempt=3, cluster="onprem"))
+    assert output.ask().query == {"attempt": "3", "follow": "true"}
+    output.ended()
+    assert not output.over
+    output.looked(view("j", "SUCCEEDED", attempt=3, cluster="onprem"))
+    assert output.over
+
+
+@pytest.mark.parametrize(
+    ("attempt", "cluster", "first"), [(1, None, "1"), (3, None, "2"), (3, "onprem", "3"), (1, "onprem", "1")]
+)
+def test_following_output_begins_with_the_last_attempt_that_had_a_place(
+    attempt: int, cluster: str | None, first: str
+) -> None:
+    output = Output("j", follow=True, stderr=False, attempt=None, task=0)
+    look = output.look()
+    assert look is not None
+    assert (look.path, look.query) == ("/v1/jobs/j/wait", {"timeout": "0.000"})
+    output.looked(view("j", "QUEUED", attempt=attempt, cluster=cluster))
+    assert output.ask().query["attempt"] == first
+
+
+def test_a_followed_stream_that_ends_too_early_is_taken_up_after_a_pause() -> None:
+    output = Output("j", follow=True, stderr=False, attempt=None, task=0)
+    output.looked(view("j", "RUNNING", cluster="onprem"))
+    output.take(b"12")
+    for timeout in ("0.000", "1.000", "1.000"):
+        output.ended()
+        look = output.look()
+        assert look is not None
+        assert look.query == {"timeout": timeout}
+        output.looked(view("j", "RUNNING", cluster="onprem"))
+        assert output.ask().query == {"attempt": "1", "offset": "2", "follow": "true"}
 
 
 def test_a_submission_is_repeatable_only_if_every_job_has_a_key() -> None:
