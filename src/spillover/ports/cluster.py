@@ -4,7 +4,7 @@ Nothing here is a promise that something happens: an agent that goes away meanwh
 again, and the book is put right then. So no method raises because an agent is gone.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -84,6 +84,9 @@ class Agents(Protocol):
         """The node that registered so, if that is its current registration."""
         ...
 
-    def output(self, node: str, asked: OutputAsked) -> AsyncIterator[bytes]:
-        """Output of a task; raises OutputGone."""
+    def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
+        """What an agent has of an output now, nothing if it has none; following, until the task is not there any more.
+
+        Raises OutputGone if the agent is not connected, or goes away meanwhile.
+        """
         ...

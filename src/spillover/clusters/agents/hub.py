@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final
 
 import structlog
@@ -17,6 +17,8 @@ CHUNKS: Final = 64
 """Chunks of output that may wait for their reader; more wait at the agent."""
 GRANTS: Final = 256
 """Leases in one message."""
+LOOK: Final = 1.0
+"""Seconds after which a reader of output looks whether the agent is still connected."""
 SILENT: Final = 30.0
 """Seconds without any answer after which a reader of output is told that there is none."""
 
@@ -146,7 +148,7 @@ class Hub:
         session = self.session(incarnation)
         return session.node if session is not None else None
 
-    async def output(self, node: str, asked: OutputAsked) -> AsyncIterator[bytes]:
+    async def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
         """Output of a task, from its agent."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
@@ -165,16 +167,19 @@ class Hub:
                 follow=asked.follow,
             )
         )
-        ended = False
+        ended, silent = False, 0.0
         try:
             while not ended:
                 try:
-                    chunk = await asyncio.wait_for(chunks.get(), SILENT)
+                    chunk = await asyncio.wait_for(chunks.get(), LOOK)
                 except TimeoutError:
-                    if asked.follow and session.connected:
-                        continue
-                    raise OutputGone(f"agent {node} did not answer") from None
-                ended = chunk.end
+                    silent += LOOK
+                    if not session.connected:
+                        raise OutputGone(f"the connection of agent {node} is gone") from None
+                    if silent >= SILENT and not asked.follow:
+                        raise OutputGone(f"agent {node} did not answer") from None
+                    continue
+                ended, silent = chunk.end, 0.0
                 if chunk.error:
                     raise OutputGone(chunk.error)
                 if chunk.data:
