@@ -9,7 +9,7 @@ from functools import lru_cache
 from posixpath import basename, join
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from spillover.forms.arrays import ArrayError, parse_array
 from spillover.forms.problems import Findings, shown
@@ -45,9 +45,13 @@ from spillover.model.resources import Resources
 from spillover.model.units import parse_time
 from spillover.wire.jobfile import Metadata, ResourcesDoc, SpecDoc
 
+MOST_JOB: Final = 1 << 20
+"""Bytes of what one job runs and its variables: they are sent with every task."""
+
 _NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _DEFAULT_TERMS: Final = Terms()
 _ONE_CPU: Final = ResourcesDoc()
+_encoder: Final = msgpack.Encoder()
 
 
 class AfterRef(Struct, frozen=True):
@@ -89,7 +93,7 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     array = _array(doc.array, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "must be text that can be printed")
-    if work is None or len(found.found) > before:
+    if work is None or len(found.found) > before or not _fits(work, doc.env, found):
         return None
     spec = JobSpec(
         work=work,
@@ -239,6 +243,18 @@ def _check_env(env: dict[str, str], found: Findings) -> None:
             found.add(("spec", "env", name), "is not a name of a variable; write it without `=`")
         check_text(name, ("spec", "env", name), found)
         check_text(value, ("spec", "env", name), found)
+
+
+def _fits(work: Work, env: dict[str, str], found: Findings) -> bool:
+    """Whether a job is small enough to be sent around; notes it if not."""
+    size = len(_encoder.encode((work, env)))
+    if size > MOST_JOB:
+        tenths = -(-size * 10 // MOST_JOB)  # upwards, so that it never reads as the most
+        found.add(
+            ("spec",),
+            f"the job is {tenths // 10}.{tenths % 10} MiB large; the most is 1 MiB: put data in files",
+        )
+    return size <= MOST_JOB
 
 
 def _workdir(workdir: str | None, directory: str | None) -> str:

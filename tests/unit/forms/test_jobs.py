@@ -360,3 +360,28 @@ def test_a_spec_alone_is_written_without_its_key() -> None:
         "resources": {"cpu": 1},
         "queue": "default",
     }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"run": "true", "env": {f"V{at}": "x" * 100_000 for at in range(12)}},
+        {"command": ["echo", *("x" * 100_000 for _ in range(12))]},
+        {"python": {"call": "m:f", "args": ["x" * 1_200_000]}},
+        {"container": {"image": "i", "manifest": {"data": "x" * 1_200_000}}},
+    ],
+    ids=lambda spec: next(iter(spec)),
+)
+def test_a_job_is_small_enough_to_be_sent_around(spec: dict[str, Any]) -> None:
+    told = "spec: the job is 1.2 MiB large; the most is 1 MiB: put data in files"
+    assert refused(doc(spec)) == [told]
+    with pytest.raises(BadForm, match="the most is 1 MiB: put data in files"):
+        from_doc(msgspec.convert(doc(spec), JobDoc))
+
+
+def test_a_job_just_above_the_bound_does_not_read_as_being_within_it() -> None:
+    env = {f"V{at}": "x" * 131_000 for at in range(8)}
+    assert job(env=env).spec.env == env
+    assert wrong(env=env | {"W": "x" * 600}) == (
+        "spec: the job is 1.1 MiB large; the most is 1 MiB: put data in files"
+    )
