@@ -24,6 +24,8 @@ log = structlog.get_logger()
 
 LOOK: Final = 0.5
 """Seconds between two looks at whether they live."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two tries to start one that does not live, at most."""
 PATIENCE: Final = 4.0
 """Seconds that agents get to stop."""
 MOST_LOG: Final = 16 << 20
@@ -42,11 +44,19 @@ class LocalSpec(Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
+def is_time(looks: int) -> bool:
+    """Whether to start an agent that was found dead so often in a row: at once, then ever more rarely, up to a bound."""
+    bound = round(LONGEST_PAUSE / LOOK)
+    return looks & (looks - 1) == 0 if looks < bound else looks % bound == 0
+
+
 class LocalAgents:
     """Keeps the local agents alive."""
 
-    def __init__(self, data: Path, specs: tuple[LocalSpec, ...]) -> None:
+    def __init__(self, data: Path, specs: tuple[LocalSpec, ...], umask: int = -1) -> None:
         self._data = data
+        self._umask = umask
+        """For files that tasks make; -1 is that of the server."""
         self._specs = specs
         self._children: dict[NodeName, asyncio.subprocess.Process] = {}
 
@@ -57,7 +67,7 @@ class LocalAgents:
             for spec in self._specs:
                 if not self._lives(spec):
                     count = failures[spec.name] = failures.get(spec.name, 0) + 1
-                    if count & (count - 1) == 0:  # again at once, then ever more rarely
+                    if is_time(count):
                         try:
                             await self._start(spec)
                         except OSError as error:  # a full disk, or no more processes
@@ -144,5 +154,6 @@ class LocalAgents:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                umask=self._umask,
             )
         log.info("agent started", agent=f"{spec.cluster}/{spec.name}", pid=self._children[spec.name].pid)
