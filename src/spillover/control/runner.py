@@ -19,11 +19,14 @@ from spillover.core.events import (
     JobStopping,
     Lease,
     MemberPlaced,
+    Usage,
     WaitsExpired,
 )
+from spillover.core.proposals import Outcome, Result
 from spillover.core.state import Placed, Running
-from spillover.model.ids import ClusterName, JobId, member_id
-from spillover.ports.cluster import Agents, Start
+from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.ports.cluster import Agents, Start, Unsendable
+from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
@@ -48,6 +51,8 @@ class Runner:
         self._specs = specs
         self._incarnations: dict[str, int] = {}
         self._grants: list[_Grant] = []
+        self._failed: list[Result] = []
+        """Of leases that cannot be handed out; their jobs are to end."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
@@ -64,6 +69,8 @@ class Runner:
                 await asyncio.sleep(RETRY)
                 self._grants = grants + self._grants
                 self._news.set()
+            if self._failed:
+                await self._end()
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Note what is to be said to whom."""
@@ -109,6 +116,25 @@ class Runner:
                 start = Start(grant.lease, specs[grant.spec], grant.cluster)
                 starts.setdefault((grant.node, grant.incarnation), []).append(start)
             else:
-                log.error("the spec of a job is missing", job=grant.lease.job)
+                self._fail(grant.node, Unsendable(grant.lease, "what it runs is missing from the store"))
         for (node, incarnation), each in starts.items():
-            self._agents.start(node, incarnation, each)
+            for unsendable in self._agents.start(node, incarnation, each):
+                self._fail(node, unsendable)
+
+    def _fail(self, node: str, unsendable: Unsendable) -> None:
+        """Have a job end that its agent will never hear of; it would else be placed again, for ever."""
+        lease, why = unsendable.lease, unsendable.why[:500]
+        log.error("cannot hand out a job", job=lease.job, agent=node, error=why)
+        name = NodeName(node.partition("/")[2])
+        self._failed.append(Result(name, lease, Outcome.NOT_STARTED, None, None, Usage(), 0, why))
+
+    async def _end(self) -> None:
+        """Say that jobs could not be started; a lease that is void by now changes nothing."""
+        try:
+            await self._loop.propose(*self._failed)
+        except CommandError as error:  # nothing can be written now
+            log.warning("cannot end jobs that cannot be handed out; will try again", error=error.message)
+            await asyncio.sleep(RETRY)
+            self._news.set()
+        else:
+            self._failed = []

@@ -22,6 +22,13 @@ class Start(Struct, frozen=True):
     cluster: ClusterName
 
 
+class Unsendable(Struct, frozen=True):
+    """A lease that cannot be handed out, now or ever."""
+
+    lease: Lease
+    why: str
+
+
 class Contact(Struct, frozen=True):
     """When an agent was last heard from."""
 
@@ -72,8 +79,11 @@ class Agents(Protocol):
         """When it was last heard from; None if it has not registered with this server."""
         ...
 
-    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> None:
-        """Hand out leases, in this order; nothing is sent if a newer registration counts, as they are void then."""
+    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
+        """Hand out leases, in this order, and return those that cannot be.
+
+        Nothing is sent and nothing returned if a newer registration counts, as they are void then.
+        """
         ...
 
     def wake(self, node: str) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Result, Started, Verdict
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.job import Argv, JobSpec, Shell
+from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
 
@@ -34,8 +34,8 @@ def resources_in(amount: pb.Resources) -> Resources:
     return Resources(amount.cpu, amount.memory, amount.gpu)
 
 
-def grant_out(lease: Lease, spec: JobSpec, cluster: ClusterName) -> pb.Grant:
-    """A lease and its work for the wire."""
+def task_out(spec: JobSpec, cluster: ClusterName) -> pb.Task:
+    """What a lease is to run, for the wire; raises ValueError with why an agent cannot be sent it."""
     asked = spec.shape.resources
     task = pb.Task(
         env={"SPILL_CLUSTER": cluster, **spec.env},
@@ -51,9 +51,11 @@ def grant_out(lease: Lease, spec: JobSpec, cluster: ClusterName) -> pb.Grant:
             task.shell = run
         case Argv(command):
             task.argv.words.extend(command)
-        case other:
-            raise TypeError(f"{type(other).__name__} is not work that an agent takes")
-    return pb.Grant(lease=lease_out(lease), task=task)
+        case Container():
+            raise ValueError("agents cannot run containers yet")
+        case PythonCall():
+            raise ValueError("agents cannot call Python functions yet")
+    return task
 
 
 def started_in(node: NodeName, started: pb.StartedTask) -> Started:
@@ -62,16 +64,21 @@ def started_in(node: NodeName, started: pb.StartedTask) -> Started:
 
 
 def result_in(node: NodeName, result: pb.TaskResult) -> Result:
-    """A result from the wire."""
+    """A result from the wire; an outcome that only a newer agent knows is a task lost, or the report would never be answered."""
+    outcome, message = _OUTCOMES.get(result.outcome), result.message
+    if outcome is None:
+        outcome = Outcome.LOST
+        unknown = f"its agent reports outcome {result.outcome}, which this server does not know"
+        message = f"{unknown}: {message}" if message else unknown
     return Result(
         node,
         lease_in(result.lease),
-        _OUTCOMES[result.outcome],
+        outcome,
         result.exit_code if result.HasField("exit_code") else None,
         result.signal if result.HasField("signal") else None,
         Usage(result.ran, result.cpu, result.peak_memory),
         result.age,
-        result.message[:500],
+        message[:500],
     )
 
 

@@ -64,6 +64,9 @@ class AgentsService:
         problem = _wrong(request)
         if problem is not None:
             raise CommandError(Kind.INVALID, problem)
+        taken = self._hub.namesake(f"{request.cluster}/{request.name}")
+        if taken is not None:
+            raise CommandError(Kind.CONFLICT, _taken(taken))
         welcome = await self._desk.register(
             Introduction(
                 ClusterName(request.cluster),
@@ -122,6 +125,9 @@ class AgentsService:
         session = self._hub.session(request.incarnation)
         if session is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "register anew")
+        taken = self._hub.namesake(session.node)  # if both registered before either listened
+        if taken is not None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _taken(taken))
         async for message in session.messages(self._epoch()):
             yield message
 
@@ -187,6 +193,12 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     return None
+
+
+def _taken(key: str) -> str:
+    """Why an agent may not have the name that it has: results are told by the name of their agent."""
+    cluster, _, name = key.partition("/")
+    return f"an agent {name!r} of cluster {cluster!r} is connected; give this one another name"
 
 
 async def serve_agents(service: AgentsService, address: str) -> tuple[grpc.aio.Server, int]:

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from spillover.ports.cluster import Contact, OutputAsked, OutputGone, Start
+from spillover.model.ids import ClusterName
+from spillover.model.job import JobSpec
+from spillover.ports.cluster import Contact, OutputAsked, OutputGone, Start, Unsendable
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.tasks import grant_out
+from spillover.wire.tasks import lease_out, task_out
 
 log = structlog.get_logger()
 
@@ -17,10 +20,24 @@ CHUNKS: Final = 64
 """Chunks of output that may wait for their reader; more wait at the agent."""
 GRANTS: Final = 256
 """Leases in one message."""
+MOST_BYTES: Final = 4 << 20
+"""Of the tasks in one message, unless it is a single one."""
+MOST_GRANT: Final = 32 << 20
+"""Bytes of a task: well below what a message may have, so that none ever ends the stream."""
 LOOK: Final = 1.0
 """Seconds after which a reader of output looks whether the agent is still connected."""
 SILENT: Final = 30.0
 """Seconds without any answer after which a reader of output is told that there is none."""
+
+
+class _Parcel(NamedTuple):
+    """A lease that is ready to be sent."""
+
+    lease: pb.Lease
+    task: pb.Task
+    """Shared by all members of an array."""
+    size: int
+    """Bytes."""
 
 
 class Session:
@@ -32,15 +49,29 @@ class Session:
         self.heard = monotonic
         self.connected = False
         self.fenced = False
-        self._starts: list[Start] = []
+        self._starts: deque[_Parcel] = deque()
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
         self._news = asyncio.Event()
 
-    def start(self, starts: Sequence[Start]) -> None:
-        """Hand out leases."""
-        self._starts += starts
+    def start(self, starts: Sequence[Start]) -> list[Unsendable]:
+        """Hand out leases; returns those that cannot be sent.
+
+        They are encoded here, as a failure within the stream would end it, and with it all other leases.
+        """
+        tasks: dict[tuple[int, ClusterName], pb.Task | str] = {}
+        refused: list[Unsendable] = []
+        for start in starts:
+            same = (id(start.spec), start.cluster)
+            if same not in tasks:
+                tasks[same] = _encoded(start.spec, start.cluster)
+            task = tasks[same]
+            if isinstance(task, str):
+                refused.append(Unsendable(start.lease, task))
+            else:
+                self._starts.append(_Parcel(lease_out(start.lease), task, task.ByteSize()))
         self._news.set()
+        return refused
 
     def read(self, read: pb.OutputRead) -> None:
         """Ask for output, or for no more of it."""
@@ -65,17 +96,35 @@ class Session:
                 await self._news.wait()
                 self._news.clear()
                 while self._starts or self._reads or self._nudge:
-                    starts, self._starts = self._starts[:GRANTS], self._starts[GRANTS:]
+                    grants = self._next_grants()
                     reads, self._reads = self._reads, []
                     nudge, self._nudge = self._nudge, False
-                    yield pb.FromServer(
-                        epoch=epoch,
-                        grants=[grant_out(start.lease, start.spec, start.cluster) for start in starts],
-                        reads=reads,
-                        heartbeat_now=nudge,
-                    )
+                    yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
         finally:
             self.connected = False
+
+    def _next_grants(self) -> list[pb.Grant]:
+        """As many leases as fit into one message; at least one, if there is any."""
+        grants: list[pb.Grant] = []
+        size = 0
+        while self._starts and len(grants) < GRANTS:
+            size += self._starts[0].size
+            if grants and size > MOST_BYTES:
+                break
+            parcel = self._starts.popleft()
+            grants.append(pb.Grant(lease=parcel.lease, task=parcel.task))
+        return grants
+
+
+def _encoded(spec: JobSpec, cluster: ClusterName) -> pb.Task | str:
+    """A task for the wire, or why there is none."""
+    try:
+        task = task_out(spec, cluster)
+    except (TypeError, ValueError) as error:  # also of protobuf: a number or a text that it cannot write
+        return str(error)
+    if task.ByteSize() > MOST_GRANT:
+        return f"it is {task.ByteSize() >> 20} MiB large, more than an agent can be sent"
+    return task
 
 
 class Hub:
@@ -124,17 +173,26 @@ class Hub:
             return None
         return Contact(session.incarnation, session.connected, session.heard)
 
-    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> None:
-        """Hand out leases."""
+    def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
+        """Hand out leases; returns those that cannot be sent."""
         session = self._sessions.get(node)
-        if session is not None and session.incarnation == incarnation:
-            session.start(starts)
+        if session is None or session.incarnation != incarnation:
+            return []
+        return session.start(starts)
 
     def wake(self, node: str) -> None:
         """Have it send a heartbeat now."""
         session = self._sessions.get(node)
         if session is not None:
             session.nudge()
+
+    def namesake(self, node: str) -> str | None:
+        """The agent of another cluster that is connected under the same name, if there is one."""
+        name = node.partition("/")[2]
+        for key, session in self._sessions.items():
+            if session.connected and key != node and key.partition("/")[2] == name:
+                return key
+        return None
 
     def session(self, incarnation: int) -> Session | None:
         """The session of a registration, if it is current."""

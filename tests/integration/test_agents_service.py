@@ -1,0 +1,132 @@
+"""The agents' service over real gRPC: what is granted arrives, whatever its size, and a name has one owner."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from spillover.api.grpc.agents import MOST_MESSAGE, PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk
+from spillover.control.runner import Runner
+from spillover.core.state import Placed
+from spillover.forms.jobs import read_job
+from spillover.model.ids import JobId
+from spillover.model.units import DAY
+from spillover.testing.inside import Inside, form, leading
+from spillover.wire import agents_pb2 as pb
+
+TOKEN = "a-token-for-tests"
+METADATA = (("authorization", f"Bearer {TOKEN}"),)
+
+
+class Wire:
+    """An agent's end of the wire."""
+
+    def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
+        self._channel = channel
+        self.control = control
+
+    async def register(self, cluster: str, name: str, *, cpus: int = 1, offers: tuple[str, ...] = ()) -> int:
+        request = pb.RegisterRequest(
+            protocol=PROTOCOL,
+            cluster=cluster,
+            name=name,
+            capacity=pb.Resources(cpu=cpus * 1000, memory=2**40),
+            offers=offers,
+        )
+        reply = await self._unary("Register", request, pb.RegisterReply)
+        return int(reply.incarnation)
+
+    async def report(self, request: pb.ReportRequest) -> pb.ReportReply:
+        reply: pb.ReportReply = await self._unary("Report", request, pb.ReportReply)
+        return reply
+
+    def listen(self, incarnation: int) -> "grpc.aio.UnaryStreamCall[pb.ListenRequest, pb.FromServer]":
+        call = self._channel.unary_stream(
+            f"/{SERVICE}/Listen",
+            request_serializer=pb.ListenRequest.SerializeToString,
+            response_deserializer=pb.FromServer.FromString,
+        )
+        return call(pb.ListenRequest(incarnation=incarnation), metadata=METADATA)
+
+    async def _unary(self, method: str, request: Any, kind: Any) -> Any:
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        return await call(request, metadata=METADATA, timeout=10)
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    async with leading() as control:
+        hub = Hub()
+        runner = Runner(control.loop, hub, control.specs)
+        running = asyncio.create_task(runner.run())
+        service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch)
+        server, port = await serve_agents(service, "127.0.0.1:0")
+        options = (("grpc.max_receive_message_length", MOST_MESSAGE),)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            yield Wire(channel, control)
+        await server.stop(0)
+        assert not running.done(), running.exception()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_array_of_large_tasks_arrives_whole_beside_a_job_that_cannot_be_sent(wire: Wire) -> None:
+    spec = {"container": {"image": "x"}}
+    container = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec})
+    large = form("large", array="1-100", env={f"V{at}": "x" * 100_000 for at in range(9)})
+    await wire.control.submitting.submit([container, large, form("small")], "ada")
+    incarnation = await wire.register("onprem", "n1", cpus=102, offers=("container",))
+    got: list[tuple[str, int]] = []
+    async with asyncio.timeout(30):
+        stream = wire.listen(incarnation)
+        async for message in stream:
+            got += [(grant.task.name, grant.task.ByteSize()) for grant in message.grants]
+            if len(got) == 101:
+                break
+        stream.cancel()
+    assert [name for name, _ in got] == ["large"] * 100 + ["small"]
+    assert min(size for _, size in got[:100]) > 900_000
+
+
+async def test_an_outcome_that_the_server_does_not_know_is_answered_and_not_told_for_ever(wire: Wire) -> None:
+    (job,) = await wire.control.submit("train")
+    incarnation = await wire.register("onprem", "n1")
+    phase = wire.control.loop.state.jobs[JobId(job)].phase
+    assert isinstance(phase, Placed)
+    lease = wire.control.loop.state.jobs[JobId(job)].lease
+    known = pb.TaskResult(lease=pb.Lease(job=job, attempt=lease.attempt, seq=lease.seq))
+    unknown = pb.TaskResult.FromString(known.SerializeToString() + b"\x10\x2a")
+    reply = await wire.report(pb.ReportRequest(incarnation=incarnation, results=[unknown]))
+    assert [answer.verdict for answer in reply.results] == [pb.ACCEPTED]
+    assert wire.control.loop.state.jobs[JobId(job)].lost == 1
+
+
+async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire) -> None:
+    late = await wire.register("cloud", "n1")  # both before either listens
+    first = await wire.register("onprem", "n1")
+    stream = wire.listen(first)
+    reading = asyncio.ensure_future(stream.read())
+    await wire.control.submit("train")
+    async with asyncio.timeout(10):
+        message = await reading
+    assert isinstance(message, pb.FromServer)
+    assert len(message.grants) == 1
+    said = "an agent 'n1' of cluster 'onprem' is connected; give this one another name"
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await wire.register("cloud", "n1")
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, said)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await wire.listen(late).read()
+    assert refused.value.details() == said
+    again = await wire.register("onprem", "n1")  # its own it may have anew
+    assert again > first
+    await wire.register("cloud", "n2")
+    stream.cancel()

@@ -1,0 +1,126 @@
+"""Leases on their way to agents: one that cannot be handed out ends its job, and holds up no other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk, Introduction
+from spillover.control.runner import Runner
+from spillover.core.events import JobState
+from spillover.core.proposals import Proposal, Reply, Result
+from spillover.core.state import Ended, Job
+from spillover.forms.jobs import JobForm, read_job
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY
+from spillover.testing.inside import Inside, form
+from spillover.wire import agents_pb2 as pb
+
+
+def container(**fields: object) -> JobForm:
+    spec = {"container": {"image": "x"}, **fields}
+    return read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec})
+
+
+class Served:
+    """An agent that offers more than agents can do, and a runner that serves it."""
+
+    def __init__(self, control: Inside) -> None:
+        self.control = control
+        self.hub = Hub()
+        self.desk = Desk(control.loop, self.hub, DAY)
+        self.runner = Runner(control.loop, self.hub, control.specs)
+        self.news = asyncio.Event()
+        control.loop.listen(lambda *_: self.news.set())
+
+    async def register(self) -> None:
+        intro = Introduction(
+            ClusterName("onprem"), NodeName("n1"), Resources(8000), ("container",), {}, 0, (), 0
+        )
+        await self.desk.register(intro)
+
+    async def granted(self, count: int) -> list[str]:
+        session = self.hub.session(self.control.loop.state.facts.incarnations)
+        assert session is not None
+        found: list[pb.Grant] = []
+        async with asyncio.timeout(10):
+            async for message in session.messages(1):
+                found += message.grants
+                if len(found) >= count:
+                    break
+        return [grant.lease.job for grant in found]
+
+    async def ended(self, job: str) -> tuple[JobState, str]:
+        """How a job ended, once it has."""
+        async with asyncio.timeout(10):
+            while not isinstance(phase := self.job(job).phase, Ended):
+                self.news.clear()
+                await self.news.wait()
+        return self.job(job).state, str(phase.why)
+
+    def job(self, job: str) -> Job:
+        return self.control.loop.state.jobs[JobId(job)]
+
+
+@pytest.fixture
+async def served(control: Inside) -> AsyncIterator[Served]:
+    served = Served(control)
+    running = asyncio.create_task(served.runner.run())
+    yield served
+    assert not running.done(), running.exception()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_job_that_no_agent_can_be_sent_ends_and_its_neighbours_are_sent(served: Served) -> None:
+    await served.register()
+    jobs = await served.control.submitting.submit([form("a"), container(), form("b")], "ada")
+    assert await served.granted(2) == [jobs[0], jobs[2]]
+    assert await served.ended(jobs[1]) == (
+        JobState.FAILED,
+        "could not be started: agents cannot run containers yet",
+    )
+
+
+async def test_a_job_that_no_agent_can_be_sent_is_tried_as_often_as_it_may_be(served: Served) -> None:
+    await served.register()
+    (job,) = await served.control.submitting.submit([container(retry={"exit": 2})], "ada")
+    assert (await served.ended(job))[0] is JobState.FAILED
+    assert served.job(job).attempt == 3
+
+
+async def test_a_job_whose_spec_is_missing_ends(served: Served) -> None:
+    jobs = await served.control.submit("a", "b")
+    digest = served.job(jobs[0]).spec
+    served.control.specs._kept.clear()
+    kept = frozenset({served.job(jobs[1]).spec})
+    assert digest not in kept
+    await served.control.loop.checkpoint()
+    assert await served.control.store.journal.forget_blobs(kept, served.control.loop.epoch)
+    await served.register()
+    assert await served.granted(1) == [jobs[1]]
+    assert await served.ended(jobs[0]) == (
+        JobState.FAILED,
+        "could not be started: what it runs is missing from the store",
+    )
+
+
+async def test_a_job_that_no_agent_can_be_sent_ends_once_that_can_be_written(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, failures = served.control.loop, iter(["the disk is full", "the disk is full"])
+    propose = loop.propose
+
+    async def failing(*proposals: Proposal, blobs: Mapping[bytes, bytes] | None = None) -> list[Reply]:
+        if isinstance(proposals[0], Result) and next(failures, None):
+            raise loop.unavailable()
+        return await propose(*proposals, blobs=blobs)
+
+    monkeypatch.setattr(loop, "propose", failing)
+    monkeypatch.setattr("spillover.control.runner.RETRY", 0.005)
+    await served.register()
+    (job,) = await served.control.submitting.submit([container()], "ada")
+    assert (await served.ended(job))[0] is JobState.FAILED
+    assert next(failures, None) is None
