@@ -40,6 +40,9 @@ from spillover.wire.configfile import (
 DEFAULT_HEARTBEAT = 2 * SECOND
 """The shortest that a server chooses by itself."""
 
+_NOT_SERVED = ("container", "python")
+"""What jobs need by the kind of their work, and agents cannot do."""
+
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
@@ -201,6 +204,9 @@ def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> 
     cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
     size = memory() if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
     offers = read_words(doc.offers, (*path, "offers"), found)
+    for at, word in enumerate(doc.offers):
+        if word in _NOT_SERVED:
+            found.add((*path, "offers", at), f"agents cannot run {word} jobs yet; leave out {shown(word)}")
     capacity = Resources(cpu, size, doc.gpu)
     return LocalAgent(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels)
 

@@ -224,3 +224,12 @@ def test_the_built_in_policies_are_known() -> None:
 def test_what_is_read_can_be_loaded(wait: str) -> None:
     chosen = read(f"policy: {{wait: {wait}, order: priority, backfill: strict, place: first_fit}}").policies
     assert load(chosen).chosen == chosen
+
+
+def test_an_agent_does_not_offer_what_agents_cannot_run() -> None:
+    assert refused(
+        "clusters: [{name: a, local: [{name: n, cpu: 1, offers: [fast, container, python]}]}]"
+    ) == [
+        "spill.yaml:3: clusters[0].local[0].offers[1]: agents cannot run container jobs yet; leave out 'container'",
+        "spill.yaml:3: clusters[0].local[0].offers[2]: agents cannot run python jobs yet; leave out 'python'",
+    ]
