@@ -9,6 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from spillover.core.apply import apply
 from spillover.core.decide import decide
+from spillover.core.deciders.changes import pending_member
 from spillover.core.events import AnyEvent, JobEnded, JobState, Lease, MemberPlaced, Usage
 from spillover.core.proposals import (
     Act,
@@ -183,8 +184,7 @@ class Life(RuleBasedStateMachine):
             )
             key = data.draw(st.sampled_from([None, None, None, "k1", "k2"]), label="key")
             body = data.draw(st.sampled_from([b"1", b"1", b"2"])) if key else b""
-            held = data.draw(RARELY)
-            new.append(NewJob(ids[at], spec, b"spec", after, key, body, held))
+            new.append(NewJob(ids[at], spec, b"spec", after, key, body))
         if together:
             self.propose(Submit(tuple(new), "ada", data.draw(st.sampled_from([None, 0]))))
         else:
@@ -194,8 +194,12 @@ class Life(RuleBasedStateMachine):
     @rule(act=st.sampled_from(Act), some=st.lists(jobs, min_size=1, max_size=3), index=st.integers(0, 6))
     def change(self, act: Act, some: list[JobId], index: int) -> None:
         member = JobId(f"{some[0]}.{index}")
-        ids = [*some, member] if member in self.world.state.jobs else some
-        self.propose(Change(act, tuple(ids), "bob"))
+        state = self.world.state
+        if member in state.jobs:
+            some = [*some, member]
+        elif pending_member(state, member) is not None:
+            some = [*some[1:], member]
+        self.propose(Change(act, tuple(some), "bob"))
 
     @rule(job=jobs, priority=st.integers(-2, 2))
     def set_priority(self, job: JobId, priority: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
+from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
 from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
@@ -36,9 +37,6 @@ from spillover.wire.configfile import (
     PriceDoc,
     RetentionDoc,
 )
-
-DEFAULT_HEARTBEAT = 2 * SECOND
-"""The shortest that a server chooses by itself."""
 
 _NOT_SERVED = ("container", "python")
 """What jobs need by the kind of their work, and agents cannot do."""
@@ -237,7 +235,7 @@ def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
         heartbeat = duration(
             doc.heartbeat, ("agents", "heartbeat"), found, least=SECOND // 20, most=60 * SECOND
         )
-    least = 3 * (heartbeat or DEFAULT_HEARTBEAT)
+    least = least_lost_after(heartbeat)
     if lost_after is not None and lost_after < least:
         found.add(
             path,

@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from spillover.control.loop import Loop
 from spillover.control.terms import LeaseTerms, lease_terms
+from spillover.core.book import STUCK
 from spillover.core.events import Lease
 from spillover.core.proposals import (
     Done,
@@ -134,7 +135,7 @@ class Desk:
             job = engine.state.jobs[each]
             if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
                 stops.append(job.lease)
-            elif each in node.ahead and self._rented_sooner(engine, job, node.cluster):
+            elif each in node.ahead and (self._stuck(job) or self._rented_sooner(engine, job, node.cluster)):
                 revoked.append(job.lease)
         return Orders(
             self._loop.epoch,
@@ -173,10 +174,6 @@ class Desk:
         ]
         return Answers(self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged)
 
-    async def drain(self, cluster: ClusterName, name: NodeName) -> None:
-        """Give an agent nothing more."""
-        await self._loop.propose(Drain(cluster, name))
-
     def _current(self, incarnation: int) -> str | None:
         """The node that speaks; None if a newer registration of it counts.
 
@@ -190,6 +187,10 @@ class Desk:
         if any(node.incarnation == incarnation for node in nodes.values()):
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
+
+    def _stuck(self, job: Job) -> bool:
+        """Whether a lease that was handed out ahead of room has waited for it too long: room may be elsewhere by now."""
+        return type(job.phase) is Placed and self._loop.now() - job.phase.at > STUCK
 
     @staticmethod
     def _rented_sooner(engine: Engine, job: Job, cluster: ClusterName) -> bool:

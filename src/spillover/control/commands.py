@@ -17,11 +17,12 @@ from spillover.control.loop import Loop
 from spillover.control.reading import Reading
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
-from spillover.core.events import AnyEvent, JobEnded
+from spillover.core import ranges
+from spillover.core.events import AnyEvent, JobEnded, MembersDropped
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import Ended, Job
 from spillover.forms.jobs import JobForm, to_doc
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, member_id
 from spillover.model.units import SECOND
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.cluster import Agents
@@ -224,7 +225,16 @@ class Commands:
         if not self._waiting:
             return
         for event in events:
-            if type(event) is JobEnded:
-                for future in self._waiting.pop(event.job, ()):
-                    if not future.done():
-                        future.set_result(None)
+            match event:
+                case JobEnded():
+                    self._wake(event.job)
+                case MembersDropped():
+                    for index in ranges.indexes(event.members) if self._waiting else ():
+                        self._wake(member_id(event.array, index))
+                case _:
+                    pass
+
+    def _wake(self, job: JobId) -> None:
+        for future in self._waiting.pop(job, ()):
+            if not future.done():
+                future.set_result(None)

@@ -10,7 +10,7 @@ from spillover.deciding.plan import Placement
 from spillover.forms.jobs import JobForm
 from spillover.model.cluster import ClusterSpec, Role, cost_of
 from spillover.model.ids import JobId
-from spillover.model.reasons import AfterJobs, Fresh, NoRoom, Reason
+from spillover.model.reasons import AfterJobs, Reason
 from spillover.model.units import FOREVER, SECOND
 from spillover.wire.api import Forecast, Forecasts, ReasonView
 
@@ -45,15 +45,13 @@ def _forecast(
         reason = AfterJobs(tuple(_name_of(each, tried) for each in reason.jobs))
     if placement is not None:
         cluster, node, starts_at, reason = placement.cluster, placement.node, now, placement.why
-    elif type(reason) is Fresh:
-        owned = tuple(each.cluster for each in said.verdicts if each.role is Role.OWNED)
-        reason = NoRoom(job.kind.shape.resources, owned or tuple(each.cluster for each in said.verdicts))
+    elif spills_at is not None:
         could = [
             each.cluster
             for each in said.verdicts
             if each.role is Role.RENTED and (each.reason is None or not each.reason.never)
         ]
-        if spills_at is not None and could:
+        if could:
             cluster, starts_at = could[0], max(now, spills_at)
     spec = state.clusters.get(cluster) if cluster is not None else None
     view = reason_view(reason)

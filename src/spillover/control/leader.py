@@ -54,11 +54,12 @@ class Leader:
                 hold("the lead was not renewed in time")
                 holding = True
             try:
-                ours = await asyncio.wait_for(self._election.renew(self.epoch), term)
+                left = term - (asked - renewed) / 1e9 if not holding else term
+                ours = await asyncio.wait_for(self._election.renew(self.epoch), max(0.0, left))
             except (StoreError, TimeoutError) as error:
                 if not holding:
                     log.warning("could not renew the lead", error=str(error) or "no answer")
-                if self._clock.monotonic() - renewed > term * 1e9:
+                if self._clock.monotonic() - renewed >= term * 1e9:
                     hold(str(error) or "the store does not answer")
                     holding = True
                 continue

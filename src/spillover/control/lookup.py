@@ -71,12 +71,16 @@ class Lookup:
     async def _member(self, array: str, index: int) -> Found | None:
         """The member of an array that is named by anything but its full id."""
         try:
-            found = await self._guess(array)
+            found = await self._exact(JobId(array)) or await self._guess(array)
         except CommandError as error:
             if error.kind is Kind.UNKNOWN:
                 return None
             raise
-        return await self._exact(member_id(id_of(found), index))
+        member = await self._exact(member_id(id_of(found), index))
+        if member is None and _is_array(found):
+            told = f"{member_id(id_of(found), index)} is no member, or was given up before it started"
+            raise CommandError(Kind.UNKNOWN, told)
+        return member
 
     async def _guess(self, ref: str) -> Job | Finished:
         """By prefix, then by name."""
@@ -105,6 +109,13 @@ class Lookup:
         if result is None:
             raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}")
         return result
+
+
+def _is_array(found: Found) -> bool:
+    """Whether a job has members."""
+    if isinstance(found, Finished):
+        return found.array is not None
+    return isinstance(found, Job) and found.extra.members is not None
 
 
 def is_index(text: str) -> bool:

@@ -68,8 +68,6 @@ class Loop:
         """Those who wait for all that is applied to be durable."""
         self._shown = asyncio.Event()
         """Set when no reader waits."""
-        self._store = asyncio.Lock()
-        """Held while the journal is appended to, or blobs are dropped from it."""
         self.time = SteadyTime(clock)
         self.engine = Engine(State(), load)
         self.gate = Gate(0)
@@ -210,8 +208,7 @@ class Loop:
             blobs, self._pending_blobs = self._pending_blobs, {}
             batch = Batch(self.engine.now, tuple(encode_event(event) for event in events), blobs)
             try:
-                async with self._store:
-                    revision = await self._journal.append(self.gate.durable, batch, self.epoch)
+                revision = await self._journal.append(self.gate.durable, batch, self.epoch)
             except Fenced:
                 self.step_down("another server leads")
                 return
@@ -301,10 +298,10 @@ class Loop:
     async def _write_again(self, since: int) -> bool:
         """Write that nothing could be decided for a time, which is no waiting; whether changes are accepted from here on."""
         now = self.now()
+        self.time.take_jump()  # which is part of the time away
         away = ClockJumped(max(0, now - since))
         batch = Batch(now, (encode_event(away),))
-        async with self._store:
-            revision = await self._journal.append(self.applied, batch, self.epoch)
+        revision = await self._journal.append(self.applied, batch, self.epoch)
         self.engine.apply(away)
         self.applied = revision
         self._publish(revision, [away])
@@ -332,7 +329,9 @@ class Loop:
         return len(records)
 
     async def forget_blobs(self) -> int:
-        """Drop specs that no job has any more; returns how many."""
-        async with self._store:  # a job that is submitted meanwhile stores its spec afterwards
-            kept = frozenset(job.spec for job in self.state.jobs.values())
-            return await self._journal.forget_blobs(kept, self.epoch)
+        """Drop specs that no job has any more; returns how many.
+
+        What is submitted meanwhile is safe: the store spares what batches after the last checkpoint name.
+        """
+        kept = frozenset(job.spec for job in self.state.jobs.values())
+        return await self._journal.forget_blobs(kept, self.epoch)

@@ -13,6 +13,7 @@ from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Terms
+from spillover.model.units import format_duration
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.commands import CommandError, Kind
 from spillover.wire.api import FieldProblem
@@ -49,6 +50,7 @@ class Submitting:
         specs: Specs,
         *,
         lost_after: int = Terms().lost_after,
+        least_lost_after: int = 0,
         draw: Callable[[], JobId] = draw_id,
     ) -> None:
         self._loop = loop
@@ -56,6 +58,8 @@ class Submitting:
         self._lookup = lookup
         self._specs = specs
         self._lost_after = lost_after
+        self._least_lost_after = least_lost_after
+        """Nanoseconds; agents end tasks that cannot be renewed a heartbeat before their time."""
         self._draw = draw
 
     async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
@@ -99,6 +103,10 @@ class Submitting:
         drawn: list[tuple[int, JobForm, NewJob, bytes]] = []
         for at, form in enumerate(forms):
             spec = self._completed(form.spec)
+            if spec.terms.lost_after < self._least_lost_after:
+                least = format_duration(self._least_lost_after)
+                told = f"{spec.name}: lost_after is less than three heartbeats; write {least} or more"
+                problems.append(FieldProblem(f"jobs[{at}].spec.lost_after", told))
             digest, body = encode_spec(spec)
             signature = _signature(digest, form) if form.key is not None else b""
             if form.key is not None and form.key in rows:
@@ -116,7 +124,8 @@ class Submitting:
                 try:
                     after.append(await self._dependency(wanted.ref, names, wanted.on))
                 except CommandError as error:
-                    problems.append(FieldProblem(f"jobs[{at}].spec.after[{place}].job", error.message))
+                    told = f"{form.spec.name}: cannot run after {wanted.ref!r}: {error.message}"
+                    problems.append(FieldProblem(f"jobs[{at}].spec.after[{place}].job", told))
             blobs[job.digest] = body
             self._specs.keep(job.digest, job.spec)
             new.append(structs.replace(job, after=tuple(after)) if after else job)

@@ -26,9 +26,9 @@ def lease_terms(agents: int, heartbeat: int | None = None) -> LeaseTerms:
     return LeaseTerms(beat, max(SHORT if heartbeat is None else 0, 4 * beat))
 
 
-def check_lost_after(lost_after: int, heartbeat: int | None) -> str | None:
-    """What is wrong with a configured time, if anything: agents must be able to end a task before it is given away."""
-    beat = heartbeat or SLOWEST
-    if lost_after <= 2 * beat:
-        return f"lost_after has to be longer than two heartbeats ({2 * beat / SECOND:g}s)"
-    return None
+def least_lost_after(heartbeat: int | None) -> int:
+    """Nanoseconds that a task has to outlive its server at the least, by the configured heartbeat or the slowest.
+
+    An agent ends what it cannot renew one heartbeat before that time: with less than three, a late heartbeat would end tasks.
+    """
+    return 3 * (heartbeat or SLOWEST)

@@ -1,5 +1,6 @@
 """Jobs, agents and clusters as people see them."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -28,8 +29,6 @@ from spillover.wire.api import (
 )
 from spillover.wire.journal import decode_reason
 
-_AGENT_STATES = {"ready": "ready", "draining": "draining", "lost": "lost", "unobserved": "unobserved"}
-
 
 def when(at: int | None) -> str | None:
     """A time for people, or nothing."""
@@ -50,9 +49,19 @@ def reason_view(reason: Reason | None) -> ReasonView | None:
     """A reason with its code, its sentence and its fields."""
     if reason is None:
         return None
-    details: dict[str, Any] = msgspec.to_builtins(reason)
-    details.pop("code", None)
+    details = dict(_detail(name, getattr(reason, name)) for name in reason.__struct_fields__)
     return ReasonView(code_of(reason), str(reason), reason.never, details)
+
+
+def _detail(name: str, value: Any) -> tuple[str, Any]:
+    """A field of a reason in the units of the API: times as text, durations in seconds, resources by name."""
+    if isinstance(value, Resources):
+        return name, amounts(value)
+    if name == "at":
+        return name, format_time(value)
+    if name == "waited":
+        return "waited_s", value / SECOND
+    return name, msgspec.to_builtins(value)
 
 
 class Reasons:
@@ -112,18 +121,20 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         priority=job.priority,
         resources=amounts(job.kind.shape.resources),
         placed_because=reason_view(why),
-        array=array_view(job),
+        array=array_view(engine.state, job),
     )
 
 
-def array_view(job: Job) -> ArrayView | None:
+def array_view(state: State, job: Job) -> ArrayView | None:
     """How far an array is."""
     members = job.extra.members
     if members is None:
         return None
     waiting = JobState.HELD if job.state is JobState.HELD else JobState.QUEUED
-    counts = {waiting: ranges.size(members.pending), JobState.RUNNING: members.live, **members.ended}
-    return ArrayView(members.size, {state: count for state, count in counts.items() if count})
+    counts = Counter[str](members.ended)
+    counts[waiting] += ranges.size(members.pending)
+    counts.update(state.jobs[each].state for each in state.members.get(job.id, ()))
+    return ArrayView(members.size, {each: count for each, count in counts.items() if count})
 
 
 def pending_member(array: JobView, member: JobId) -> JobView:
@@ -254,7 +265,7 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
     return AgentView(
         name=node.name,
         cluster=node.cluster,
-        state=_AGENT_STATES.get(node.status, "lost"),  # type: ignore[arg-type]
+        state=node.status,
         capacity=amounts(node.capacity),
         used=amounts(node.used),
         running=running,

@@ -45,10 +45,20 @@ def forget_whereabouts(data: Path) -> None:
 
 
 def token_of(data: Path) -> str:
-    """The token, made at the first start and readable by its owner only."""
+    """The token, made at the first start and readable by its owner only; a file without one is made anew."""
     path = data / "token"
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with contextlib.suppress(FileNotFoundError):
+        if token := path.read_text().strip():
+            return token
+        path.unlink()
+    fresh = data / f".token.{os.getpid()}"
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
+        with contextlib.suppress(FileExistsError):  # another server was faster, and its token counts
+            os.link(fresh, path)
+    finally:
+        fresh.unlink()
     return path.read_text().strip()

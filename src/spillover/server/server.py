@@ -28,6 +28,7 @@ from spillover.control.loop import RETRY, Loop
 from spillover.control.runner import Runner
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
+from spillover.control.terms import least_lost_after
 from spillover.core.proposals import StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -49,7 +50,9 @@ GAP: Final = 10 * SECOND
 class Server:
     """One process's worth of Spillover."""
 
-    def __init__(self, config: Config, data: Path, store: Store, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: Config, data: Path, store: Store, clock: Clock | None = None, *, umask: int = -1
+    ) -> None:
         self._config = config
         self._data = data
         self._store = store
@@ -70,9 +73,15 @@ class Server:
                 LocalSpec(each.cluster, each.name, each.capacity, each.queue, each.offers, each.labels)
                 for each in config.agents
             ),
+            umask,
         )
         submitting = Submitting(
-            self.loop, store.archive, self._lookup, self._specs, lost_after=config.lost_after
+            self.loop,
+            store.archive,
+            self._lookup,
+            self._specs,
+            lost_after=config.lost_after,
+            least_lost_after=least_lost_after(config.heartbeat),
         )
         self.commands = Commands(
             Parts(

@@ -46,7 +46,8 @@ def run(
     try:
         settings = _settings(config, data, http, grpc, slots)
         _log_to_stderr()
-        return asyncio.run(_serve(settings, Path(settings.data).absolute(), standby=standby))
+        umask = os.umask(0o077)  # jobs and their environment are nobody else's business
+        return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
     except (CannotStart, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 2
@@ -77,7 +78,7 @@ def _settings(
     return settings if data is None else structs.replace(settings, data=data)
 
 
-async def _serve(config: Config, data: Path, *, standby: bool) -> int:
+async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> int:
     """Take the lead and serve."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -89,7 +90,7 @@ async def _serve(config: Config, data: Path, *, standby: bool) -> int:
         leader = Leader(store.election, SystemClock(), _name(os.getpid()))
         try:
             url = f"http://{config.http.at(listener.getsockname()[1])}"
-            server = Server(config, data, store)
+            server = Server(config, data, store, umask=umask)
             taking = asyncio.create_task(_take(server, listener, partial(leader.take, url, standby=standby)))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)

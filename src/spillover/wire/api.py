@@ -162,7 +162,8 @@ class AgentView(Struct, frozen=True):
 
     name: str
     cluster: str
-    state: Literal["ready", "draining", "lost", "unobserved"]
+    state: str
+    """`ready`, `draining`, `lost`, or `unobserved` if it has not registered since this server started."""
     capacity: dict[str, float]
     used: dict[str, float]
     running: int

@@ -165,7 +165,7 @@ retention: {jobs: 90}
         ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of bounds"),
         (
             "agents: {lost_after: 5s}",
-            "agents.lost_after: '5s' is less than three heartbeats; write 6s or more",
+            "agents.lost_after: '5s' is less than three heartbeats; write 30s or more",
         ),
         ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of bounds; the least is 50ms"),
         ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
