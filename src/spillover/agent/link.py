@@ -117,7 +117,8 @@ class Link:
                 why = str(over)
                 if over.fenced:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._worker.wait_stopped(), STOPPED_LIMIT)
+                        async with asyncio.timeout(STOPPED_LIMIT):
+                            await self._worker.wait_stopped()
                 if over.slow:
                     pause = SLOW_DELAY
             if self.connected or why != last:
@@ -206,7 +207,8 @@ class Link:
             self._act(state.renewed(time.monotonic_ns(), sent, convert.renewal_in(reply)))
             pause = state.heartbeat / 1e9 - (time.monotonic_ns() - sent) / 1e9
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._heartbeat_now.wait(), max(0.0, pause))
+                async with asyncio.timeout(max(0.0, pause)):
+                    await self._heartbeat_now.wait()
             self._heartbeat_now.clear()
 
     async def _report(self, calls: "_Calls") -> None:

@@ -96,7 +96,8 @@ class Outputs:
                 if lease is None or not read.follow:
                     return
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(ending.wait(), POLL)
+                    async with asyncio.timeout(POLL):
+                        await ending.wait()
         finally:
             self._endings.pop(key, None)
             if file >= 0:

@@ -133,10 +133,12 @@ class Agent:
         log.info("told to stop: %d tasks are running", len(self.state.running))
         self.act(self.state.leave(time.monotonic_ns()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.wait_stopped(), FAREWELL_GRACE / 1e9 + REAP_MARGIN)
+            async with asyncio.timeout(FAREWELL_GRACE / 1e9 + REAP_MARGIN):
+                await self.wait_stopped()
         if self._link.connected:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._link.drained(), FAREWELL)
+                async with asyncio.timeout(FAREWELL):
+                    await self._link.drained()
 
     # --- instructions and what comes of them
 

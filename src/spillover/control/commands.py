@@ -146,7 +146,8 @@ class Commands:
             self._waiting.setdefault(job, []).append(future)
             try:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(future, timeout)
+                    async with asyncio.timeout(timeout):
+                        await future
             finally:
                 waiting = self._waiting.get(job, [])
                 if future in waiting:

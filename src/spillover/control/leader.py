@@ -55,7 +55,8 @@ class Leader:
                 holding = True
             try:
                 left = term - (asked - renewed) / 1e9 if not holding else term
-                ours = await asyncio.wait_for(self._election.renew(self.epoch), max(0.0, left))
+                async with asyncio.timeout(max(0.0, left)):
+                    ours = await self._election.renew(self.epoch)
             except (StoreError, TimeoutError) as error:
                 if not holding:
                     log.warning("could not renew the lead", error=str(error) or "no answer")

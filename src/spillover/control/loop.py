@@ -154,7 +154,8 @@ class Loop:
     async def _step_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._pause())
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
             self._wake.clear()
             if self._readers:
                 await self._shown.wait()

@@ -190,7 +190,8 @@ class Server:
             await self._local.stop()
         with contextlib.suppress(StoreError, CommandError, TimeoutError):
             if not lost and self.loop.problem is None:
-                await asyncio.wait_for(self.loop.checkpoint(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self.loop.checkpoint()
         await grpc_server.stop(0.2)  # type: ignore[attr-defined]
         for task in tasks:
             task.cancel()

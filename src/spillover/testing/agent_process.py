@@ -56,7 +56,8 @@ class AgentProcess:
     async def wait(self, seconds: float = 20) -> int:
         """Its exit code, once it has one."""
         assert self.process is not None
-        return await asyncio.wait_for(self.process.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            return await self.process.wait()
 
     async def stop(self) -> int:
         """Have it end in peace, if it still lives."""

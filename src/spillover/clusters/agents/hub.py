@@ -229,7 +229,8 @@ class Hub:
         try:
             while not ended:
                 try:
-                    chunk = await asyncio.wait_for(chunks.get(), LOOK)
+                    async with asyncio.timeout(LOOK):
+                        chunk = await chunks.get()
                 except TimeoutError:
                     silent += LOOK
                     if not session.connected:
@@ -251,5 +252,6 @@ class Hub:
         """An agent sent output; waits while its reader is slow."""
         while (reader := self._readers.get(chunk.id)) is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reader.put(chunk), 1.0)
+                async with asyncio.timeout(1.0):
+                    await reader.put(chunk)
                 return

@@ -94,7 +94,8 @@ class LocalAgents:
                 os.kill(pid, signal.SIGKILL)
         for child in self._children.values():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(child.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await child.wait()
 
     def _folder(self, spec: LocalSpec) -> Path:
         return self._data / "agents" / spec.name
