@@ -131,9 +131,9 @@ class Commands:
     async def why(self, ref: str) -> WhyView:
         """Why a job is where it is."""
         found = await self._lookup.find(ref)
-        if isinstance(found, Finished):
-            return views.finished_why(await self._view(found))
         engine = await self._loop.read()
+        if isinstance(found, Finished):
+            return views.finished_why(found, engine.policies.chosen.unknown_runtime)
         job = found.array if isinstance(found, Pending) else found
         return structs.replace(views.why_view(engine, job, self._loop.now()), id=found.id)
 

@@ -238,8 +238,9 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
     return text + "; it waits for owned capacity only"
 
 
-def finished_why(view: JobView) -> WhyView:
+def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
     """Why a job of the archive ended as it did."""
+    view = finished_view(row, unknown_runtime)
     told = f": {view.reason.message}" if view.reason is not None else ""
     where = f" on {view.cluster}/{view.node}" if view.cluster is not None else ""
     there = f"; it ran there because {view.placed_because.message}" if view.placed_because is not None else ""
@@ -254,7 +255,7 @@ def finished_why(view: JobView) -> WhyView:
         spills_in_s=None,
         ahead=None,
         estimate_s=view.estimate_s,
-        estimate_from=None,
+        estimate_from=estimate(row.terms, unknown_runtime).source,
         clusters=[],
     )
 
