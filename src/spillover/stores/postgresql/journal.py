@@ -7,6 +7,7 @@ import asyncpg
 
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
 from spillover.stores.postgresql.connection import Database
+from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST
 from spillover.stores.rows import (
     STEP_EVENTS,
     STEP_ROWS,
@@ -18,20 +19,6 @@ from spillover.stores.rows import (
 )
 from spillover.stores.tail import PAGE_BYTES, read_tail
 
-_LAST: Final = (
-    "SELECT coalesce((SELECT last FROM batches ORDER BY first DESC LIMIT 1), "
-    "(SELECT value FROM meta WHERE name = 'compacted'))"
-)
-_OLDEST: Final = (
-    "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
-)
-_CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
-# A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
-# after the caller worked out what to keep.
-_LOOSE: Final = (
-    f"FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
-    "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
-)
 # The inner query bounds the rows, the outer one the bytes, but lets at least one row through.
 _PAGE: Final = """
 SELECT first, last, at, epoch, body FROM (
@@ -56,7 +43,7 @@ class PostgresqlJournal:
         row = (after + 1, last, batch.at, epoch, encode_events(batch.events))
         async with self._database.write() as connection:
             await fence(connection, epoch)
-            tip = await connection.fetchval(_LAST)
+            tip = await connection.fetchval(LAST)
             if tip > after:
                 there = await connection.fetchrow(
                     "SELECT first, last, at, epoch, body FROM batches WHERE first = $1", after + 1
@@ -78,8 +65,8 @@ class PostgresqlJournal:
     async def load(self) -> Loaded:
         """See Journal."""
         async with self._database.read() as connection:
-            checkpoint = await connection.fetchval(_CHECKPOINT)
-            last = await connection.fetchval(_LAST)
+            checkpoint = await connection.fetchval(CHECKPOINT)
+            last = await connection.fetchval(LAST)
             records = await connection.fetch("SELECT kind, key, body FROM records")
         return Loaded(checkpoint=checkpoint, records=[tuple(row) for row in records], last=last)
 
@@ -91,12 +78,12 @@ class PostgresqlJournal:
                 found: list[Any] = await connection.fetch(_PAGE, due, end, rows, PAGE_BYTES)
             return found
 
-        async for stored in read_tail(page, after, await self._number(_LAST), limit):
+        async for stored in read_tail(page, after, await self._number(LAST), limit):
             yield stored
 
     async def oldest(self) -> int:
         """See Journal."""
-        return await self._number(_OLDEST)
+        return await self._number(OLDEST)
 
     async def checkpoint(self, changed: Changed, epoch: int) -> None:
         """See Journal."""
@@ -105,7 +92,7 @@ class PostgresqlJournal:
         async with self._database.write() as connection:
             await fence(connection, epoch)
             check_checkpoint(
-                changed.revision, await connection.fetchval(_CHECKPOINT), await connection.fetchval(_LAST)
+                changed.revision, await connection.fetchval(CHECKPOINT), await connection.fetchval(LAST)
             )
             await connection.executemany("DELETE FROM records WHERE kind = $1 AND key = $2", gone)
             await connection.executemany(
@@ -134,14 +121,14 @@ class PostgresqlJournal:
         async with self._database.write() as connection:
             await fence(connection, epoch)
         async with self._database.read() as connection:
-            found = await connection.fetch(f"SELECT digest {_LOOSE}")
+            found = await connection.fetch(f"SELECT digest {LOOSE}")
         loose = [digest for (digest,) in found if digest not in keep]
         gone = 0
         for start in range(0, len(loose), STEP_ROWS):
             async with self._database.write() as connection:
                 await fence(connection, epoch)
                 status = await connection.execute(
-                    f"DELETE {_LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
+                    f"DELETE {LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
                 )
             gone += count_of(status)
         return gone
@@ -156,8 +143,8 @@ class PostgresqlJournal:
             await fence(connection, epoch)
             # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so
             # what the checkpoint no longer holds is archived.
-            bound = min(upto, await connection.fetchval(_CHECKPOINT))
-            oldest = await connection.fetchval(_OLDEST)
+            bound = min(upto, await connection.fetchval(CHECKPOINT))
+            oldest = await connection.fetchval(OLDEST)
             end = await connection.fetchval("SELECT last FROM batches WHERE first = $1", oldest)
             if end is None or end > bound:
                 return 0

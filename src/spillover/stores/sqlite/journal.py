@@ -7,6 +7,7 @@ from typing import Any, Final
 import apsw
 
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
+from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST
 from spillover.stores.rows import (
     STEP_EVENTS,
     STEP_ROWS,
@@ -20,21 +21,6 @@ from spillover.stores.sqlite.database import Database
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.tail import PAGE_BYTES, read_tail
 
-# Everything may have been compacted away: then the journal ends where it was compacted to.
-_LAST: Final = (
-    "SELECT coalesce((SELECT last FROM batches ORDER BY first DESC LIMIT 1), "
-    "(SELECT value FROM meta WHERE name = 'compacted'))"
-)
-_OLDEST: Final = (
-    "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
-)
-_CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
-# A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
-# after the caller worked out what to keep.
-_LOOSE: Final = (
-    f"FROM blobs WHERE revision <= ({_CHECKPOINT}) "  # noqa: S608 - a constant
-    "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
-)
 _PAGE: Final = (
     "SELECT first, last, at, epoch, body FROM batches "
     "WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= ?1), 0) AND last >= ?1 AND first <= ?2 "
@@ -65,13 +51,13 @@ class SqliteJournal:
         async def page(due: int, end: int, rows: int) -> list[BatchRow]:
             return await self._database.read(lambda connection: _page(connection, due, end, rows))
 
-        end = await self._database.read(lambda connection: one(connection, _LAST))
+        end = await self._database.read(lambda connection: one(connection, LAST))
         async for stored in read_tail(page, after, end, limit):
             yield stored
 
     async def oldest(self) -> int:
         """See Journal."""
-        return await self._database.read(lambda connection: one(connection, _OLDEST))
+        return await self._database.read(lambda connection: one(connection, OLDEST))
 
     async def checkpoint(self, changed: Changed, epoch: int) -> None:
         """See Journal."""
@@ -117,7 +103,7 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
     first, last, *_ = row
     with transaction(connection):
         fence(connection, row[3])
-        tip = one(connection, _LAST)
+        tip = one(connection, LAST)
         if tip >= first:
             there = connection.execute(
                 "SELECT first, last, at, epoch, body FROM batches WHERE first = ?", (first,)
@@ -138,8 +124,8 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
 def _load(connection: apsw.Connection) -> Loaded:
     records: list[Any] = []
     with connection:  # one view of the data
-        checkpoint = one(connection, _CHECKPOINT)
-        last = one(connection, _LAST)
+        checkpoint = one(connection, CHECKPOINT)
+        last = one(connection, LAST)
         records += connection.execute("SELECT kind, key, body FROM records")
     return Loaded(checkpoint=checkpoint, records=records, last=last)
 
@@ -161,7 +147,7 @@ def _checkpoint(connection: apsw.Connection, changed: Changed, epoch: int) -> No
     there = [(*key, body) for key, body in changed.records.items() if body is not None]
     with transaction(connection):
         fence(connection, epoch)
-        check_checkpoint(changed.revision, one(connection, _CHECKPOINT), one(connection, _LAST))
+        check_checkpoint(changed.revision, one(connection, CHECKPOINT), one(connection, LAST))
         connection.executemany("DELETE FROM records WHERE kind = ? AND key = ?", gone)
         connection.executemany(
             "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body", there
@@ -175,8 +161,8 @@ def _compact(connection: apsw.Connection, upto: int, epoch: int) -> int:
         fence(connection, epoch)
         # The archive needs no bound of its own: a job is in it before the event that drops the job from the state, so what
         # the checkpoint no longer holds is archived.
-        bound = min(upto, one(connection, _CHECKPOINT))
-        oldest = one(connection, _OLDEST)
+        bound = min(upto, one(connection, CHECKPOINT))
+        oldest = one(connection, OLDEST)
         end = connection.execute("SELECT last FROM batches WHERE first = ?", (oldest,)).get
         if end is None or end > bound:
             return 0
@@ -201,7 +187,7 @@ def _blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> dict[bytes,
 
 def _loose(connection: apsw.Connection, keep: frozenset[bytes]) -> list[bytes]:
     """Blobs that nothing seems to need."""
-    return [digest for (digest,) in connection.execute(f"SELECT digest {_LOOSE}") if digest not in keep]
+    return [digest for (digest,) in connection.execute(f"SELECT digest {LOOSE}") if digest not in keep]
 
 
 def _forget_blobs(connection: apsw.Connection, digests: Sequence[bytes], epoch: int) -> int:
@@ -209,5 +195,5 @@ def _forget_blobs(connection: apsw.Connection, digests: Sequence[bytes], epoch: 
     with transaction(connection):
         fence(connection, epoch)
         before = connection.total_changes()
-        connection.executemany(f"DELETE {_LOOSE} AND digest = ?", [(digest,) for digest in digests])
+        connection.executemany(f"DELETE {LOOSE} AND digest = ?", [(digest,) for digest in digests])
         return connection.total_changes() - before

@@ -1,0 +1,19 @@
+"""Questions to a journal that SQLite and PostgreSQL are asked in the same words."""
+
+from typing import Final
+
+# Everything may have been compacted away: then the journal ends where it was compacted to.
+LAST: Final = (
+    "SELECT coalesce((SELECT last FROM batches ORDER BY first DESC LIMIT 1), "
+    "(SELECT value FROM meta WHERE name = 'compacted'))"
+)
+OLDEST: Final = (
+    "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
+)
+CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+# A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
+# after the caller worked out what to keep.
+LOOSE: Final = (
+    f"FROM blobs WHERE revision <= ({CHECKPOINT}) "  # noqa: S608 - a constant
+    "AND NOT EXISTS (SELECT 1 FROM archive WHERE spec = digest)"
+)
