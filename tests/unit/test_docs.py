@@ -16,7 +16,6 @@ from msgspec import inspect
 from prometheus_client import CollectorRegistry
 
 from spillover.client import AsyncClient, Client, SpillError
-from spillover.config.policies import OPTIONS, installed
 from spillover.config.read import read_config
 from spillover.control.clock import SystemClock
 from spillover.control.loop import Loop
@@ -24,6 +23,7 @@ from spillover.core.events import AnyEvent, JobState
 from spillover.core.transitions import AGENT
 from spillover.deciding import protocols
 from spillover.forms.jobs import read_jobs
+from spillover.forms.policies import OPTIONS, installed
 from spillover.model import reasons
 from spillover.policies.loading import load
 from spillover.server.metrics import Metrics

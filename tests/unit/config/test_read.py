@@ -4,8 +4,8 @@ import pytest
 
 from spillover.config import machine
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
-from spillover.config.policies import OPTIONS, installed
 from spillover.config.read import default_config, read_config
+from spillover.forms.policies import OPTIONS, installed
 from spillover.forms.problems import BadForm
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName

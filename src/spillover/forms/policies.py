@@ -1,0 +1,181 @@
+"""What each policy takes: the one table for spill.yaml and for policies written in a line."""
+
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.quantities import MOST_TIME, duration
+from spillover.model.policy import Choice
+
+GROUP: Final = "spillover.policies"
+"""Entry points named `AXIS.NAME`."""
+
+AXES: Final = ("wait", "backfill", "order", "place")
+"""What is chosen, in the order in which a line names them."""
+
+
+class Takes(StrEnum):
+    """What an option's value is."""
+
+    DURATION = "duration"
+    NUMBER = "number"
+    """Not negative."""
+    COUNT = "count"
+    """Whole, not negative."""
+    FLAG = "flag"
+    """True or false."""
+
+
+Option: TypeAlias = Takes | tuple[str, ...]
+"""A kind of value, or the words of which it is one."""
+
+_NUMBER: Final = {"coefficient": Takes.NUMBER}
+_DURATION: Final = {"coefficient": Takes.DURATION}
+
+COMMON: Final[Mapping[str, Option]] = {
+    "min_wait": Takes.DURATION,
+    "max_wait": Takes.DURATION,
+    "max_queue": Takes.COUNT,
+    "rent_cpu_only": Takes.FLAG,
+    "short_job_threshold": Takes.DURATION,
+}
+"""Options that combine with every wait policy."""
+
+STUDY: Final[Mapping[str, Option]] = {"estimate_error": Takes.NUMBER}
+"""Options of any wait policy that only a simulation takes: they change what the scheduler is told."""
+
+OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
+    "order.fifo": {},
+    "order.priority": {},
+    "backfill.strict": {},
+    "backfill.out_of_order": {},
+    "place.first_fit": {},
+    "place.best_fit": {},
+    "wait.zero": {**COMMON},
+    "wait.never": {**COMMON},
+    "wait.constant": {"wait": Takes.DURATION, **COMMON},
+    "wait.runtime": {**_NUMBER, **COMMON},
+    "wait.resource": {**_DURATION, **COMMON},
+    "wait.compute": {**_NUMBER, **COMMON},
+    "wait.star": {**_DURATION, "h": Takes.DURATION, "k": Takes.NUMBER, **COMMON},
+    "wait.budget": {"b": Takes.NUMBER, "shape": ("constant", "runtime", "resource", "compute"), **COMMON},
+    "wait.break_even": {**_NUMBER, **COMMON},
+}
+"""Options of the built-in policies; those of installed ones are theirs to check, but for the common ones of any wait.
+
+The first one that is not common is the policy's own: a line may give it without its name.
+"""
+
+_WORTH: Final = "write how long to wait for each"
+REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
+    "wait.constant": {"wait": "write how long to wait, as 10m"},
+    "wait.runtime": {"coefficient": f"{_WORTH} second of runtime, as 0.25"},
+    "wait.resource": {"coefficient": f"{_WORTH} GPU, as 30m"},
+    "wait.compute": {"coefficient": "write how much waiting a rented CPU or GPU is worth, as 0.076"},
+    "wait.star": {
+        "coefficient": f"{_WORTH} GPU, as 45m",
+        "h": "write how long a job is tried on rented capacity, as 15m",
+        "k": "write how much longer it waits when it returns, as 3",
+    },
+    "wait.budget": {"b": "write how much waiting each second of runtime may cost on average, as 0.05"},
+}
+"""Options that a policy cannot do without, and what to write for each."""
+
+
+def installed() -> tuple[str, ...]:
+    """Names of all policies that are installed, as `wait.compute`."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow; the built-in ones are known without it
+
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)} | OPTIONS.keys()))
+
+
+def main_option(policy: str) -> str | None:
+    """The option of a built-in policy that may be given without its name; None if it has none."""
+    own = (name for name in OPTIONS.get(policy, {}) if name not in COMMON)
+    return next(own, None)
+
+
+def read_choice(
+    axis: str,
+    name: str,
+    given: Mapping[str, Any],
+    path: Path,
+    found: Findings,
+    *,
+    known: Collection[str] | None = None,
+    more: Mapping[str, Option] | None = None,
+) -> Choice | None:
+    """One policy with its options, durations as nanoseconds; None if there is none of this name.
+
+    `known` are the policies that there are, None for those that are installed; `more` are further options of any.
+    """
+    policy = f"{axis}.{name}"
+    if policy not in (known if known is not None else OPTIONS):
+        names = installed() if known is None else known
+        if policy not in names:
+            here = [one.partition(".")[2] for one in sorted(names) if one.startswith(f"{axis}.")]
+            found.add(path, f"{shown(name)} is not a policy of {axis}{_nearest(name, here)}")
+            return None
+    return Choice(name, _options(policy, given, (*path, name), found, more or {}))
+
+
+def _options(
+    policy: str, given: Mapping[str, Any], path: Path, found: Findings, more: Mapping[str, Option]
+) -> dict[str, Any]:
+    """Options with durations as nanoseconds."""
+    own = OPTIONS.get(policy)
+    known = {**(own if own is not None else COMMON if policy.startswith("wait.") else {}), **more}
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        place = (*path, name)
+        if name in known:
+            options[name] = _value(known[name], value, place, found)
+        elif own is None:
+            options[name] = _plain(value, place, found)
+        else:
+            found.add(place, f"unknown option{_nearest(name, known) if known else '; it takes none'}")
+    for name, advice in REQUIRED.get(policy, {}).items():
+        if name not in given:
+            found.add((*path, name), f"is missing; {advice}")
+    least, most = options.get("min_wait"), options.get("max_wait")
+    if least is not None and most is not None and least > most:
+        found.add((*path, "min_wait"), "is more than max_wait; lower it")
+    return options
+
+
+def _value(takes: Option, value: object, path: Path, found: Findings) -> int | float | str | None:
+    """One option whose kind is known."""
+    if isinstance(takes, tuple):
+        if value not in takes:
+            found.add(path, f"{shown(value)} is not one of {', '.join(takes)}")
+        return str(value)
+    if takes is Takes.FLAG:
+        if not isinstance(value, bool):
+            found.add(path, f"{shown(value)} is neither true nor false")
+        return bool(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        found.add(path, f"must be a {takes}")
+        return None
+    if takes is Takes.DURATION:
+        return duration(value, path, found, most=MOST_TIME)
+    kinds = (int,) if takes is Takes.COUNT else (int, float)
+    if not isinstance(value, kinds) or not 0 <= value <= 10**9:
+        what = "a whole number" if takes is Takes.COUNT else "a number"
+        found.add(path, f"{shown(value)} is not {what} from 0 to {10**9}")
+        return None
+    return value
+
+
+def _plain(value: object, path: Path, found: Findings) -> object:
+    """One option of an installed policy, which is for that policy to check."""
+    if not isinstance(value, bool | int | float | str):
+        found.add(path, "must be text, a number, true or false")
+    return value
+
+
+def _nearest(word: str, known: Collection[str]) -> str:
+    """A hint at what may have been meant."""
+    from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
+
+    return nearest(word, known)

@@ -1,0 +1,227 @@
+"""Policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`: read, and written so that they read the same."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from spillover.forms.policies import AXES, OPTIONS, STUDY, Option, Takes, main_option, read_choice
+from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.quantities import duration
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import DAY, HOUR, MINUTE, SECOND, UnitError, parse_duration, write_duration
+
+MOST_POINTS: Final = 1000
+"""Of one range."""
+
+_CALL = re.compile(r"(\w[\w.-]*)\s*(?:\((.*)\))?", re.ASCII | re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_RANGE = re.compile(r"([^\s(),=]+?)\.\.([^\s(),=/]+)/([^\s(),=]*)", re.ASCII)
+_UNITS = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 10**6), ("us", 1000), ("ns", 1))
+
+
+def read_policies(
+    text: str,
+    source: str = "",
+    *,
+    base: PolicySet | None = None,
+    known: Collection[str] | None = None,
+    study: bool = False,
+) -> PolicySet:
+    """The policies of a line; axes that it does not name are those of `base`, which has the defaults.
+
+    `source` is what the line is called in problems, `known` the policies that there are (None: the installed ones); a `study` may
+    also change what the scheduler is told.
+    """
+    found = Findings()
+    chosen: dict[str, Any] = {}
+    for axis, written in _axes(text, found):
+        if axis in chosen:
+            found.add((axis,), "is written twice; keep one")
+        elif axis == "depth":
+            chosen[axis] = _depth(written, found)
+        elif axis == "unknown_runtime":
+            chosen[axis] = duration(written, (axis,), found, least=1)
+        else:
+            chosen[axis] = _choice(axis, written, known, found, STUDY if study and axis == "wait" else {})
+    if found.found:
+        raise BadForm(found.located(source))
+    base = base or PolicySet()
+    return PolicySet(
+        order=chosen.get("order", base.order),
+        backfill=chosen.get("backfill", base.backfill),
+        wait=chosen.get("wait", base.wait),
+        place=chosen.get("place", base.place),
+        depth=chosen.get("depth", base.depth),
+        unknown_runtime=chosen.get("unknown_runtime", base.unknown_runtime),
+    )
+
+
+def write_policies(policies: PolicySet) -> str:
+    """A line that reads as these policies; always the same for the same ones."""
+    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in AXES]
+    default = PolicySet()
+    if policies.depth != default.depth:
+        parts.append(f"depth={policies.depth}")
+    if policies.unknown_runtime != default.unknown_runtime:
+        parts.append(f"unknown_runtime={short_duration(policies.unknown_runtime)}")
+    return ",".join(parts)
+
+
+def write_choice(axis: str, choice: Choice) -> str:
+    """One policy and its options, as `compute(0.076,max_queue=30)`."""
+    if not choice.options:
+        return choice.name
+    policy = f"{axis}.{choice.name}"
+    kinds = {**OPTIONS.get(policy, {}), **STUDY}
+    main = main_option(policy)
+    parts = [_written(kinds.get(main), choice.options[main])] if main and main in choice.options else []
+    rest = [name for name in kinds if name in choice.options and name != main]
+    rest += sorted(choice.options.keys() - kinds.keys())
+    parts += [f"{name}={_written(kinds.get(name), choice.options[name])}" for name in rest]
+    return f"{choice.name}({','.join(parts)})"
+
+
+def points(text: str, source: str) -> list[str]:
+    """The lines that a line with one range `a..b/8` stands for: even steps, both ends included."""
+    ranges = list(_RANGE.finditer(text))
+    if len(ranges) != 1:
+        many = "more than one range" if ranges else "no range"
+        raise BadForm([Problem(source, None, "", f"{shown(text)} has {many}; write one, as 0.1h..4h/8")])
+    (match,) = ranges
+    first, last, count = match.groups()
+    problem = ""
+    if not (count.isdigit() and len(count) < 6 and 2 <= int(count) <= MOST_POINTS):
+        problem = f"{shown(count)} is not a number of points from 2 to {MOST_POINTS}"
+    try:
+        steps = _even(first, last, 2 if problem else int(count))
+    except UnitError as error:
+        problem = problem or str(error)
+    if problem:
+        raise BadForm([Problem(source, None, match[0], problem)])
+    return [text[: match.start()] + step + text[match.end() :] for step in steps]
+
+
+def short_duration(nanoseconds: int) -> str:
+    """A duration as `parse_duration` reads it, in the one unit that is shortest, if there is one of four digits."""
+    best = ""
+    for name, size in _UNITS:
+        scaled, rest = divmod(nanoseconds * 10_000, size)
+        if rest == 0:
+            written = f"{Decimal(scaled) / 10_000:f}"
+            written = (written.rstrip("0").rstrip(".") if "." in written else written) + name
+            if not best or len(written) < len(best):
+                best = written
+    exact = write_duration(nanoseconds)
+    return best if best and (nanoseconds == 0 or len(best) <= len(exact) + 2) else exact
+
+
+def _even(first: str, last: str, count: int) -> list[str]:
+    """Evenly spaced values as text, in plain numbers or in durations."""
+    if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last):
+        low, high = Decimal(first), Decimal(last)
+        steps = [low + (high - low) * at / (count - 1) for at in range(count)]
+        return [repr(float(round(step, 12))).removesuffix(".0") for step in steps]
+    if _NUMBER.fullmatch(first) or _NUMBER.fullmatch(last):
+        raise UnitError("only one end has a unit; write both with it, as 0.1h..4h/8")
+    start, end = parse_duration(first), parse_duration(last)
+    return [short_duration(start + (end - start) * at // (count - 1)) for at in range(count)]
+
+
+def _axes(text: str, found: Findings) -> Iterator[tuple[str, str]]:
+    """Each axis with what is written for it."""
+    known = (*AXES, "depth", "unknown_runtime")
+    for part in _split(text, found):
+        axis, equals, written = part.partition("=")
+        axis = axis.strip()
+        if equals and axis in known:
+            yield axis, written.strip()
+        elif equals and "(" not in axis:
+            from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
+
+            found.add((), f"there is no axis {shown(axis)}{nearest(axis, known)}")
+        else:
+            found.add((), f"{shown(part)} names no axis; write it as wait=compute(0.076)")
+
+
+def _split(text: str, found: Findings) -> list[str]:
+    """The parts between commas that stand in no parentheses."""
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            break
+        if letter == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    if depth:
+        found.add((), f"{shown(text)} has parentheses that do not match")
+        return []
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _choice(
+    axis: str, written: str, known: Collection[str] | None, found: Findings, more: Mapping[str, Option]
+) -> Choice | None:
+    """One policy with its options."""
+    match = _CALL.fullmatch(written)
+    if match is None:
+        found.add((axis,), f"{shown(written)} is not a policy; write it as name(0.1,option=value)")
+        return None
+    name, inside = match[1], match[2] or ""
+    policy = f"{axis}.{name}"
+    kinds = {**OPTIONS.get(policy, {}), **more}
+    given: dict[str, Any] = {}
+    nameless: list[tuple[str, str]] = []
+    for at, part in enumerate(_split(inside, found)):
+        option, equals, value = part.partition("=")
+        option, value = option.strip(), value.strip()
+        if not equals:
+            main = main_option(policy)
+            if at or main is None:
+                why = (
+                    "only the first option goes without its name" if at else f"{name} has none without a name"
+                )
+                nameless.append((part, why))
+                continue
+            option, value = main, part
+        if option in given:
+            found.add((axis, name, option), "is written twice; keep one")
+        given[option] = _read(kinds.get(option), value)
+    choice = read_choice(axis, name, given, (axis,), found, known=known, more=more)
+    for part, why in nameless if choice is not None else ():
+        found.add((axis, name), f"{shown(part)} has no name: {why}; write option=value")
+    return choice
+
+
+def _read(kind: Option | None, value: str) -> object:
+    """A value as it would stand in a file: a number, true, false or text."""
+    if kind is Takes.DURATION or isinstance(kind, tuple):
+        return value
+    if value in {"true", "false"}:
+        return value == "true"
+    if not _NUMBER.fullmatch(value) or len(value) > 40:
+        return value
+    return int(value) if value.isdigit() else float(value)
+
+
+def _written(kind: Option | None, value: object) -> str:
+    """A value of an option as it is read again."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if kind is Takes.DURATION and isinstance(value, int):
+        return short_duration(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def _depth(written: str, found: Findings) -> int | None:
+    """How many lanes a cycle tries."""
+    try:
+        depth = Decimal(written)
+    except InvalidOperation:
+        depth = Decimal(0)
+    if depth != int(depth) or not 1 <= depth <= 10**9:
+        found.add(("depth",), f"{shown(written)} is not a whole number from 1")
+        return None
+    return int(depth)
