@@ -1,12 +1,20 @@
 """Clusters and what they cost."""
 
 from enum import StrEnum
+from functools import lru_cache
+from typing import Final
 
 from msgspec import Struct
 
 from spillover.model.ids import ClusterName
+from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, SECOND
+
+GB: Final = 10**9
+"""Bytes that egress is priced by."""
+PER_RATE: Final = 1000 * 2**30 * HOUR
+"""What `rate_of`, times nanoseconds, is divided by to get millionths."""
 
 
 class Role(StrEnum):
@@ -16,13 +24,37 @@ class Role(StrEnum):
     RENTED = "rented"
 
 
+class NodeClass(Struct, frozen=True, gc=False):
+    """A kind of machine that is rented whole."""
+
+    name: str
+    resources: Resources
+    """What one of them has; 0 of a resource says nothing about it."""
+    hour: int
+    """Millionths for an hour of one."""
+
+    def count(self, asked: Resources) -> int:
+        """How many a task pays for: whole ones, and one at the least."""
+        have = self.resources
+        return max(
+            1,
+            -(-asked.cpu // have.cpu) if have.cpu else 1,
+            -(-asked.memory // have.memory) if have.memory else 1,
+            -(-asked.gpu // have.gpu) if have.gpu else 1,
+        )
+
+
 class Price(Struct, frozen=True, gc=False):
-    """Millionths of the currency for an hour of each resource."""
+    """Millionths of the currency for an hour of each resource, or of whole machines."""
 
     cpu_hour: int = 0
     """Of one whole CPU."""
     memory_gib_hour: int = 0
     gpu_hour: int = 0
+    node: NodeClass | None = None
+    """What is rented whole, in place of the prices above; None: those count."""
+    egress_gb: int = 0
+    """Millionths for each GB (10^9 bytes) that leaves the cluster."""
 
 
 class Billing(Struct, frozen=True, gc=False):
@@ -42,18 +74,51 @@ class ClusterSpec(Struct, frozen=True):
     role: Role
     price: Price = Price()
     billing: Billing = Billing()
+    startup: int = 0
+    """Nanoseconds between renting and running, while a machine starts: waiting, which is not billed."""
 
 
-def cost_of(price: Price, billing: Billing, resources: Resources, ran: int) -> int:
-    """What it costs to use resources for some nanoseconds, in millionths, rounded up."""
+def billed(billing: Billing, ran: int) -> int:
+    """The nanoseconds that are paid for those that a job ran."""
     if ran <= 0:
-        billed = billing.minimum
-    else:
-        step = max(1, billing.step)
-        billed = max(billing.minimum, -(-ran // step) * step)
-    rate = (
+        return billing.minimum
+    step = max(1, billing.step)
+    return max(billing.minimum, -(-ran // step) * step)
+
+
+def rate_of(price: Price, resources: Resources) -> int:
+    """What a task costs, in PER_RATE-ths of a millionth for each nanosecond: a whole number, so nothing is rounded before the end."""
+    if price.node is not None:
+        return price.node.count(resources) * price.node.hour * 1000 * 2**30
+    return (
         resources.cpu * price.cpu_hour * 2**30
         + resources.memory * price.memory_gib_hour * 1000
         + resources.gpu * price.gpu_hour * 1000 * 2**30
     )
-    return -(-rate * billed // (1000 * 2**30 * HOUR))
+
+
+@lru_cache(maxsize=8192)
+def rate_of_job(price: Price, shape: Shape) -> int:
+    """What all tasks of a job cost together, as `rate_of` counts."""
+    each = rate_of(price, shape.resources)
+    rest: Resources | None = getattr(shape, "rest", None)
+    if rest is None:
+        return each * shape.tasks
+    return each * (shape.tasks - 1) + rate_of(price, rest)
+
+
+def egress_cost(price: Price, data: int) -> int:
+    """What it costs that so many bytes leave a cluster, in millionths, rounded up."""
+    return -(-data * price.egress_gb // GB)
+
+
+def cost_of(price: Price, billing: Billing, resources: Resources, ran: int) -> int:
+    """What it costs to use resources for some nanoseconds, in millionths, rounded up."""
+    return -(-rate_of(price, resources) * billed(billing, ran) // PER_RATE)
+
+
+def cost_of_job(spec: ClusterSpec, shape: Shape, ran: int, data: int = 0) -> int:
+    """What an attempt costs there, all of its tasks together, in millionths, rounded up; `data` bytes leave the cluster."""
+    rate = rate_of_job(spec.price, shape)
+    cost = -(-rate * billed(spec.billing, ran) // PER_RATE) if rate else 0
+    return cost + egress_cost(spec.price, data) if data else cost

@@ -111,7 +111,9 @@ class Terms(Struct, frozen=True, array_like=True, gc=False):
     """Nanoseconds that a started task outlives an unreachable server."""
     retry: Retry = Retry()
     max_cost: int | None = None
-    """Millionths; None is no limit."""
+    """Millionths that renting may cost, of all attempts together; None is no limit."""
+    data: int = 0
+    """Bytes that leave the cluster at the end of each attempt, which is paid for where that has a price."""
 
 
 class JobSpec(Struct, frozen=True):
