@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
-from spillover.model.units import format_duration, format_moment
+from spillover.model.units import FOREVER, format_duration, format_moment, format_money
 
 
 class NotNow(Struct, frozen=True, tag_field="code"):
@@ -116,6 +116,72 @@ class NotRented(Never, frozen=True, tag="not_rented"):
 
     def __str__(self) -> str:
         return f"only {' or '.join(self.clusters)} could run it, and the wait policy never rents"
+
+
+class OverMaxCost(NotNow, frozen=True, tag="over_max_cost"):
+    """Renting it could cost more than its own `max_cost` leaves."""
+
+    runs: int
+    """Nanoseconds that it would be rented for: its walltime, or the least that is worth it."""
+    cost: int
+    """Millionths that this could cost."""
+    left: int
+    """Millionths that earlier attempts left of the limit."""
+    limit: int
+    """Its `max_cost`."""
+
+    def __str__(self) -> str:
+        spent = "" if self.left == self.limit else f", of which {format_money(max(0, self.left))} is left"
+        return (
+            f"to rent it for {format_duration(self.runs)} could cost {format_money(self.cost)}; "
+            f"its max_cost is {format_money(self.limit)}{spent}: it waits for owned capacity"
+        )
+
+
+class OverBudget(NotNow, frozen=True, tag="over_budget"):
+    """Renting it could cost more than a budget leaves in its period."""
+
+    whose: str
+    """As `project vision`."""
+    per: str
+    runs: int
+    """Nanoseconds that it would be rented for: its walltime, or the least that is worth it."""
+    cost: int
+    """Millionths that this could cost."""
+    left: int
+    """Millionths that are neither spent nor held."""
+    limit: int
+    """Millionths for the whole period."""
+    until: int
+    """When the period ends, nanoseconds UTC; FOREVER if it does not."""
+
+    def __str__(self) -> str:
+        when = "" if self.until >= FOREVER else f" until {format_moment(self.until)}"
+        each = "" if self.per == "ever" else f" a {self.per}"
+        return (
+            f"to rent it for {format_duration(self.runs)} could cost {format_money(self.cost)}; {self.whose} has "
+            f"{format_money(max(0, self.left))} of {format_money(self.limit)}{each} left{when}: it waits for owned capacity"
+        )
+
+
+class TooDear(Never, frozen=True, tag="too_dear"):
+    """Only rented clusters could run it, and it could cost more there than a cap ever allows."""
+
+    clusters: tuple[ClusterName, ...]
+    runs: int
+    """Nanoseconds that it would be rented for: its walltime, or the least that is worth it."""
+    cost: int
+    """Millionths that this could cost, where it is cheapest."""
+    limit: int
+    """Millionths that the whole cap is."""
+    cap: str
+    """As `its max_cost` or `the budget of project vision`."""
+
+    def __str__(self) -> str:
+        return (
+            f"only {' or '.join(self.clusters)} could run it, which for {format_duration(self.runs)} could cost "
+            f"{format_money(self.cost)}; {self.cap} is {format_money(self.limit)}"
+        )
 
 
 class TooBig(Never, frozen=True, tag="too_big"):
@@ -236,6 +302,16 @@ class PastWalltime(Never, frozen=True, tag="past_walltime"):
         return "it ran longer than its walltime"
 
 
+class PastCap(Never, frozen=True, tag="past_cap"):
+    """It ran, on rented capacity, as long as its cap could pay for."""
+
+    walltime: int
+    """Nanoseconds that it was given, as it has no walltime of its own."""
+
+    def __str__(self) -> str:
+        return f"it ran longer than {format_duration(self.walltime)}, which is what its cap could pay for"
+
+
 class LostTooOften(Never, frozen=True, tag="lost"):
     """The machine it ran on was lost more often than its budget allows."""
 
@@ -284,6 +360,9 @@ Reason: TypeAlias = (
     | NotObserved
     | WaitNotOver
     | NotRented
+    | OverMaxCost
+    | OverBudget
+    | TooDear
     | TooBig
     | NotOffered
     | GangUnsupported
@@ -298,6 +377,7 @@ Reason: TypeAlias = (
     | CancelledBy
     | PastDeadline
     | PastWalltime
+    | PastCap
     | LostTooOften
     | Exited
     | CouldNotStart

@@ -1,0 +1,131 @@
+"""Money caps for a project or a user in a period of the calendar, and which of them concern a job.
+
+Periods are those of UTC. What is spent in one is counted under its key, `project/vision/month/2027-01`.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from spillover.model.units import DAY, FOREVER, time_of
+
+EVERY: Final = "*"
+"""Stands for every project, or every user, each on its own."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Per(StrEnum):
+    """How long a budget lasts before it begins anew."""
+
+    DAY = "day"
+    WEEK = "week"
+    """From Monday on."""
+    MONTH = "month"
+    YEAR = "year"
+    EVER = "ever"
+    """It never does."""
+
+
+class Of(StrEnum):
+    """Whose money a budget limits."""
+
+    PROJECT = "project"
+    USER = "user"
+
+
+class Budget(Struct, frozen=True, array_like=True, gc=False):
+    """The most that renting may cost somebody in a period."""
+
+    of: Of
+    name: str
+    """Of the project or the user; EVERY is each of them on its own, if no entry of the same period names it."""
+    per: Per
+    limit: int
+    """Millionths."""
+
+
+class Period(NamedTuple):
+    """One day, week, month or year."""
+
+    label: str
+    """As `2027-01`."""
+    until: int
+    """When the next one begins, nanoseconds UTC; FOREVER if none does."""
+
+
+class Cap(NamedTuple):
+    """A budget that concerns a job, in the period that is now."""
+
+    key: str
+    """Of the purse that counts what is spent and held."""
+    budget: Budget
+    name: str
+    """Of the project or the user itself, also where the budget is for every one."""
+    until: int
+
+
+class Caps:
+    """All budgets, to be asked which of them concern a job."""
+
+    def __init__(self, budgets: Iterable[Budget] = ()) -> None:
+        self.budgets = tuple(budgets)
+        self._named: dict[tuple[Of, str], list[Budget]] = {}
+        for each in self.budgets:
+            self._named.setdefault((each.of, each.name), []).append(each)
+        self._found: dict[tuple[str, str], tuple[tuple[str, str, Budget], ...]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.budgets)
+
+    def on(self, project: str, user: str, now: int) -> list[Cap]:
+        """The caps on a job of this project and user, as they are now."""
+        found = self._found.get((project, user))
+        if found is None:
+            if len(self._found) >= 10_000:
+                self._found.clear()
+            found = tuple(self._of(Of.PROJECT, project)) + tuple(self._of(Of.USER, user))
+            self._found[project, user] = found
+        caps = []
+        for prefix, name, budget in found:
+            period = period_of(budget.per, now)
+            caps.append(Cap(f"{prefix}/{period.label}", budget, name, period.until))
+        return caps
+
+    def _of(self, of: Of, name: str) -> Iterable[tuple[str, str, Budget]]:
+        """Those on one project or user: one that names it stands in place of one for all, period by period."""
+        own = self._named.get((of, name), [])
+        there = {each.per for each in own}
+        common = [each for each in self._named.get((of, EVERY), []) if each.per not in there]
+        for each in (*own, *common):
+            yield purse_prefix(of, name, each.per), name, each
+
+
+def purse_prefix(of: Of, name: str, per: Per) -> str:
+    """The key of a purse, but for its period."""
+    return f"{of}/{name}/{per}"
+
+
+def period_of(per: Per, now: int) -> Period:
+    """The period that a time is in."""
+    return Period("ever", FOREVER) if per is Per.EVER else _period(per, now // DAY)
+
+
+@lru_cache(maxsize=256)
+def _period(per: Per, day: int) -> Period:
+    """The period that a day, counted from 1970, is in."""
+    date = _EPOCH + timedelta(days=day)
+    match per:
+        case Per.DAY:
+            label, following = f"{date:%Y-%m-%d}", date + timedelta(days=1)
+        case Per.WEEK:
+            year, week, weekday = date.isocalendar()
+            label, following = f"{year:04}-W{week:02}", date + timedelta(days=8 - weekday)
+        case Per.MONTH:
+            label, following = f"{date:%Y-%m}", (date.replace(day=1) + timedelta(days=32)).replace(day=1)
+        case _:
+            label, following = f"{date:%Y}", date.replace(year=date.year + 1, month=1, day=1)
+    return Period(label, time_of(following))
