@@ -6,17 +6,20 @@ An event that is durable has been decided on this very state, so nothing here re
 from collections.abc import Callable
 from typing import Any
 
-from spillover.core.appliers import arrays, engine, jobs
+from spillover.core.appliers import arrays, engine, jobs, money
 from spillover.core.events import (
     AgentDraining,
     AgentLost,
     AgentRegistered,
     AnyEvent,
+    BudgetsConfigured,
     ClockJumped,
     ClustersConfigured,
+    CostHeld,
     Decided,
     DependencyEnded,
     EpochStarted,
+    GangPlaced,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -46,8 +49,10 @@ _APPLIERS: dict[type, Callable[[State, Any], None]] = {
     JobsAdmitted: jobs.admitted,
     WaitsExpired: jobs.expired,
     JobPlaced: jobs.placed,
+    GangPlaced: jobs.gang_placed,
     MemberPlaced: arrays.member_placed,
     MembersDropped: arrays.members_dropped,
+    CostHeld: money.held,
     JobStarted: jobs.started,
     JobStopping: jobs.stopping,
     JobRequeued: jobs.requeued,
@@ -58,6 +63,7 @@ _APPLIERS: dict[type, Callable[[State, Any], None]] = {
     JobReprioritised: jobs.reprioritised,
     JobsArchived: jobs.archived,
     ClustersConfigured: engine.clusters,
+    BudgetsConfigured: money.budgets,
     AgentRegistered: engine.agent_registered,
     AgentDraining: engine.agent_changed,
     AgentLost: engine.agent_changed,

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
@@ -72,6 +73,15 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Bytes, of the largest process."""
 
 
+class Pocket(Struct, frozen=True, array_like=True, gc=False):
+    """Where a hold is counted: a budget in one period."""
+
+    key: str
+    """Of the purse."""
+    until: int
+    """When its period ends, nanoseconds UTC."""
+
+
 class Event(Struct, frozen=True, array_like=True, gc=False):
     """Base of all events."""
 
@@ -132,6 +142,19 @@ class JobPlaced(Event, frozen=True, tag="job_placed"):
     why: Reason
 
 
+class GangPlaced(Event, frozen=True, tag="gang_placed"):
+    """Leases for all tasks of a job were granted, on one cluster."""
+
+    job: JobId
+    at: int
+    cluster: ClusterName
+    nodes: tuple[NodeName, ...]
+    """Where each task runs, in their order; the first one speaks for the job."""
+    attempt: int
+    seq: int
+    why: Reason
+
+
 class MemberPlaced(Event, frozen=True, tag="member_placed"):
     """A pending member of an array became a job of its own, and a lease for it was granted."""
 
@@ -153,6 +176,19 @@ class MembersDropped(Event, frozen=True, tag="members_dropped"):
     state: JobState
     """The terminal state that they count under."""
     who: str
+
+
+class CostHeld(Event, frozen=True, tag="cost_held"):
+    """Money is held for a job that was just rented: what it can cost at the most. It is let go when the attempt is over."""
+
+    job: JobId
+    at: int
+    amount: int
+    """Millionths."""
+    limit: int | None
+    """Nanoseconds that it may run, as its cap pays for no more; None if it has a walltime of its own, or needs none."""
+    purses: tuple[Pocket, ...]
+    """Budgets that it is held in; none if only its own `max_cost` limits it."""
 
 
 class JobStarted(Event, frozen=True, tag="job_started"):
@@ -251,6 +287,12 @@ class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
     clusters: tuple[ClusterSpec, ...]
 
 
+class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
+    """The budgets of this server."""
+
+    budgets: tuple[Budget, ...]
+
+
 class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     """An agent is connected and may be given work."""
 
@@ -323,8 +365,10 @@ AnyEvent: TypeAlias = (
     | JobsAdmitted
     | WaitsExpired
     | JobPlaced
+    | GangPlaced
     | MemberPlaced
     | MembersDropped
+    | CostHeld
     | JobStarted
     | JobStopping
     | JobRequeued
@@ -335,6 +379,7 @@ AnyEvent: TypeAlias = (
     | JobReprioritised
     | JobsArchived
     | ClustersConfigured
+    | BudgetsConfigured
     | AgentRegistered
     | AgentDraining
     | AgentLost

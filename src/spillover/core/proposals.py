@@ -6,6 +6,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from spillover.core.events import Lease, Usage
+from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import JobSpec, On
@@ -184,6 +185,7 @@ class StartEpoch(Struct, frozen=True):
     policies: PolicySet
     gap: int = 0
     """Nanoseconds in which no server decided, to be taken out of waits."""
+    budgets: tuple[Budget, ...] = ()
 
 
 class Jump(Struct, frozen=True):

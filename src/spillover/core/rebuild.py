@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from spillover.core.appliers.queue import weight
-from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, Queued, Running, State
+from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, Purse, Queued, Running, State
 from spillover.core.transitions import TERMINAL
+from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
 
 
-def rebuild(records: Iterable[tuple[str, Facts | Job | Node]]) -> State:
+def rebuild(records: Iterable[tuple[str, Facts | Job | Node | Purse]]) -> State:
     """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
     jobs: list[Job] = []
@@ -18,6 +19,9 @@ def rebuild(records: Iterable[tuple[str, Facts | Job | Node]]) -> State:
             case Facts():
                 state.facts = record
                 state.clusters = {spec.name: spec for spec in record.clusters}
+                state.caps = Caps(record.budgets)
+            case Purse():
+                state.purses[record.key] = record
             case Node():
                 nodes.append(record)
             case Job():

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
+from spillover.model.budget import Budget, Caps
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
@@ -17,7 +18,7 @@ from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
 
 
-class Kind(Struct, frozen=True, array_like=True, gc=False):
+class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What jobs of one lane have in common; shared by all of them."""
 
     shape: Shape
@@ -46,6 +47,8 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
     stopping: Stop | None = None
     by: str = ""
     """Who asked for it to be stopped."""
+    others: tuple[NodeName, ...] = ()
+    """Where the other tasks of a gang are."""
 
 
 class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
@@ -61,6 +64,8 @@ class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
     by: str = ""
     jumped: int = 0
     """How far clocks had jumped when it began: what they jumped since then, it has not run."""
+    others: tuple[NodeName, ...] = ()
+    """Where the other tasks of a gang run."""
 
 
 class Spread(Struct, frozen=True, tag="spread", array_like=True, gc=False):
@@ -106,6 +111,27 @@ class Members(Struct, array_like=True, gc=False):
     """How many pending members may be rented, when not all of them may; 0 says nothing."""
 
 
+class Hold(Struct, frozen=True, array_like=True, gc=False):
+    """Money that is held for an attempt on rented capacity."""
+
+    amount: int
+    """Millionths."""
+    limit: int | None
+    """Nanoseconds that it may run; None if it has a walltime of its own, or needs none."""
+    purses: tuple[str, ...]
+    """Keys of the purses that it is held in."""
+
+
+class Paid(Struct, frozen=True, array_like=True, gc=False):
+    """What one attempt cost."""
+
+    at: int
+    """When it was over, nanoseconds UTC."""
+    cluster: ClusterName
+    amount: int
+    """Millionths."""
+
+
 class Extra(Struct, array_like=True, gc=False):
     """What few jobs have."""
 
@@ -116,6 +142,10 @@ class Extra(Struct, array_like=True, gc=False):
     key: str | None = None
     body: bytes = b""
     members: Members | None = None
+    hold: Hold | None = None
+    """What is held for the attempt under way; None as a rule: only where a cap limits it."""
+    paid: tuple[Paid, ...] = ()
+    """Earlier attempts that cost something."""
 
 
 NO_EXTRA = Extra()
@@ -164,6 +194,12 @@ class Job(Struct, array_like=True, gc=False):
         return self.extra.members is not None and self.extra.members.due > 0
 
     @property
+    def walltime(self) -> int | None:
+        """Nanoseconds that the attempt under way may run: its own limit, or what its cap pays for; None is no limit."""
+        own = self.terms.walltime
+        return own if own is not None or self.extra.hold is None else self.extra.hold.limit
+
+    @property
     def lease(self) -> Lease:
         """The lease that is valid now."""
         return Lease(self.id, self.attempt, self.seq)
@@ -207,6 +243,21 @@ class Node(Struct, array_like=True):
         return f"{self.cluster}/{self.name}"
 
 
+class Purse(Struct, array_like=True, gc=False):
+    """What is spent and held of a budget in one period."""
+
+    key: str
+    """`project/vision/month/2027-01`."""
+    until: int
+    """When the period ends, nanoseconds UTC."""
+    spent: int = 0
+    """Millionths, of attempts that are over and were held here."""
+    held: int = 0
+    """Millionths, of attempts under way."""
+    over: int = 0
+    """Millionths that attempts cost beyond what was held for them: their agents did not keep to the walltime."""
+
+
 class Facts(Struct, array_like=True):
     """Single facts that are checkpointed as one record."""
 
@@ -225,6 +276,9 @@ class Facts(Struct, array_like=True):
     """Cycles that decided something."""
     clusters: tuple[ClusterSpec, ...] = ()
     policies: PolicySet = PolicySet()
+    budgets: tuple[Budget, ...] = ()
+    overruns: int = 0
+    """Attempts that cost more than was held for them, so far."""
 
 
 class State:
@@ -241,6 +295,12 @@ class State:
         """For each job that others wait for the end of, those others."""
         self.members: dict[JobId, dict[JobId, None]] = {}
         """For each array that has any, its members that are jobs of their own and have not ended."""
+        self.purses: dict[str, Purse] = {}
+        """By key; those of periods that are over are forgotten when nothing is held in them."""
+        self.caps = Caps()
+        """The budgets, ready to be asked."""
+        self.loosened = False
+        """Whether a cap leaves more than when somebody who keeps up with the state last looked."""
         self.queued = 0
         """Queued jobs, pending members of arrays counted one by one."""
         self.running = 0
@@ -276,13 +336,15 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(self, kind: str, key: str) -> "Facts | Job | Node | None":
+    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
                 return self.jobs.get(JobId(key))
             case "node":
                 return self.nodes.get(key)
+            case "purse":
+                return self.purses.get(key)
             case _:
                 return self.facts
 
@@ -294,6 +356,10 @@ class State:
         """Remember that a node's record has to be written at the next checkpoint."""
         self.dirty["node", node] = None
         self.moved[node] = None
+
+    def touch_purse(self, key: str) -> None:
+        """Remember that a purse has to be written at the next checkpoint."""
+        self.dirty["purse", key] = None
 
     def touch_facts(self) -> None:
         """Remember that the single facts have to be written at the next checkpoint."""

@@ -9,10 +9,9 @@ from typing import Final
 
 from spillover.core.state import Ended, Job, Running, State, Waiting
 from spillover.model.ids import JobId
-from spillover.model.units import FOREVER, SECOND
+from spillover.model.job import WALLTIME_SLACK
+from spillover.model.units import FOREVER
 
-WALLTIME_SLACK: Final = 30 * SECOND
-"""How long an agent may take to end a task at its walltime before the server asks for it too."""
 KINDS: Final = 3
 """Alarms that a job can have at one time, at the most."""
 SPARE: Final = 1024
@@ -76,8 +75,8 @@ class Alarms:
 
     def _walltime_over(self, job: Job | None) -> Alarm | None:
         """The alarm for the walltime of a job; None if it does not run, or has none."""
-        if job is None or type(job.phase) is not Running or job.terms.walltime is None:
+        if job is None or type(job.phase) is not Running or (walltime := job.walltime) is None:
             return None
         jumped = self._state.facts.jumped - job.phase.jumped
-        at = job.phase.since + jumped + job.terms.walltime + job.terms.grace + WALLTIME_SLACK
+        at = job.phase.since + jumped + walltime + job.terms.grace + WALLTIME_SLACK
         return at, job.number, "walltime", job.id

@@ -44,7 +44,7 @@ class NodeClass(Struct, frozen=True, gc=False):
         )
 
 
-class Price(Struct, frozen=True, gc=False):
+class Price(Struct, frozen=True, gc=False, cache_hash=True):
     """Millionths of the currency for an hour of each resource, or of whole machines."""
 
     cpu_hour: int = 0
@@ -74,6 +74,8 @@ class ClusterSpec(Struct, frozen=True):
     role: Role
     price: Price = Price()
     billing: Billing = Billing()
+    gangs: bool = False
+    """Whether it runs jobs of several tasks, all at once and each task where there is room."""
     startup: int = 0
     """Nanoseconds between renting and running, while a machine starts: waiting, which is not billed."""
 

@@ -5,13 +5,17 @@ kept apart so that a million queued jobs can share them.
 """
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
+
+
+WALLTIME_SLACK: Final = 30 * SECOND
+"""How long an agent may take to end a task at its walltime, beyond its grace, before the server asks for it too."""
 
 
 class Burst(StrEnum):
@@ -88,14 +92,27 @@ class Range(Struct, frozen=True, array_like=True, gc=False):
         return self.last - self.first + 1
 
 
-class Shape(Struct, frozen=True, array_like=True, gc=False):
+class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What a job needs from a machine. Jobs of one shape fit wherever one of them does."""
 
     resources: Resources
     needs: tuple[str, ...] = ()
     """Words that the cluster must offer, sorted."""
     tasks: int = 1
+    """More than one is a gang: all start or none."""
     burst: Burst = Burst.AUTO
+    rest: Resources | None = None
+    """What the last task of a gang asks for, if that is less than the others do; None if all are alike."""
+
+    @property
+    def total(self) -> Resources:
+        """What all tasks together ask for."""
+        one, tasks = self.resources, self.tasks
+        if tasks == 1:
+            return one
+        if self.rest is not None:
+            return Resources(one.cpu * (tasks - 1), one.memory * (tasks - 1), one.gpu * (tasks - 1)) + self.rest
+        return Resources(one.cpu * tasks, one.memory * tasks, one.gpu * tasks)
 
 
 class Terms(Struct, frozen=True, array_like=True, gc=False):

@@ -11,7 +11,7 @@ import msgspec
 
 from spillover.core.events import AnyEvent
 from spillover.core.rebuild import rebuild
-from spillover.core.state import Facts, Job, Node, State
+from spillover.core.state import Facts, Job, Node, Purse, State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
 
@@ -23,6 +23,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "facts": msgspec.msgpack.Decoder(Facts),
     "job": msgspec.msgpack.Decoder(Job),
     "node": msgspec.msgpack.Decoder(Node),
+    "purse": msgspec.msgpack.Decoder(Purse),
 }
 
 

@@ -3,12 +3,14 @@
 from msgspec.structs import replace
 
 from spillover.core import ranges
+from spillover.core.appliers import money
 from spillover.core.appliers.arrays import count_ended
 from spillover.core.appliers.queue import enter_queue, job_of, leave_queue
-from spillover.core.book import leave_node, put_on_node
+from spillover.core.book import leave_node, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
     DependencyEnded,
+    GangPlaced,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -97,6 +99,17 @@ def placed(state: State, event: JobPlaced) -> None:
     put_on_node(state, job, event.cluster, event.node)
 
 
+def gang_placed(state: State, event: GangPlaced) -> None:
+    """A job has leases for all of its tasks."""
+    job = job_of(state, event.job, event)
+    leave_queue(state, job)
+    first, *others = event.nodes
+    job.phase = Placed(event.cluster, first, event.at, event.why, others=tuple(others))
+    job.attempt = event.attempt
+    job.seq = event.seq
+    put_gang_on_nodes(state, job, event.cluster, event.nodes)
+
+
 def started(state: State, event: JobStarted) -> None:
     """A placed job runs."""
     job = job_of(state, event.job, event)
@@ -112,6 +125,7 @@ def started(state: State, event: JobStarted) -> None:
         phase.stopping,
         phase.by,
         state.facts.jumped,
+        phase.others,
     )
     state.running += 1
 
@@ -120,9 +134,7 @@ def stopping(state: State, event: JobStopping) -> None:
     """A job is being stopped; it keeps its place until that is confirmed."""
     job = job_of(state, event.job, event)
     match job.phase:
-        case Placed(cluster, node, at, why):
-            job.phase = Placed(cluster, node, at, why, event.why, event.who)
-        case Running():
+        case Placed() | Running():
             job.phase = replace(job.phase, stopping=event.why, by=event.who)
         case _:
             raise Impossible(f"JobStopping on {job}: {event}")
@@ -134,6 +146,9 @@ def requeued(state: State, event: JobRequeued) -> None:
     _leave_place(state, job)
     job.attempt = event.attempt
     job.seq = event.seq
+    if event.cost != job.cost or job.extra.hold is not None:
+        money.settle(state, job, event.cost, event.at)
+        money.note(job, event.cost, event.at)
     job.cost = event.cost
     if event.why is Back.LOST:
         job.lost += 1
@@ -167,6 +182,8 @@ def ended(state: State, event: JobEnded) -> None:
     )
     job.attempt = event.attempt
     job.seq = event.seq
+    if job.extra.hold is not None:
+        money.settle(state, job, event.cost, event.at)
     job.cost = event.cost
     for wanted in job.extra.after:
         state.no_longer_waits(job.id, wanted.job)
@@ -221,3 +238,6 @@ def _leave_place(state: State, job: Job, ran: int = 0) -> None:
         state.running -= 1
     if isinstance(job.phase, Placed | Running):
         leave_node(state, job, job.phase.cluster, job.phase.node, ran)
+        for other in dict.fromkeys(job.phase.others):
+            if other != job.phase.node:
+                leave_node(state, job, job.phase.cluster, other, ran)

@@ -13,9 +13,9 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.state import Job, Placed, Running, State, Waiting
-from spillover.model.cluster import cost_of
+from spillover.model.cluster import Role, cost_of_job
 from spillover.model.ids import JobId, split_member
-from spillover.model.job import On
+from spillover.model.job import WALLTIME_SLACK, On
 from spillover.model.reasons import CancelledBy, DependencyFailed, MembersFailed, Reason
 
 ITSELF = "spillover"
@@ -34,14 +34,21 @@ def attempt_cost(state: State, job: Job, ran: int) -> int:
     phase = job.phase
     if not isinstance(phase, Placed | Running) or (spec := state.clusters.get(phase.cluster)) is None:
         return 0
-    return cost_of(spec.price, spec.billing, job.kind.shape.resources, ran)
+    if spec.role is Role.OWNED:
+        return 0  # it is there anyway
+    return cost_of_job(spec, job.kind.shape, ran, job.terms.data)
 
 
 def elapsed(state: State, job: Job, now: int) -> int:
-    """How long a job has run as far as the book can tell: without spans by which clocks jumped."""
+    """How long a job has run as far as the book can tell: without spans by which clocks jumped, and no longer than it may.
+
+    An agent that cannot be reached ends its tasks at their walltime all the same.
+    """
     if type(job.phase) is not Running:
         return 0
-    return max(0, now - job.phase.since - (state.facts.jumped - job.phase.jumped))
+    ran = max(0, now - job.phase.since - (state.facts.jumped - job.phase.jumped))
+    walltime = job.walltime
+    return ran if walltime is None else min(ran, walltime + job.terms.grace + WALLTIME_SLACK)
 
 
 def finish(
@@ -49,6 +56,9 @@ def finish(
 ) -> list[AnyEvent]:
     """Events decided before, the endings, and what follows: arrays that end, jobs that may begin or never will."""
     events: list[AnyEvent] = list(before)
+    endings = list(endings)
+    if not events and len(endings) == 1 and _alone(state, endings[0].job):
+        return [endings[0]]
     dropped = {event.array: event for event in events if type(event) is MembersDropped}
     after: dict[JobId, list[JobId]] = {}
     """What each job still waits for, as these events leave it."""
@@ -59,7 +69,7 @@ def finish(
     ended: dict[JobId, list[JobState]] = {}
     """How members of each array ended, likewise."""
     over: dict[JobId, None] = {}
-    todo = list(reversed(list(endings)))
+    todo = list(reversed(endings))
     doomed = {ending.job: None for ending in todo}
     """Jobs whose end is decided, here or before."""
     while todo:
@@ -94,6 +104,11 @@ def finish(
             if not left and may_queue(job, now):
                 events.append(JobReleased(waiter, now, ITSELF))
     return events
+
+
+def _alone(state: State, job: JobId) -> bool:
+    """Whether nothing else ends or begins with a job."""
+    return job not in state.waiters and split_member(job) is None
 
 
 def may_queue(job: Job, now: int) -> bool:

@@ -2,6 +2,7 @@
 
 from spillover.core.events import (
     AnyEvent,
+    BudgetsConfigured,
     ClockJumped,
     ClustersConfigured,
     EpochStarted,
@@ -19,6 +20,8 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
         events.append(ClockJumped(proposal.gap))
     if proposal.clusters != state.facts.clusters:
         events.append(ClustersConfigured(proposal.clusters))
+    if proposal.budgets != state.facts.budgets:
+        events.append(BudgetsConfigured(proposal.budgets))
     if proposal.policies != state.facts.policies:
         events.append(PolicyChanged(now, "spillover", proposal.policies))
     return events, Done()

@@ -10,6 +10,7 @@ from spillover.model.reasons import (
     CouldNotStart,
     Exited,
     LostTooOften,
+    PastCap,
     PastDeadline,
     PastWalltime,
     Reason,
@@ -100,7 +101,7 @@ def verdict(
     phase = job.phase
     stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
     if outcome is Outcome.WALLTIME:
-        return JobState.TIMED_OUT, PastWalltime()
+        return JobState.TIMED_OUT, _past_walltime(job)
     if outcome in {Outcome.STOPPED, Outcome.LOST} and stopping is not None:
         match stopping:
             case Stop.CANCEL:
@@ -108,7 +109,7 @@ def verdict(
             case Stop.DEADLINE:
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
-                return JobState.TIMED_OUT, PastWalltime()
+                return JobState.TIMED_OUT, _past_walltime(job)
             case Stop.REQUEUE:
                 pass
     if outcome is Outcome.LOST:
@@ -118,3 +119,8 @@ def verdict(
     if exit_code == 0:
         return JobState.SUCCEEDED, None
     return JobState.FAILED, Exited(exit_code, signal)
+
+
+def _past_walltime(job: Job) -> Reason:
+    """That it ran as long as it may, and who says how long."""
+    return PastWalltime() if job.terms.walltime is not None or job.walltime is None else PastCap(job.walltime)
