@@ -42,8 +42,6 @@ class Trace(Struct, frozen=True):
     """Jobs in the order of their submission, ties in the order of rows."""
 
     jobs: tuple[TraceJob, ...]
-    digest: str
-    """Of the content that they were read or made from, so that a result can be told from that of another trace."""
     zero: int = 0
     """Nanoseconds UTC of the trace's zero; 0 if it has no dates."""
     happened: tuple[Happened | None, ...] = ()

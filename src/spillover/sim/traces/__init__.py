@@ -1,0 +1,1 @@
+"""Where lists of jobs come from: one module for each format, and one that makes them up."""

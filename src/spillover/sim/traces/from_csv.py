@@ -1,0 +1,126 @@
+"""Traces as tables with a header: the plain format, which others are easily turned into."""
+
+import csv
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Final
+
+from spillover.model.units import HOUR, SECOND
+from spillover.sim.trace import Trace, TraceJob
+from spillover.sim.traces.rows import Memo, Rows, Wrong, WrongRow, milli, refuse, scaled, times, whole
+
+SIZES: Final = ("gpus", "cpus", "nodes", "nodes_or_procs")
+"""Columns that say how large a job is."""
+
+
+def read(text: str, rows: Rows) -> Trace:
+    """The jobs of a table; columns that mean nothing to a simulation are ignored."""
+    reader = csv.reader(StringIO(text, newline=""))
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+    except csv.Error as error:
+        raise refuse(rows.source, f"is not a table: {error}") from None
+    table = _Table(header, rows.source)
+    jobs: list[TraceJob] = []
+    number = -1
+    while True:
+        try:
+            for row in reader:
+                if not row:
+                    continue
+                number += 1
+                try:
+                    jobs.append(table.job(row, number))
+                except WrongRow as error:
+                    rows.wrong(reader.line_num, ("", str(error)))
+                except Wrong:
+                    rows.wrong(reader.line_num, *table.problems(row))
+        except csv.Error as error:  # one row that no table could have; those behind it are read
+            number += 1
+            rows.wrong(reader.line_num, ("", str(error)))
+            continue
+        break
+    rows.check()
+    jobs.sort(key=lambda job: job.submit)
+    return Trace(tuple(jobs), left_out=rows.left_out)
+
+
+class _Table:
+    """What the columns of one table mean."""
+
+    def __init__(self, header: Sequence[str], source: str) -> None:
+        self._width = len(header)
+        self._at = {name: at for at, name in reversed(list(enumerate(header))) if name}
+        self._submit, self._submit_of = self._time(source, "submit")
+        self._runtime, runtime_of = self._time(source, "runtime")
+        self._runtime_of = Memo(runtime_of)
+        if not any(name in self._at for name in SIZES):
+            raise refuse(source, f"no column says how large jobs are; it needs one of {', '.join(SIZES)}")
+        # A column that is not there reads as the empty one that is put behind every row.
+        blank = self._width
+        self._id, self._user, self._project, self._gpus, self._cpus, self._nodes, self._either = (
+            self._at.get(name, blank)
+            for name in ("id", "user", "project", "gpus", "cpus", "nodes", "nodes_or_procs")
+        )
+        self._memory, self._limit = self._at.get("memory_mb", blank), self._at.get("req_walltime_s", blank)
+        self._whole, self._milli, self._bytes = Memo(whole), Memo(milli), Memo(scaled(2**20))
+        self._limit_of = Memo(times(SECOND))
+
+    def _time(self, source: str, name: str) -> tuple[int, Callable[[str], int]]:
+        """Where a time is and how it is read."""
+        given = [(f"{name}_{letter}", unit) for letter, unit in (("s", SECOND), ("h", HOUR))]
+        here = [(self._at[column], times(unit)) for column, unit in given if column in self._at]
+        if len(here) != 1:
+            has = "both" if here else "neither"
+            raise refuse(
+                source,
+                f"the header has {has} of {name}_s and {name}_h; a trace needs one of them in its first line",
+            )
+        return here[0]
+
+    def job(self, row: list[str], number: int) -> TraceJob:
+        """One row as a job."""
+        if len(row) != self._width:
+            raise WrongRow(f"has {len(row)} columns; the header has {self._width}")
+        row.append("")
+        gpus, cpus = row[self._gpus], row[self._cpus]
+        if not gpus and not cpus:
+            cpus = row[self._either]
+        nodes = self._whole[row[self._nodes]]
+        limit = row[self._limit]
+        job = TraceJob(
+            row[self._id] or str(number),
+            self._submit_of(row[self._submit]),
+            self._runtime_of[row[self._runtime]],
+            self._whole[gpus],
+            self._milli[cpus],
+            nodes,
+            self._bytes[row[self._memory]],
+            row[self._user],
+            row[self._project],
+            self._limit_of[limit] if limit else None,
+        )
+        if not (job.gpus or job.cpus or nodes):
+            raise WrongRow("asks for nothing; give gpus, cpus or nodes")
+        return job
+
+    def problems(self, row: list[str]) -> list[tuple[str, str]]:
+        """Everything that is wrong with the values of a row, with the empty one behind it."""
+        cpus = self._cpus if row[self._gpus] or row[self._cpus] else self._either
+        checks: list[tuple[int, Callable[[str], int]]] = [
+            (self._submit, self._submit_of),
+            (self._runtime, self._runtime_of.__getitem__),
+            (self._gpus, self._whole.__getitem__),
+            (cpus, self._milli.__getitem__),
+            (self._nodes, self._whole.__getitem__),
+            (self._memory, self._bytes.__getitem__),
+            (self._limit, lambda text: self._limit_of[text] if text else 0),
+        ]
+        names = {at: name for name, at in self._at.items()}
+        found: list[tuple[str, str]] = []
+        for at, read_one in checks:
+            try:
+                read_one(row[at])
+            except Wrong as error:
+                found.append((names[at], str(error)))
+        return found

@@ -1,0 +1,188 @@
+"""Traces as Slurm tells them: `sacct --parsable2 --allusers`, with its header.
+
+Times have no zone there; they are taken as UTC, which only shifts the whole trace.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from spillover.forms.problems import shown
+from spillover.model.units import DAY, HOUR, MINUTE, SECOND, UnitError, parse_memory
+from spillover.sim.trace import Happened, Trace, TraceJob
+from spillover.sim.traces.rows import Rows, Wrong, milli, refuse, times, whole
+
+_UNKNOWN: Final = frozenset({"", "Unknown", "None", "N/A"})
+_ENDLESS: Final = frozenset({"UNLIMITED", "Partition_Limit", "INVALID"})
+_ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{2}(?:\.\d{1,6})?)", re.ASCII)
+_GPU = re.compile(r"(?:^|,)gres/gpu=(\d{1,9})", re.ASCII)
+_TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=(\d{1,9})", re.ASCII)
+_LEGACY = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)?:(\d{1,9})", re.ASCII)
+_TRES = re.compile(r"(?:^|,)(cpu|mem|node)=([^,]+)", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as sacct writes times, without a zone
+
+
+def is_sacct(first: str) -> bool:
+    """Whether a first line is the header of `sacct --parsable2`."""
+    return "|" in first and "jobid" in [name.strip().lower() for name in first.split("|")]
+
+
+def read(text: str, rows: Rows) -> Trace:
+    """The jobs that ran and ended, with when they really did; steps of jobs are passed over."""
+    lines = text.splitlines()
+    header = [name.strip().lower() for name in lines[0].split("|")]
+    _check(header, rows.source)
+    found: list[tuple[TraceJob, Happened]] = []
+    not_jobs = 0
+    for line, row in enumerate(lines[1:], 2):
+        fields = row.split("|")
+        if not row.strip():
+            continue
+        if len(fields) != len(header):
+            rows.wrong(line, ("", f"has {len(fields)} columns; the header has {len(header)}"))
+            continue
+        record = dict(zip(header, fields, strict=True))
+        if "." in record["jobid"]:
+            continue
+        try:
+            one = _job(record)
+        except Wrong as error:
+            rows.wrong(line, ("", str(error)))
+            continue
+        if one is None:
+            not_jobs += 1
+        else:
+            found.append(one)
+    rows.check()
+    found.sort(key=lambda one: one[0].submit)
+    zero = found[0][0].submit if found else 0
+    return Trace(
+        tuple(_moved(job, zero) for job, _ in found),
+        zero,
+        tuple(Happened(past.start - zero, past.end - zero, past.state) for _, past in found),
+        rows.left_out,
+        not_jobs,
+    )
+
+
+def _check(header: list[str], source: str) -> None:
+    """Refuse a table that lacks what a simulation needs."""
+    missing = [name for name in ("JobID", "Submit", "Start", "End") if name.lower() not in header]
+    sizes = ("AllocTRES", "ReqTRES", "AllocCPUS", "NCPUS", "ReqCPUS")
+    if not any(name.lower() in header for name in sizes):
+        missing.append(f"one of {', '.join(sizes)}")
+    if missing:
+        fields = "JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqMem,Timelimit,NNodes"
+        raise refuse(
+            source, f"lacks {', '.join(missing)}; write it with sacct --parsable2 --allusers -o {fields}"
+        )
+
+
+def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
+    """One row in absolute time; None if the job did not run or has not ended."""
+    start, end = _moment(record, "start"), _moment(record, "end")
+    submit = _moment(record, "submit")
+    if start is None or end is None:
+        return None
+    if submit is None:
+        raise Wrong("submit: is missing")
+    if end < start or start < submit:
+        raise Wrong("submit, start and end are not in this order")
+    tres = record.get("alloctres", "") or record.get("reqtres", "")
+    parts = dict(_TRES.findall(tres))
+    nodes = whole(parts.get("node", "") or _first(record, "nnodes", "allocnodes", "reqnodes"))
+    cpus = milli(parts.get("cpu", "") or _first(record, "alloccpus", "ncpus", "reqcpus"))
+    gpus = _gpus(record, tres, nodes)
+    if not (gpus or cpus):
+        return None
+    state = record.get("state", "").partition(" ")[0]
+    job = TraceJob(
+        record["jobid"],
+        submit,
+        end - start,
+        gpus,
+        cpus,
+        nodes,
+        _memory(parts.get("mem", ""), record.get("reqmem", ""), cpus, nodes),
+        record.get("user", ""),
+        record.get("account", ""),
+        _limit(record),
+    )
+    return job, Happened(start, end, state)
+
+
+def _moved(job: TraceJob, zero: int) -> TraceJob:
+    """A job in the time of the trace."""
+    return TraceJob(
+        job.id,
+        job.submit - zero,
+        job.runtime,
+        job.gpus,
+        job.cpus,
+        job.nodes,
+        job.memory,
+        job.user,
+        job.project,
+        job.walltime,
+    )
+
+
+def _first(record: Mapping[str, str], *names: str) -> str:
+    """The first of some columns that says anything but 0."""
+    return next((record[name] for name in names if record.get(name, "") not in {"", "0"}), "")
+
+
+def _moment(record: Mapping[str, str], column: str) -> int | None:
+    """A point in time; None if it is not known."""
+    text = record[column]
+    if text in _UNKNOWN:
+        return None
+    if text.isdigit():
+        return times(SECOND)(text)
+    try:
+        since = datetime.fromisoformat(text).replace(tzinfo=None) - _EPOCH
+    except ValueError:
+        raise Wrong(f"{column}: {shown(text)} is not a time as 2027-01-31T18:00:00") from None
+    return (since.days * 86_400 + since.seconds) * SECOND
+
+
+def _limit(record: Mapping[str, str]) -> int | None:
+    """Nanoseconds that a job may run; None if there is no limit."""
+    raw, text = record.get("timelimitraw", ""), record.get("timelimit", "")
+    if raw.isdigit():
+        return int(raw) * MINUTE
+    if text in _UNKNOWN or text in _ENDLESS:
+        return None
+    match = _ELAPSED.fullmatch(text)
+    if match is None:
+        raise Wrong(f"timelimit: {shown(text)} is not a limit as 1-12:00:00")
+    days, hours, minutes, seconds = match.groups()
+    return int(days or 0) * DAY + int(hours or 0) * HOUR + int(minutes) * MINUTE + times(SECOND)(seconds)
+
+
+def _gpus(record: Mapping[str, str], tres: str, nodes: int) -> int:
+    """GPUs of the whole job: counted as such, else by type, else for each node as old versions have it."""
+    if match := _GPU.search(tres):
+        return int(match[1])
+    if typed := _TYPED.findall(tres):
+        return sum(map(int, typed))
+    legacy = _LEGACY.findall(record.get("allocgres", "") or record.get("reqgres", ""))
+    return sum(map(int, legacy)) * max(1, nodes)
+
+
+def _memory(total: str, asked: str, cpus: int, nodes: int) -> int:
+    """Bytes of the whole job: as it was given, else as it was asked for, in total, for each CPU or for each node."""
+    text = total or asked
+    if text in _UNKNOWN or text in {"0", "0n", "0c"}:
+        return 0
+    each = 1000
+    if text[-1:] in {"c", "n"}:
+        each = cpus if text[-1] == "c" else 1000 * max(1, nodes)
+        text = text[:-1]
+    if text[-1:].isdigit():
+        text += "M"
+    try:
+        return parse_memory(f"{text}i" if text[-1:] in {"K", "M", "G", "T", "P"} else text) * each // 1000
+    except UnitError as error:
+        raise Wrong(f"mem: {error}") from None

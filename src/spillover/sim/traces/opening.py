@@ -1,0 +1,58 @@
+"""Opens a trace, whatever its format: told by its name and its first line."""
+
+from spillover.sim.trace import Trace
+from spillover.sim.traces.rows import Rows, refuse
+
+SYNTHETIC = "synthetic:"
+"""What a recipe for made-up jobs begins with."""
+
+
+def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
+    """The jobs of a file."""
+    data = _content(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise refuse(path, f"line {line} is not UTF-8 text") from None
+    rows = Rows(path, skip=skip_bad)
+    first = text[: text.find("\n") if "\n" in text else len(text)]
+    name = path.lower().removesuffix(".gz")
+    if name.endswith(".swf") or first.startswith(";"):
+        from spillover.sim.traces import from_swf  # noqa: PLC0415 - each run needs one format
+
+        trace = from_swf.read(text, rows)
+    elif "|" in first and "," not in first:
+        from spillover.sim.traces import from_sacct  # noqa: PLC0415 - each run needs one format
+
+        if not from_sacct.is_sacct(first):
+            raise refuse(path, "its first line is no header of sacct: there is no JobID in it")
+        trace = from_sacct.read(text, rows)
+    else:
+        from spillover.sim.traces import from_csv  # noqa: PLC0415 - each run needs one format
+
+        trace = from_csv.read(text, rows)
+    if not trace.jobs:
+        raise refuse(path, "has no jobs that ran")
+    return trace
+
+
+def _content(path: str) -> bytes:
+    """What a file holds, unpacked."""
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as a small trace to read
+        data = file.read()
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    import zlib  # noqa: PLC0415 - only packed files need it
+
+    parts: list[bytes] = []
+    while data.strip(b"\0"):  # a packed file may be several, one behind the other
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            parts.append(unpacker.decompress(data))
+        except zlib.error as error:
+            raise refuse(path, f"cannot be unpacked: {error}") from None
+        if not unpacker.eof:
+            raise refuse(path, "ends in the middle; it was not copied whole")
+        data = unpacker.unused_data
+    return b"".join(parts)
