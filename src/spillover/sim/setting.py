@@ -20,7 +20,9 @@ class Fleet(Struct, frozen=True):
     node: Resources
     """What one machine has."""
     limits_cpu: bool = True
-    """Whether CPUs were stated. If not, a machine has as many as any job could ask for, and none are counted as capacity."""
+    """Whether CPUs were stated. If not, a machine has more than any job asks for, and they are not counted as capacity."""
+    limits_memory: bool = True
+    """Likewise of memory."""
 
 
 class Rent(Struct, frozen=True):
@@ -29,7 +31,7 @@ class Rent(Struct, frozen=True):
     price: Price
     billing: Billing = Billing()
     startup: int = 0
-    """Nanoseconds from renting until the job runs; billed."""
+    """Nanoseconds from renting until the job runs: waiting, which is not billed."""
 
 
 class Setting(Struct, frozen=True):

@@ -1,0 +1,68 @@
+"""What a job of a trace asks of machines of a given size: split over several when it is larger than one."""
+
+from functools import lru_cache
+
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.sim.setting import Fleet
+from spillover.sim.trace import TraceJob
+
+
+def shape_of(job: TraceJob, fleet: Fleet) -> Shape:
+    """The shape of a job; equal ones are one object."""
+    return _shape(
+        job.gpus, job.cpus, job.memory, job.nodes, fleet.node, fleet.limits_cpu, fleet.limits_memory
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _shape(
+    gpus: int, cpus: int, memory: int, nodes: int, node: Resources, limits_cpu: bool, limits_memory: bool
+) -> Shape:
+    """Whole machines and then the rest, or evenly over the machines that the job asks for."""
+    if not gpus and not cpus:
+        whole = Resources(node.cpu if limits_cpu else 0, node.memory if limits_memory else 0, node.gpu)
+        return Shape(whole, tasks=max(1, nodes))
+    total = Resources(cpus, memory, gpus)
+    needed = max(_over(gpus, node.gpu), _over(cpus, node.cpu), _over(memory, node.memory), 1)
+    tasks = _even(gpus or -(-cpus // 1000), nodes)
+    if tasks > needed:
+        return _split(total, Resources(-(-cpus // tasks), -(-memory // tasks), -(-gpus // tasks)), tasks)
+    if needed == 1:
+        return Shape(total)
+    # The resource that needs most machines is taken whole from each; of the others each gets its share of that.
+    most, have = max(
+        ((gpus, node.gpu), (cpus, node.cpu), (memory, node.memory)), key=lambda one: _over(one[0], one[1])
+    )
+    each = Resources(
+        min(node.cpu, _share(cpus, have, most)),
+        min(node.memory, _share(memory, have, most)),
+        min(node.gpu, _share(gpus, have, most)) if node.gpu else gpus,
+    )
+    return _split(total, each, needed)
+
+
+def _split(total: Resources, each: Resources, tasks: int) -> Shape:
+    """So many tasks of which the last gets what is left."""
+    before = tasks - 1
+    rest = Resources(
+        max(0, total.cpu - before * each.cpu),
+        max(0, total.memory - before * each.memory),
+        max(0, total.gpu - before * each.gpu),
+    )
+    return Shape(each, tasks=tasks, rest=None if rest == each or tasks == 1 else rest)
+
+
+def _over(amount: int, have: int) -> int:
+    """How many machines an amount needs; one that no machine has any of is not a matter of how many."""
+    return -(-amount // have) if have else 0
+
+
+def _share(amount: int, have: int, most: int) -> int:
+    """What goes with one machine's part of the resource that needs most machines."""
+    return -(-amount * have // most)
+
+
+def _even(units: int, nodes: int) -> int:
+    """Over how many machines whole GPUs or CPUs are divided if as many as asked for get the same, and the last no more."""
+    return -(-units // -(-units // nodes)) if nodes else 0
