@@ -5,6 +5,8 @@ tasks. Those ahead get room in the order they were given, as the agent itself st
 node has.
 """
 
+from collections.abc import Sequence
+
 from spillover.core.state import Job, Node, State
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -39,6 +41,21 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     else:
         node.ahead[job.id] = asked
     state.touch_node(node.key)
+
+
+def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName]) -> None:
+    """Let the leases of a gang hold their room, several on one node together."""
+    shape = job.kind.shape
+    asked: dict[NodeName, Resources] = {}
+    for name in names:
+        asked[name] = asked[name] + shape.resources if name in asked else shape.resources
+    if shape.rest is not None:
+        asked[names[-1]] = asked[names[-1]] - shape.resources + shape.rest
+    for name, resources in asked.items():
+        node = state.nodes[f"{cluster}/{name}"]
+        node.used = node.used + resources
+        node.holding[job.id] = resources
+        state.touch_node(node.key)
 
 
 def move_up(node: Node) -> None:

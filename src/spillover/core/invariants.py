@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from spillover.core import ranges
-from spillover.core.events import AnyEvent, JobPlaced, MemberPlaced
+from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import JobId, NodeName, split_member
 from spillover.model.resources import Resources
 
 
@@ -26,8 +26,13 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
     Looked at when it is granted, as an agent may come back with less than it holds.
     """
     for event in events:
+        names: tuple[NodeName, ...] = ()
         if type(event) is JobPlaced or type(event) is MemberPlaced:
-            node = state.nodes[f"{event.cluster}/{event.node}"]
+            names = (event.node,)
+        elif type(event) is GangPlaced:
+            names = event.nodes
+        for name in names:
+            node = state.nodes[f"{event.cluster}/{name}"]  # type: ignore[union-attr]
             if node.holding and not node.used.fits(node.capacity):
                 raise Broken(f"{node.key} was given {node.used}, more than its {node.capacity}")
 
@@ -61,8 +66,10 @@ def _leases(state: State) -> list[str]:
     for job in state.jobs.values():
         where = [node.key for node in state.nodes.values() if job.id in node.holding or job.id in node.ahead]
         phase = job.phase
-        placed = [f"{phase.cluster}/{phase.node}"] if isinstance(phase, Placed | Running) else []
-        if where != placed:
+        placed = []
+        if isinstance(phase, Placed | Running):
+            placed = [f"{phase.cluster}/{node}" for node in dict.fromkeys((phase.node, *phase.others))]
+        if sorted(where) != sorted(placed):
             found.append(f"{job.id} is {job.state} at {placed}, but leases of it are at {where}")
     return found
 

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
+from spillover.core.tally import Tally
 from spillover.model.budget import Budget, Caps
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -276,6 +277,7 @@ class Facts(Struct, array_like=True):
     """Cycles that decided something."""
     clusters: tuple[ClusterSpec, ...] = ()
     policies: PolicySet = PolicySet()
+    tally: Tally = field(default_factory=Tally)
     budgets: tuple[Budget, ...] = ()
     overruns: int = 0
     """Attempts that cost more than was held for them, so far."""

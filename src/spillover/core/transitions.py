@@ -8,6 +8,7 @@ from spillover.core.events import (
     AgentRegistered,
     EpochStarted,
     Event,
+    GangPlaced,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -30,6 +31,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.HELD, JobEnded): NEVER_RAN,
     (S.QUEUED, JobHeld): frozenset({S.HELD}),
     (S.QUEUED, JobPlaced): frozenset({S.PLACED}),
+    (S.QUEUED, GangPlaced): frozenset({S.PLACED}),
     # An array stays queued while members are pending, and runs once all of them are jobs of their own.
     (S.QUEUED, MemberPlaced): frozenset({S.QUEUED, S.RUNNING}),
     (S.QUEUED, JobEnded): TERMINAL,

@@ -9,6 +9,7 @@ from typing import Any
 
 from spillover.core.events import (
     AnyEvent,
+    GangPlaced,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -24,6 +25,7 @@ from spillover.core.events import (
 )
 from spillover.core.state import Job, Kind, Placed, Queued, State
 from spillover.deciding.alarms import SPARE, Alarms
+from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.protocols import Policies
 from spillover.deciding.rooms import Room, Seat
@@ -31,6 +33,9 @@ from spillover.model.cluster import Role, cost_of
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER, HOUR
+
+IDLE = 1024
+"""Lanes without jobs that are kept, because jobs like the last ones are likely to come."""
 
 
 class Board:
@@ -85,38 +90,54 @@ class Board:
         if lane is None:
             self.serial += 1
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
-            heapq.heappush(self._least, (job.kind.shape.resources.cpu, lane))
-            if len(self._least) > 2 * len(self.lanes) + SPARE:
-                self._least = [(each.kind.shape.resources.cpu, each) for each in self.lanes.values()]
-                heapq.heapify(self._least)
+            if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
+                self.lanes = {each.kind: each for each in (*self.queue.heaps, lane)}
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
         if role is Role.OWNED:
             if lane.owned is None:
-                lane.owned = self._seats(lane, role)
+                lane.owned = [Seat(room, lane.kind.shape) for room in self._rooms(lane, role)]
             return lane.owned
         if lane.rented is None:
-            lane.rented = self._seats(lane, role)
+            lane.rented = [Seat(room, lane.kind.shape) for room in self._rooms(lane, role)]
         return lane.rented
 
-    def _seats(self, lane: Lane, role: Role) -> list[Seat]:
+    def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
+        """Where gangs of a lane may run, likewise."""
+        if role is Role.OWNED:
+            if lane.gangs_owned is None:
+                lane.gangs_owned = self._gang_seats(lane, role)
+            return lane.gangs_owned
+        if lane.gangs_rented is None:
+            lane.gangs_rented = self._gang_seats(lane, role)
+        return lane.gangs_rented
+
+    def _gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
+        return [GangSeat(room, lane.kind.shape) for room in self._rooms(lane, role) if room.spec.gangs]
+
+    def _rooms(self, lane: Lane, role: Role) -> list[Room]:
+        """Clusters whose role suits a lane, in the order to be tried."""
         shape = lane.kind.shape
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
-        if shape.tasks > 1 or shape.burst is ruled_out:
+        if shape.burst is ruled_out:
             return []
         rooms = [room for room in self.rooms.values() if room.spec.role is role]
         if role is Role.RENTED:
             rooms.sort(key=lambda room: cost_of(room.spec.price, room.spec.billing, shape.resources, HOUR))
-        return [Seat(room, shape) for room in rooms]
+        return rooms
 
     def least_cpu(self) -> int:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
         heap = self._least
-        while heap and self.lanes.get(heap[0][1].kind) is not heap[0][1]:
+        while heap and heap[0][1] not in self.queue.heaps:
             heapq.heappop(heap)
         return heap[0][0] if heap else 0
+
+    def eager(self) -> bool:
+        """Whether any machine takes leases ahead of room."""
+        return any(room.eager for room in self.rooms.values())
 
     def rentable_now(self, job: Job) -> bool:
         """Whether rented capacity has room for a job right now."""
@@ -138,8 +159,12 @@ class Board:
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
-        if self.gained or self.fresh or self.queue.woken or self.due.woken:
+        if self.fresh or self.queue.woken or self.due.woken:
             return True
+        if self.gained:
+            if self.queue.first:
+                return True
+            self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
 
     def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None) -> None:
@@ -181,6 +206,11 @@ class Board:
             return
         lane = self.lane_of(job)
         entry = self.entry(job)
+        if lane not in self.queue.heaps:
+            heapq.heappush(self._least, (job.kind.shape.resources.cpu, lane))
+            if len(self._least) > 2 * len(self.queue.heaps) + SPARE:
+                self._least = [(each.kind.shape.resources.cpu, each) for each in (*self.queue.heaps, lane)]
+                heapq.heapify(self._least)
         self.queue.push(lane, entry)
         if job.due is not None:
             self.due.push(lane, entry)
@@ -197,10 +227,10 @@ class Board:
         lane = self.lanes.get(job.kind)
         if lane is not None:
             self.queue.settle(lane)
-            self.due.settle(lane)
-            if lane not in self.queue.heaps:
-                del self.lanes[job.kind]
-        self.forget_waits()
+            if self.due.heaps:
+                self.due.settle(lane)
+        if self.waits:
+            self.forget_waits()
 
     def withdraw(self, job: Job) -> None:
         """Forget a job that was never submitted after all."""
@@ -251,7 +281,7 @@ def _submitted(board: Board, event: JobSubmitted) -> None:
     board.alarms.set(job)
 
 
-def _left(board: Board, event: JobPlaced | JobHeld | JobEnded) -> None:
+def _left(board: Board, event: JobPlaced | GangPlaced | JobHeld | JobEnded) -> None:
     board.leave(board.state.jobs[event.job])
 
 
@@ -297,6 +327,7 @@ _FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
     JobPlaced: _left,
     JobHeld: _left,
     JobEnded: _left,
+    GangPlaced: _left,
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,
     JobStarted: _started,

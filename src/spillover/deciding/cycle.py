@@ -1,13 +1,13 @@
 """One cycle: look at what waits and at what is free, and decide. Pure: the board is as it was found when it returns.
 
-The steps, as `run` calls them: expire waits of jobs tried before, admit new jobs, place on owned capacity in order, and rent
-what was tried and may wait no longer. What ended was freed when its event was applied; why a job is not placed is derived when
-somebody asks (`explain`).
+The steps, as `run` calls them: expire waits of jobs tried before, place on owned capacity in order, admit new jobs that found
+no place, and rent what was tried and may wait no longer. What ended was freed when its event was applied; why a job is not
+placed is derived when somebody asks (`explain`).
 """
 
 import heapq
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from spillover.core import ranges
@@ -16,9 +16,9 @@ from spillover.deciding.board import Board
 from spillover.deciding.estimates import estimate
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
-from spillover.deciding.plan import Expiry, Placement, Plan
-from spillover.deciding.protocols import Policies
-from spillover.deciding.rooms import Ceiling, Machine, Seat
+from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
+from spillover.deciding.protocols import Case, Policies
+from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.job import Burst
@@ -29,6 +29,7 @@ ROOM_OWNED = RoomOwned()
 ROOM_SOON = RoomSoon()
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
+_ENTRY = itemgetter(0)
 
 
 class Outcome(NamedTuple):
@@ -41,21 +42,40 @@ class Outcome(NamedTuple):
     """Likewise on rented capacity."""
 
 
-def run(state: State, board: Board, policies: Policies, now: int, seed: int) -> Outcome:
-    """Decide."""
+def run(
+    state: State, board: Board, policies: Policies, now: int, seed: int, *, keep: bool = False
+) -> Outcome:
+    """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once."""
     cycle = _Cycle(state, board, policies, now)
     cycle.expire()
-    cycle.admit()
     cycle.place()
-    cycle.expire_admitted()
+    cycle.admit()
     cycle.cap_queue()
     cycle.rent()
-    cycle.undo()
+    if not keep:
+        cycle.undo()
     return Outcome(cycle.plan(seed), cycle.tried_owned, cycle.tried_rented)
 
 
 class _Cycle:
     """A plan in the making."""
+
+    __slots__ = (
+        "admitted",
+        "ahead",
+        "board",
+        "expired",
+        "now",
+        "placements",
+        "policies",
+        "rented",
+        "state",
+        "steady",
+        "taken",
+        "trials",
+        "tried_owned",
+        "tried_rented",
+    )
 
     def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
         self.state = state
@@ -65,12 +85,12 @@ class _Cycle:
         self.steady = state.steady(now)
         self.admitted: dict[JobId, int] = {}
         self.expired: dict[JobId, Expiry] = {}
-        self.placements: list[Placement] = []
+        self.placements: list[Placement | GangPlacement] = []
         self.taken: dict[JobId, int] = {}
         """How many members of each array, or 1 for each job, this plan places."""
         self.rented: dict[JobId, int] = {}
         """How many of those on rented capacity."""
-        self.trials: list[tuple[Seat, Machine, tuple[int, int, int, int]]] = []
+        self.trials: list[tuple[Room, Machine, Free]] = []
         """Where trial placements were made, with what was free before."""
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
@@ -81,45 +101,42 @@ class _Cycle:
 
     def expire(self) -> None:
         """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
-        for wait in in_order(self.board.waits):
+        waits = self.board.waits
+        if not waits or waits[0][0] > self.steady:
+            return
+        for wait in in_order(waits):
             if wait[0] > self.steady:
                 break
             job = self.board.waiting(wait)
             if job is not None:
                 self.expired[job.id] = Expiry(job.id, WaitOver(self.steady - job.arrived))
 
-    def admit(self) -> None:
-        """Give new jobs the time until which they wait for owned capacity."""
-        fresh = [self.state.jobs[each] for each in self.board.fresh]
-        fresh.sort(key=_NUMBER)
-        for job in fresh:
-            each, shape = job.id, job.kind.shape
-            if job.due is not None or shape.burst is Burst.ALWAYS:
-                self.admitted[each] = self.steady
-            elif shape.burst is Burst.NEVER or not self.board.can_rent:
-                self.admitted[each] = FOREVER
-            else:
-                expected = estimate(job.terms, self.policies.chosen.unknown_runtime)
-                self.admitted[each] = min(
-                    FOREVER, job.arrived + self.policies.wait_of(shape, expected.runtime)
-                )
-
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
+        queue = self.board.queue
+        if not queue.first:
+            return
         strict = self.policies.backfill.strict
-        walk = self._walk(self.board.queue, everything=self.board.gained or strict)
-        self.tried_owned = self._fill(walk, Role.OWNED, strict=strict)
+        everything = self.board.gained or strict
+        if everything or queue.woken:
+            self.tried_owned = self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
 
-    def expire_admitted(self) -> None:
-        """Let new jobs be rented whose wait is over as it begins, now that they were tried on owned capacity."""
-        for each, latest in self.admitted.items():
-            job = self.state.jobs[each]
-            waits = self._left(job) or each in self.ahead
-            if latest <= self.steady and each not in self.expired and job.due is None and waits:
+    def admit(self) -> None:
+        """Give new jobs that found no place the time until which they wait for owned capacity.
+
+        A wait that is over as it begins lets them be rented: they were tried.
+        """
+        if not self.board.fresh:
+            return
+        jobs = self.state.jobs
+        fresh = [jobs[each] for each in self.board.fresh if each not in self.taken or self._waits(jobs[each])]
+        fresh.sort(key=_NUMBER)
+        for job in fresh:
+            latest = self.admitted[job.id] = self._latest(job)
+            if latest <= self.steady and job.id not in self.expired and job.due is None:
                 always = job.kind.shape.burst is Burst.ALWAYS
-                self.expired[each] = Expiry(
-                    each, AlwaysRented() if always else WaitOver(self.steady - job.arrived)
-                )
+                why = AlwaysRented() if always else WaitOver(self.steady - job.arrived)
+                self.expired[job.id] = Expiry(job.id, why)
 
     def cap_queue(self) -> None:
         """Let jobs past `max_queue` be rented, the last of the queue first."""
@@ -147,6 +164,7 @@ class _Cycle:
 
     def rent(self) -> None:
         """Rent what was tried and may wait no longer, in order."""
+        due = self.board.due
         newly: dict[Lane, list[Entry]] = {}
         for each in self.expired:
             job = self.state.jobs[each]
@@ -154,90 +172,116 @@ class _Cycle:
                 newly.setdefault(self.board.lane_of(job), []).append(self.board.entry(job))
         for entries in newly.values():
             entries.sort()
-        everything = self.board.gained or bool(newly)
-        walk = self._walk(self.board.due, everything, newly)
-        self.tried_rented = self._fill(walk, Role.RENTED, strict=False)
+        if newly or (due.first and (self.board.gained or due.woken)):
+            walk = self._walk(due, self.board.gained or bool(newly), newly)
+            self.tried_rented = self._fill(walk, Role.RENTED, strict=False)
 
     def undo(self) -> None:
         """Take all trial placements back."""
-        for seat, machine, free in reversed(self.trials):
-            machine.restore(free)
-            seat.room.changed(machine)
+        for room, machine, free in reversed(self.trials):
+            room.set(machine, free)
 
     def plan(self, seed: int) -> Plan:
         """What was decided. A job that starts at once need not be told how long it may wait."""
-        admitted = tuple(
-            (each, latest)
-            for each, latest in self.admitted.items()
-            if each in self.ahead or self._left(self.state.jobs[each])
-        )
-        expired = tuple(
-            each
-            for each in self.expired.values()
-            if each.job in self.ahead
-            or self._left(self.state.jobs[each.job])
-            or type(self.state.jobs[each.job].phase) is not Queued
-        )
+        admitted: tuple[tuple[JobId, int], ...] = ()
+        expired: tuple[Expiry, ...] = ()
+        if self.admitted:
+            jobs = self.state.jobs
+            admitted = tuple(
+                [(each, latest) for each, latest in self.admitted.items() if self._waits(jobs[each])]
+            )
+        if self.expired:
+            expired = tuple(
+                each
+                for each in self.expired.values()
+                if self._waits(self.state.jobs[each.job])
+                or type(self.state.jobs[each.job].phase) is not Queued
+            )
         return Plan(self.now, seed, admitted, expired, tuple(self.placements))
 
     # --- how they do it
 
+    def _latest(self, job: Job) -> int:
+        """Until when a job waits for owned capacity, in steady time."""
+        shape = job.kind.shape
+        if job.due is not None or shape.burst is Burst.ALWAYS:
+            return self.steady
+        if shape.burst is Burst.NEVER or not self.board.can_rent:
+            return FOREVER
+        expected = estimate(job.terms, self.policies.chosen.unknown_runtime)
+        case = Case(shape, expected.runtime, 0, self.state.facts.tally)
+        return min(FOREVER, job.arrived + self.policies.wait_of(case))
+
     def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
         """Lanes to be tried, in order: all, or those that were not tried since they changed."""
-        newly = newly or {}
+        jobs = line.jobs
+        if newly:
 
-        def jobs(lane: Lane) -> Iterator[Entry]:
-            more = newly.get(lane)
-            return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
+            def jobs(lane: Lane) -> Iterator[Entry]:
+                more = newly.get(lane)
+                return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
 
         depth, woken = self.policies.chosen.depth, line.woken
         if everything or len(line.first) > depth:
             heads = line.lanes()  # what is known to be stuck counts against depth all the same
         else:
-            heads = iter(sorted((line.first[lane], lane) for lane in woken))
+            heads = iter(sorted([(line.first[lane], lane) for lane in woken]))
         if newly:
             heads = heapq.merge(
                 heads,
-                sorted(((entries[0], lane) for lane, entries in newly.items()), key=lambda each: each[0]),
-                key=lambda each: each[0],
+                sorted(((entries[0], lane) for lane, entries in newly.items()), key=_ENTRY),
+                key=_ENTRY,
             )
-        return Walk(heads, jobs, depth, lambda lane: not everything and lane not in woken)
+        return Walk(heads, jobs, depth, None if everything else woken)
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> Iterable[Lane] | None:
         """Place jobs in the order of a walk for as long as there is room; returns the lanes tried, None for all."""
-        rooms = self.board.rooms.values()
-        ceiling = Ceiling(
-            (room for room in rooms if room.spec.role is role),
-            (room for room in rooms if room.spec.role is role or role is Role.RENTED),
-        )
+        jobs = self.state.jobs
+        ceiling: Ceiling | None = None
         while (found := walk.next()) is not None:
             entry, lane = found
-            job = self.state.jobs[entry[2]]
+            job = jobs[entry[2]]
             if not self._left(job, role):
                 walk.go_on(lane)
                 continue
-            if ceiling.rules_out(lane.kind.shape) or not self._place(job, lane, role):
+            if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
+                job, lane, role
+            ):
                 if strict:
                     break
+                if ceiling is None:
+                    ceiling = self._ceiling(role)
                 if ceiling.failed() < self.board.least_cpu():
                     return None
                 walk.stuck()
                 continue
-            ceiling.took()
-            if self._left(job, role):
+            if ceiling is not None:
+                ceiling.took()
+            if job.extra.members is not None and self._left(job, role):
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
         return walk.tried()
 
+    def _ceiling(self, role: Role) -> Ceiling:
+        rooms = self.board.rooms.values()
+        return Ceiling(
+            [room for room in rooms if room.spec.role is role],
+            [room for room in rooms if room.spec.role is role or role is Role.RENTED],
+        )
+
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
+        if job.kind.shape.tasks > 1:
+            return self._place_gang(job, lane, role)
         seats = self.board.seats(lane, role)
         for seat in seats:
             machine = seat.best(self.policies.place)
             if machine is not None:
                 self._take(job, seat, machine, ahead=False)
                 return True
+        if not self.board.eager():
+            return False
         if role is Role.OWNED and self._may_be_rented(job) and self.board.seats(lane, Role.RENTED):
             return False  # room to rent comes before a place ahead of owned room
         if role is Role.RENTED:
@@ -249,33 +293,54 @@ class _Cycle:
                 return True
         return False
 
+    def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find places for all tasks of a job on one cluster, if there are."""
+        for seat in self.board.gang_seats(lane, role):
+            parts = seat.take(self.policies.place)
+            if parts:
+                self.trials += [(seat.room, part.machine, part.before) for part in parts]
+                self._count(job, seat.room)
+                nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
+                why = self._why(job, seat.room, ahead=False)
+                self.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
+                return True
+        return False
+
     def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
-        self.trials.append((seat, machine, machine.free))
+        room = seat.room
+        self.trials.append((room, machine, machine.free))
         if ahead:
-            machine.ahead -= 1
-            machine.close()
+            room.take_ahead(machine)
             self.ahead[job.id] = None
         else:
-            machine.take(job.kind.shape)
-        seat.room.changed(machine)
-        count = self.taken.get(job.id, 0)
-        self.taken[job.id] = count + 1
-        if seat.room.spec.role is Role.RENTED:
-            self.rented[job.id] = self.rented.get(job.id, 0) + 1
+            room.take(machine, seat.asked)
+        count = self._count(job, room)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)
         self.placements.append(
-            Placement(job.id, index, seat.room.name, machine.name, self._why(job, seat, ahead=ahead))
+            Placement(job.id, index, room.name, machine.name, self._why(job, room, ahead=ahead))
         )
 
-    def _why(self, job: Job, seat: Seat, *, ahead: bool) -> Reason:
+    def _count(self, job: Job, room: Room) -> int:
+        """Note that one more of a job is placed; returns how many were before."""
+        count = self.taken.get(job.id, 0)
+        self.taken[job.id] = count + 1
+        if room.spec.role is Role.RENTED:
+            self.rented[job.id] = self.rented.get(job.id, 0) + 1
+        return count
+
+    def _why(self, job: Job, room: Room, *, ahead: bool) -> Reason:
         """Why the job is placed there."""
-        if seat.room.spec.role is Role.OWNED:
+        if room.spec.role is Role.OWNED:
             return ROOM_SOON if ahead else ROOM_OWNED
         if job.id in self.expired:
             return self.expired[job.id].why
         return job.due or AlwaysRented()
+
+    def _waits(self, job: Job) -> bool:
+        """Whether a job, or some of it, still waits for room after this plan."""
+        return job.id in self.ahead or self._left(job) > 0
 
     def _may_be_rented(self, job: Job) -> bool:
         """Whether all of a job may be rented."""

@@ -17,7 +17,7 @@ from spillover.core.state import Job, Queued, State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
-from spillover.deciding.plan import Plan, events_of
+from spillover.deciding.plan import Plan, digest, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
@@ -57,8 +57,7 @@ class Engine:
         self.now = max(now, state.facts.now)
         self.debug = debug
         self._load = load
-        self.policies = load(state.facts.policies)
-        self.board = Board(state, self.policies)
+        self._take_policies()
 
     def step(self, now: int, proposals: Iterable[Proposal] = ()) -> Step:
         """Decide proposals in their order, then run a cycle if anything could come of it."""
@@ -86,11 +85,16 @@ class Engine:
         """Take in an event of the journal, or of this very step."""
         apply(self.state, event)
         if type(event) is ClustersConfigured or type(event) is PolicyChanged:
-            self.policies = self._load(self.state.facts.policies)
-            self.state.moved.clear()
-            self.board = Board(self.state, self.policies)
+            self._take_policies()
         else:
             self.board.follow(event)
+
+    def _take_policies(self) -> None:
+        """Decide by the policies that the book names, from the book alone."""
+        self.policies = self._load(self.state.facts.policies)
+        self._policies_digest = digest(self.policies.chosen)
+        self.state.moved.clear()
+        self.board = Board(self.state, self.policies)
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
@@ -142,11 +146,13 @@ class Engine:
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
         before = _fingerprint(self.board) if self.debug else None
-        plan, queue, due = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles)
+        plan, queue, due = cycle.run(
+            self.state, self.board, self.policies, now, self.state.facts.cycles, keep=not self.debug
+        )
         if before != (_fingerprint(self.board) if self.debug else None):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
         if plan:
-            self._accept(events_of(plan, self.state, self.policies.chosen), events)
+            self._accept(events_of(plan, self.state, self._policies_digest), events)
         self.board.calm(queue, due)
         return plan
 

@@ -124,7 +124,7 @@ def _unqueued(job: Job) -> Reason | None:
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
     """The one reason that comes first: never before not now, the nearest cause before the others."""
     shape = job.kind.shape
-    if shape.tasks > 1:
+    if shape.tasks > 1 and not any(room.spec.gangs for room in engine.board.rooms.values()):
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]
     if not possible:
@@ -160,7 +160,7 @@ def _why_never(board: Board, shape: Shape) -> Reason:
 
 def _refusal(room: Room, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
-    if shape.tasks > 1:
+    if shape.tasks > 1 and not room.spec.gangs:
         return GangUnsupported(shape.tasks)
     if shape.burst is _excluded(room):
         return BurstRefused(shape.burst)
@@ -192,8 +192,12 @@ def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
 
 def _largest(machines: list[Machine]) -> Resources:
     """The most that any of them has of each resource."""
-    totals = list(zip(*(machine.total for machine in machines), strict=True))
-    return Resources(*(max(total) for total in totals))
+    totals = [machine.total for machine in machines]
+    return Resources(
+        max(total.cpu for total in totals),
+        max(total.memory for total in totals),
+        max(total.gpu for total in totals),
+    )
 
 
 def _cut_off(engine: Decider, job: Job) -> Reason | None:

@@ -4,13 +4,17 @@ A `Line` holds one heap of jobs for each lane and a heap of their heads. Entries
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from spillover.core.state import Kind
+from spillover.deciding.gangs import GangSeat
 from spillover.deciding.heaps import in_order
 from spillover.deciding.rooms import Seat
 from spillover.model.ids import JobId
+
+FEW = 128
+"""Lanes that are sorted faster than a heap of them is read in order."""
 
 Entry = tuple[Any, int, JobId]
 """Key of the order, number of the job, and its id: sorts as jobs are tried."""
@@ -19,7 +23,7 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("kind", "owned", "rented", "serial")
+    __slots__ = ("gangs_owned", "gangs_rented", "kind", "owned", "rented", "serial")
 
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
@@ -28,6 +32,10 @@ class Lane:
         self.owned: list[Seat] | None = None
         """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
         self.rented: list[Seat] | None = None
+        """Likewise on rented capacity."""
+        self.gangs_owned: list[GangSeat] | None = None
+        """Where its gangs may run on owned capacity; None until somebody asked."""
+        self.gangs_rented: list[GangSeat] | None = None
         """Likewise on rented capacity."""
 
     def __lt__(self, other: "Lane") -> bool:
@@ -69,7 +77,7 @@ class Line:
             self.first[lane] = head
             self.woken[lane] = None
             heapq.heappush(self.heads, (head, lane))
-            if len(self.heads) > 2 * len(self.first) + 1024:
+            if len(self.heads) > 2 * len(self.first) + FEW:
                 self.heads = [(entry, each) for each, entry in self.first.items()]
                 heapq.heapify(self.heads)
             self._tidy()
@@ -90,6 +98,9 @@ class Line:
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""
+        if len(self.first) <= FEW:
+            yield from sorted((entry, lane) for lane, entry in self.first.items())
+            return
         previous: Entry | None = None
         for entry, lane in in_order(self.heads):
             if self.first.get(lane) == entry and entry != previous:
@@ -113,14 +124,14 @@ class Walk:
         heads: Iterator[tuple[Entry, Lane]],
         jobs: Callable[[Lane], Iterator[Entry]],
         depth: int,
-        known: Callable[[Lane], bool],
+        woken: Mapping[Lane, None] | None,
     ) -> None:
         self._heads = heads
         self._jobs = jobs
         self._patience = depth
         """How many more lanes may be stuck."""
-        self._known = known
-        """Whether a lane is known to be stuck, so that it only counts."""
+        self._woken = woken
+        """Lanes that are not known to be stuck; others only count. None if nothing is known of any."""
         self._opened: dict[Lane, Iterator[Entry]] = {}
         """Lanes that were tried, with their jobs that were not yet."""
         self._front: list[tuple[Entry, Lane]] = []
@@ -137,7 +148,7 @@ class Walk:
             self._next = next(self._heads, None)
             if lane in self._opened:
                 continue
-            if self._known(lane):
+            if self._woken is not None and lane not in self._woken:
                 self.stuck()
                 continue
             self._opened[lane] = self._jobs(lane)
@@ -148,6 +159,8 @@ class Walk:
 
     def tried(self) -> list[Lane]:
         """Lanes of which no job is left that could be tried within the depth."""
+        if not self._front:
+            return list(self._opened)
         waiting = {lane for _, lane in self._front}
         return [lane for lane in self._opened if lane not in waiting]
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from spillover.core.events import (
     AnyEvent,
     Decided,
+    GangPlaced,
     JobPlaced,
     JobsAdmitted,
     MemberPlaced,
@@ -16,7 +17,6 @@ from spillover.core.events import (
 )
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName
-from spillover.model.policy import PolicySet
 from spillover.model.reasons import Reason
 
 
@@ -28,6 +28,16 @@ class Placement(Struct, frozen=True, array_like=True, gc=False):
     """Of the member; None for a job of its own."""
     cluster: ClusterName
     node: NodeName
+    why: Reason
+
+
+class GangPlacement(Struct, frozen=True, array_like=True, gc=False):
+    """All tasks of a job get a place, on one cluster."""
+
+    job: JobId
+    cluster: ClusterName
+    nodes: tuple[NodeName, ...]
+    """One for each task, in their order."""
     why: Reason
 
 
@@ -48,7 +58,7 @@ class Plan(Struct, frozen=True, array_like=True):
     admitted: tuple[tuple[JobId, int], ...]
     """Jobs that wait, with their latest start on owned capacity in steady time."""
     expired: tuple[Expiry, ...]
-    placements: tuple[Placement, ...]
+    placements: tuple[Placement | GangPlacement, ...]
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.expired or self.placements)
@@ -63,9 +73,9 @@ def digest(value: Struct) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(value, order="deterministic"), digest_size=16).digest()
 
 
-def events_of(plan: Plan, state: State, policies: PolicySet) -> list[AnyEvent]:
-    """The events that carry a plan into the book."""
-    events: list[AnyEvent] = [Decided(plan.now, plan.seed, digest(policies), plan.digest())]
+def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
+    """The events that carry a plan into the book; `policies` is the digest of those that made it."""
+    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, plan.digest())]
     if plan.admitted:
         jobs, latest = zip(*plan.admitted, strict=True)
         events.append(JobsAdmitted(jobs, latest))
@@ -75,10 +85,14 @@ def events_of(plan: Plan, state: State, policies: PolicySet) -> list[AnyEvent]:
             [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
         )
     for each in plan.placements:
-        if each.index is not None:
+        job = state.jobs[each.job]
+        if isinstance(each, GangPlacement):
+            events.append(
+                GangPlaced(job.id, plan.now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why)
+            )
+        elif each.index is not None:
             events.append(MemberPlaced(each.job, each.index, plan.now, each.cluster, each.node, 1, each.why))
         else:
-            job = state.jobs[each.job]
             events.append(
                 JobPlaced(job.id, plan.now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)
             )

@@ -1,10 +1,11 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from spillover.core.state import Job
+from spillover.core.tally import Tally
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
 
@@ -25,13 +26,27 @@ class Backfill(Protocol):
 
     strict: bool
     """Whether nothing behind it is tried."""
+    reservations: int
+    """How many jobs that do not fit keep what they will need, so that nobody who passes them delays them."""
+
+
+class Case(NamedTuple):
+    """What a wait policy is told of a job."""
+
+    shape: Shape
+    expected: int
+    """Nanoseconds that it is expected to run."""
+    returned: int
+    """How often it was brought back from rented capacity."""
+    tally: Tally
+    """What was seen of all jobs so far."""
 
 
 class Wait(Protocol):
     """How long a job waits for owned capacity before it is rented."""
 
-    def wait(self, shape: Shape, expected: int) -> int:
-        """Nanoseconds for a job that is expected to run so long; FOREVER never rents."""
+    def wait(self, case: Case) -> int:
+        """Nanoseconds; FOREVER never rents."""
         ...
 
 
@@ -57,8 +72,16 @@ class Policies(Struct, frozen=True):
     """Nanoseconds that no job waits longer; None is no limit."""
     max_queue: int | None = None
     """Jobs past this place in the queue are rented at once; None is no limit."""
+    rent_cpu_only: bool = False
+    """Whether jobs without GPUs are rented at once."""
+    short_job_threshold: int = 0
+    """Nanoseconds; jobs that are expected to run shorter are rented at once."""
 
-    def wait_of(self, shape: Shape, expected: int) -> int:
+    def wait_of(self, case: Case) -> int:
         """How long a job waits, with floor and cap."""
-        wait = max(self.min_wait, self.wait.wait(shape, expected))
+        if self.rent_cpu_only and not case.shape.resources.gpu:
+            return 0
+        if case.expected < self.short_job_threshold:
+            return 0
+        wait = max(self.min_wait, self.wait.wait(case))
         return wait if self.max_wait is None else min(wait, self.max_wait)

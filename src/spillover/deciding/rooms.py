@@ -13,7 +13,11 @@ from spillover.deciding.protocols import Place
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
+
+Free = tuple[int, int, int, int]
+"""CPU, memory and GPUs that are free on a machine, and how many more leases it takes ahead of room."""
 
 
 class Machine:
@@ -24,19 +28,20 @@ class Machine:
     def __init__(self, name: NodeName, index: int) -> None:
         self.name = name
         self.index = index
-        self.cpu = self.memory = self.gpu = 0
+        self.cpu = -1
+        """Thousandths; -1 when nothing fits: it is not ready, or those ahead of room come first."""
+        self.memory = self.gpu = 0
         self.ahead = 0
         """How many more leases it takes ahead of room."""
         self.offers: frozenset[str] = frozenset()
         self.ready = False
-        self.total = (0, 0, 0)
+        self.total = Resources()
 
     def fits(self, shape: Shape) -> bool:
         """Whether a task of this shape can start there now."""
         asked = shape.resources
         return (
-            self.ready
-            and asked.cpu <= self.cpu
+            asked.cpu <= self.cpu
             and asked.memory <= self.memory
             and asked.gpu <= self.gpu
             and (not shape.needs or self.offers.issuperset(shape.needs))
@@ -44,34 +49,12 @@ class Machine:
 
     def could_fit(self, shape: Shape) -> bool:
         """Whether a task of this shape could start there if nothing else ran."""
-        asked = shape.resources
-        cpu, memory, gpu = self.total
-        return (
-            asked.cpu <= cpu
-            and asked.memory <= memory
-            and asked.gpu <= gpu
-            and self.offers.issuperset(shape.needs)
-        )
-
-    def take(self, shape: Shape) -> None:
-        """Use room."""
-        asked = shape.resources
-        self.cpu -= asked.cpu
-        self.memory -= asked.memory
-        self.gpu -= asked.gpu
-
-    def close(self) -> None:
-        """Let nothing more fit: those ahead of room come first."""
-        self.cpu = min(self.cpu, -1)
+        return shape.resources.fits(self.total) and self.offers.issuperset(shape.needs)
 
     @property
-    def free(self) -> tuple[int, int, int, int]:
+    def free(self) -> Free:
         """All that trial placements change."""
         return self.cpu, self.memory, self.gpu, self.ahead
-
-    def restore(self, free: tuple[int, int, int, int]) -> None:
-        """Take a trial placement back."""
-        self.cpu, self.memory, self.gpu, self.ahead = free
 
 
 class Room:
@@ -82,6 +65,8 @@ class Room:
         self.name: ClusterName = spec.name
         self.machines: list[Machine] = []
         self.by_name: dict[NodeName, Machine] = {}
+        self.cpu = self.memory = self.gpu = 0
+        """Free on all machines together; nothing that asks for more fits."""
         self.changes: list[int] = []
         """Indexes of machines whose room changed, oldest first."""
         self.forgotten = 0
@@ -96,25 +81,62 @@ class Room:
             machine = Machine(node.name, len(self.machines))
             self.machines.append(machine)
             self.by_name[node.name] = machine
-        before = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead, *machine.total)
-        offered = machine.offers
+        more = False
+        if not machine.ready or node.status != "ready" or machine.total is not node.capacity:
+            more = self._observe(machine, node)
+        capacity, used = node.capacity, node.used
+        cpu = capacity.cpu - used.cpu
+        if node.ahead or not machine.ready:
+            cpu = min(cpu, -1)
+        memory, gpu = capacity.memory - used.memory, capacity.gpu - used.gpu
+        ahead = 0
+        if node.queue and machine.ready:
+            ahead = max(0, ahead_of(node) - len(node.ahead))
+        if cpu > machine.cpu or memory > machine.memory or gpu > machine.gpu or ahead > machine.ahead:
+            more = True
+        elif (cpu, memory, gpu, ahead) == machine.free:
+            return more
+        self.set(machine, (cpu, memory, gpu, ahead))
+        if ahead:
+            self.eager[machine.index] = None
+        elif self.eager:
+            self.eager.pop(machine.index, None)
+        return more
+
+    def _observe(self, machine: Machine, node: Node) -> bool:
+        """Take in what a node is, apart from what is used of it; True if that is more than before."""
+        before, offered, was = machine.total, machine.offers, machine.ready
         machine.ready = node.status == "ready"
         machine.offers = frozenset(node.offers)
-        free = node.capacity - node.used
-        machine.cpu, machine.memory, machine.gpu = free.cpu, free.memory, free.gpu
-        if node.ahead:
-            machine.close()
-        machine.total = (node.capacity.cpu, node.capacity.memory, node.capacity.gpu)
-        machine.ahead = max(0, ahead_of(node) - len(node.ahead)) if machine.ready else 0
-        if machine.ahead:
-            self.eager[machine.index] = None
-        else:
-            self.eager.pop(machine.index, None)
+        machine.total = node.capacity
         self.changed(machine)
-        now = (machine.ready, machine.cpu, machine.memory, machine.gpu, machine.ahead, *machine.total)
-        return any(new > old for new, old in zip(now, before, strict=True)) or not offered.issuperset(
-            machine.offers
+        more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
+        return more or (machine.ready and not was)
+
+    def take(self, machine: Machine, asked: Resources, tasks: int = 1) -> None:
+        """Use room."""
+        self.set(
+            machine,
+            (
+                machine.cpu - asked.cpu * tasks,
+                machine.memory - asked.memory * tasks,
+                machine.gpu - asked.gpu * tasks,
+                machine.ahead,
+            ),
         )
+
+    def take_ahead(self, machine: Machine) -> None:
+        """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
+        self.set(machine, (min(machine.cpu, -1), machine.memory, machine.gpu, machine.ahead - 1))
+
+    def set(self, machine: Machine, free: Free) -> None:
+        """Let a machine have this much free, and lanes look at it again."""
+        cpu, memory, gpu, ahead = free
+        self.cpu += max(cpu, 0) - max(machine.cpu, 0)
+        self.memory += memory - machine.memory
+        self.gpu += gpu - machine.gpu
+        machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
+        self.changed(machine)
 
     def changed(self, machine: Machine) -> None:
         """Let lanes know that a machine is to be looked at again."""
@@ -126,13 +148,14 @@ class Room:
 
 
 class Seat:
-    """What one lane knows of one room."""
+    """What one lane knows of one room: where one task of its jobs fits."""
 
-    __slots__ = ("heap", "read", "room", "shape")
+    __slots__ = ("asked", "heap", "read", "room", "shape")
 
     def __init__(self, room: Room, shape: Shape) -> None:
         self.room = room
         self.shape = shape
+        self.asked = shape.resources
         self.heap: list[tuple[int, int]] = []
         """(score, index) of machines with room; an entry whose score is not the current one is void."""
         self.read = -1
@@ -140,26 +163,26 @@ class Seat:
 
     def best(self, place: Place) -> Machine | None:
         """The machine to take, if any has room."""
-        room, shape, heap = self.room, self.shape, self.heap
-        machines = room.machines
+        room, shape, asked, heap = self.room, self.shape, self.asked, self.heap
+        machines, score_of = room.machines, place.score
         end = room.forgotten + len(room.changes)
-        if self.read < room.forgotten or end - self.read > len(machines):
-            heap.clear()
-            for machine in machines:
-                if machine.fits(shape):
-                    heap.append((place.score(machine.cpu, machine.memory, machine.gpu, shape), machine.index))
-            heapq.heapify(heap)
-        elif self.read < end:
-            for index in dict.fromkeys(room.changes[self.read - room.forgotten :]):
+        if self.read != end:
+            if self.read < room.forgotten or end - self.read > len(machines):
+                heap.clear()
+                look: Iterable[int] = range(len(machines))
+            else:
+                look = dict.fromkeys(room.changes[self.read - room.forgotten :])
+            self.read = end
+            cpu, memory, gpu = asked.cpu, asked.memory, asked.gpu
+            for index in look:
                 machine = machines[index]
-                if machine.fits(shape):
-                    score = place.score(machine.cpu, machine.memory, machine.gpu, shape)
+                if cpu <= machine.cpu and gpu <= machine.gpu and memory <= machine.memory:
+                    score = score_of(machine.cpu, machine.memory, machine.gpu, shape)
                     heapq.heappush(heap, (score, index))
-        self.read = end
         while heap:
             score, index = heap[0]
             machine = machines[index]
-            if machine.fits(shape) and score == place.score(machine.cpu, machine.memory, machine.gpu, shape):
+            if machine.fits(shape) and score == score_of(machine.cpu, machine.memory, machine.gpu, shape):
                 return machine
             heapq.heappop(heap)
         return None
@@ -190,7 +213,7 @@ class Ceiling:
         self._rooms = tuple(rooms)
         self._ahead = tuple(ahead)
         """Rooms that may be given a lease ahead of room."""
-        self._size = sum(len(room.machines) for room in self._rooms)
+        self._size = sum([len(room.machines) for room in self._rooms])
         self._failed = 0
         self._stale = True
         self.cpu = self.memory = self.gpu = FOREVER
@@ -207,9 +230,7 @@ class Ceiling:
     def failed(self) -> int:
         """A task found no place; returns the most CPU that any machine is known to have left."""
         self._failed += 1
-        if (
-            self._stale and 32 * self._failed >= self._size
-        ):  # measuring a machine costs a thirtieth of a try in vain
+        if self._stale and 8 * self._failed >= self._size:  # measuring eight machines costs a try in vain
             self._measure()
         return self.cpu
 
@@ -218,10 +239,7 @@ class Ceiling:
         self._stale = False
         if any(room.machines[index].ahead > 0 for room in self._ahead for index in room.eager):
             return
-        self.cpu = self.memory = self.gpu = 0
-        for room in self._rooms:
-            for machine in room.machines:
-                if machine.ready:
-                    self.cpu = max(self.cpu, machine.cpu)
-                    self.memory = max(self.memory, machine.memory)
-                    self.gpu = max(self.gpu, machine.gpu)
+        machines = [machine for room in self._rooms for machine in room.machines if machine.cpu >= 0]
+        self.cpu = max([machine.cpu for machine in machines], default=-1)
+        self.memory = max([machine.memory for machine in machines], default=-1)
+        self.gpu = max([machine.gpu for machine in machines], default=-1)

@@ -29,7 +29,7 @@ def member_id(array: JobId, index: int) -> JobId:
 
 def split_member(job: JobId) -> tuple[JobId, int] | None:
     """The array and the index of a member, or None for a job of its own."""
-    match = _MEMBER.fullmatch(job)
+    match = _MEMBER.fullmatch(job) if "." in job else None
     return (JobId(match[1]), int(match[2])) if match else None
 
 

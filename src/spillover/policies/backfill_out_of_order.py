@@ -5,3 +5,4 @@ class OutOfOrder:
     """Whatever fits starts, also past jobs that do not fit; large jobs may wait long."""
 
     strict = False
+    reservations = 0

@@ -5,3 +5,4 @@ class Strict:
     """Nothing behind a job that does not fit is tried on owned capacity."""
 
     strict = True
+    reservations = 0

@@ -2,18 +2,18 @@
 
 from fractions import Fraction
 
-from spillover.model.job import Shape
+from spillover.core.tally import size_of
+from spillover.deciding.protocols import Case
 
 
 class Compute:
     """A coefficient times GPUs times runtime, or times CPUs for a job without GPUs."""
 
     def __init__(self, coefficient: float) -> None:
-        self._coefficient = Fraction(str(coefficient))
-        """Nanoseconds of waiting for each nanosecond of one GPU or CPU; exact, so that plans do not depend on rounding."""
+        exact = Fraction(str(coefficient)) / 1000
+        """Nanoseconds of waiting for each nanosecond of a thousandth of a GPU or CPU; exact, so that plans do not depend on rounding."""
+        self._up, self._down = exact.numerator, exact.denominator
 
-    def wait(self, shape: Shape, expected: int) -> int:
+    def wait(self, case: Case) -> int:
         """By all tasks of the job together."""
-        asked = shape.resources
-        thousandths = asked.gpu * 1000 if asked.gpu else asked.cpu
-        return int(self._coefficient * (thousandths * shape.tasks * expected) / 1000)
+        return self._up * size_of(case.shape) * case.expected // self._down

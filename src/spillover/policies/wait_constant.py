@@ -1,6 +1,6 @@
 """The same wait for every job."""
 
-from spillover.model.job import Shape
+from spillover.deciding.protocols import Case
 
 
 class Constant:
@@ -10,7 +10,7 @@ class Constant:
         self._wait = wait
         """Nanoseconds."""
 
-    def wait(self, shape: Shape, expected: int) -> int:
+    def wait(self, case: Case) -> int:
         """What was configured."""
-        del shape, expected
+        del case
         return self._wait

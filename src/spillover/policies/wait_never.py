@@ -1,13 +1,13 @@
 """Owned capacity only."""
 
-from spillover.model.job import Shape
+from spillover.deciding.protocols import Case
 from spillover.model.units import FOREVER
 
 
 class Never:
     """Never rented, however long it waits."""
 
-    def wait(self, shape: Shape, expected: int) -> int:
+    def wait(self, case: Case) -> int:
         """For ever."""
-        del shape, expected
+        del case
         return FOREVER

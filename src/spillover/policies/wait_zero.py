@@ -1,12 +1,12 @@
 """No waiting."""
 
-from spillover.model.job import Shape
+from spillover.deciding.protocols import Case
 
 
 class Zero:
     """Tried once on owned capacity, else rented at once."""
 
-    def wait(self, shape: Shape, expected: int) -> int:
+    def wait(self, case: Case) -> int:
         """Nothing."""
-        del shape, expected
+        del case
         return 0

@@ -13,6 +13,12 @@ from spillover.model.reasons import DependencyFailed
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
     """Take all jobs of a submission in, or say what is wrong with it."""
     events: list[AnyEvent] = []
+    if not any(new.after or new.key is not None for new in proposal.jobs):
+        for new in proposal.jobs:
+            if new.job in state.jobs:
+                return [], _taken(new)
+            events.append(_submitted(new, proposal.user, now, ()))
+        return events, Submitted(tuple([new.job for new in proposal.jobs]))
     fresh = {new.job: new for new in proposal.jobs}
     keyed: dict[str, NewJob] = {}
     if (circle := _circle(fresh)) is not None:
@@ -30,7 +36,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
                 continue
             keyed[new.key] = new
         if new.job in state.jobs:
-            return [], Refusal(Refused.STALE, f"the id {new.job} is taken; try again")
+            return [], _taken(new)
     wanted: dict[JobId, list[Dependency]] = {}
     for new in proposal.jobs:
         if new.job not in there:
@@ -43,6 +49,10 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
         if new.job in wanted:
             events += _take(new, proposal.user, now, wanted[new.job], failed)
     return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
+
+
+def _taken(new: NewJob) -> Refusal:
+    return Refusal(Refused.STALE, f"the id {new.job} is taken; try again")
 
 
 def _known(state: State, keyed: dict[str, NewJob], new: NewJob, proposal: Submit) -> JobId | Refusal | None:
@@ -107,34 +117,36 @@ def _take(
     new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
 ) -> list[AnyEvent]:
     """The events that take one job in."""
-    spec = new.spec
-    waits = () if new.job in failed else _waits(after, failed)
-    events: list[AnyEvent] = [
-        JobSubmitted(
-            job=new.job,
-            at=now,
-            user=user,
-            name=spec.name,
-            project=spec.project,
-            queue=spec.queue,
-            priority=spec.priority,
-            spec=new.digest,
-            shape=spec.shape,
-            terms=spec.terms,
-            deadline=spec.deadline,
-            not_before=spec.not_before,
-            array=spec.array,
-            after=waits,
-            key=new.key,
-            body=new.body,
-        )
-    ]
+    events: list[AnyEvent] = [_submitted(new, user, now, () if new.job in failed else _waits(after, failed))]
     if new.job in failed:
-        if spec.array:
-            events.append(MembersDropped(new.job, now, spec.array, JobState.CANCELLED, ITSELF))
+        if new.spec.array:
+            events.append(MembersDropped(new.job, now, new.spec.array, JobState.CANCELLED, ITSELF))
         why = DependencyFailed(failed[new.job])
         events.append(end_unplaced(new.job, 1, 0, now, JobState.CANCELLED, why))
     return events
+
+
+def _submitted(new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
+    """A job is accepted."""
+    spec = new.spec
+    return JobSubmitted(
+        new.job,
+        now,
+        user,
+        spec.name,
+        spec.project,
+        spec.queue,
+        spec.priority,
+        new.digest,
+        spec.shape,
+        spec.terms,
+        spec.deadline,
+        spec.not_before,
+        spec.array,
+        after,
+        new.key,
+        new.body,
+    )
 
 
 def _waits(after: list[Dependency], failed: dict[JobId, JobId]) -> tuple[After, ...]:

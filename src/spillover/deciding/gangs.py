@@ -1,0 +1,68 @@
+"""Room for all tasks of a job, or for none: on one cluster, whole machines first and what is left over last."""
+
+from typing import NamedTuple
+
+from spillover.deciding.protocols import Place
+from spillover.deciding.rooms import Free, Machine, Room, Seat
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+
+
+class GangSeat:
+    """What one lane of gangs knows of one room."""
+
+    __slots__ = ("_last", "_others", "room", "shape", "total")
+
+    def __init__(self, room: Room, shape: Shape) -> None:
+        self.room = room
+        self.shape = shape
+        self.total = shape.total
+        self._others = Seat(room, shape)
+        self._last = None if shape.rest is None else Seat(room, Shape(shape.rest, shape.needs))
+
+    def take(self, place: Place) -> "list[Part]":
+        """Take room for every task; empty, with nothing taken, if there is not enough."""
+        room, total = self.room, self.total
+        if total.cpu > room.cpu or total.memory > room.memory or total.gpu > room.gpu:
+            return []
+        parts: list[Part] = []
+        left = self.shape.tasks - (0 if self._last is None else 1)
+        while left:
+            machine = self._others.best(place)
+            if machine is None:
+                break
+            count = min(left, _times(self.shape.resources, machine))
+            parts.append(Part(machine, machine.free, count))
+            room.take(machine, self.shape.resources, count)
+            left -= count
+        if not left and self._last is not None:
+            machine = self._last.best(place)
+            if machine is None:
+                left = 1
+            else:
+                parts.append(Part(machine, machine.free, 1))
+                room.take(machine, self._last.asked)
+        if left:
+            for part in reversed(parts):
+                room.set(part.machine, part.before)
+            return []
+        return parts
+
+
+class Part(NamedTuple):
+    """Some tasks of a gang on one machine."""
+
+    machine: Machine
+    before: Free
+    """What was free there before."""
+    tasks: int
+
+
+def _times(asked: Resources, machine: Machine) -> int:
+    """How many tasks fit on a machine where one does."""
+    counts = [
+        free // one
+        for free, one in ((machine.cpu, asked.cpu), (machine.memory, asked.memory), (machine.gpu, asked.gpu))
+        if one
+    ]
+    return max(1, min(counts, default=1))
