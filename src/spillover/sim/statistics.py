@@ -1,0 +1,132 @@
+"""What a simulation says in numbers: waits, completion times, what was rented, and how busy owned machines were.
+
+Sums are of integers, so the same outcomes give the same digits everywhere.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from spillover.model.units import HOUR, MONEY, SECOND
+from spillover.sim.outcome import Outcome
+from spillover.sim.setting import RENTED, Fleet
+from spillover.sim.trace import TraceJob
+
+
+class Statistics(Struct, frozen=True):
+    """Of the jobs that count; rented jobs count with their waits too."""
+
+    jobs: int
+    rented_jobs: int
+    """Those that ended on rented capacity."""
+    rented_cost: float
+    """In the currency of the price."""
+    rented_gpu_hours: float
+    """Also of attempts that did not finish a job."""
+    rented_cpu_hours: float
+    """Likewise; of jobs that state their CPUs."""
+    mean_wait_s: float
+    """From submission to start."""
+    p50_wait_s: float
+    """The wait that half of the jobs do not exceed; one that occurred."""
+    p90_wait_s: float
+    p99_wait_s: float
+    max_wait_s: float
+    mean_completion_s: float
+    """From submission to end."""
+    mean_runtime_s: float
+    wasted_wait: float
+    """Share of all waiting that was done by jobs that were rented in the end, from 0 to 1."""
+    owned_utilization: float
+    """Work done on owned machines within the window, as a share of what they could do in it.
+
+    The window goes from the submission of the first job that counts to that of the last one.
+    """
+    system_utilization: float
+    """Likewise of all work, owned and rented, as a share of what the owned machines could do."""
+    never_ran: int
+    """Jobs that waited to the end of the simulation; they count nowhere else."""
+
+
+def summarize(
+    jobs: Sequence[TraceJob],
+    outcomes: Sequence[Outcome],
+    fleet: Fleet,
+    counted: range,
+    window: tuple[int, int] | None = None,
+) -> Statistics:
+    """The statistics of the jobs at these places; None is the window from the first to the last of them."""
+    window = window or (jobs[counted[0]].submit, jobs[counted[-1]].submit)
+    waits: list[int] = []
+    ran = wasted = cost = rented = gpu_time = cpu_time = 0
+    first, last = counted[0], counted[-1]
+    for one in outcomes:
+        if not first <= one.job <= last:
+            continue
+        job = jobs[one.job]
+        wait = one.start - one.submit
+        waits.append(wait)
+        ran += one.end - one.start
+        cost += one.cost
+        used = one.abandoned
+        if one.cluster == RENTED:
+            rented += 1
+            wasted += wait
+            used += one.end - one.start
+        if used:
+            gpu_time += job.gpus * used
+            cpu_time += job.cpus * used
+    waits.sort()
+    count, waited = len(waits), sum(waits)
+    owned, everything = _work(jobs, outcomes, fleet, window)
+    each = fleet.node.gpu or (fleet.node.cpu if fleet.limits_cpu else 0)
+    capacity = fleet.count * each * (window[1] - window[0])
+    return Statistics(
+        jobs=count,
+        rented_jobs=rented,
+        rented_cost=cost / MONEY,
+        rented_gpu_hours=gpu_time / HOUR,
+        rented_cpu_hours=cpu_time / (1000 * HOUR),
+        mean_wait_s=_ratio(waited, count * SECOND),
+        p50_wait_s=_part(waits, 50),
+        p90_wait_s=_part(waits, 90),
+        p99_wait_s=_part(waits, 99),
+        max_wait_s=_part(waits, 100),
+        mean_completion_s=_ratio(waited + ran, count * SECOND),
+        mean_runtime_s=_ratio(ran, count * SECOND),
+        wasted_wait=_ratio(wasted, waited),
+        owned_utilization=_ratio(owned, capacity),
+        system_utilization=_ratio(everything, capacity),
+        never_ran=len(counted) - count,
+    )
+
+
+def _work(
+    jobs: Sequence[TraceJob], outcomes: Sequence[Outcome], fleet: Fleet, window: tuple[int, int]
+) -> tuple[int, int]:
+    """GPU-nanoseconds, or thousandths of CPU-nanoseconds, within a window: on owned machines, and on all."""
+    opens, closes = window
+    by_gpu = fleet.node.gpu > 0
+    owned = rented = 0
+    for one in outcomes:
+        start, end = one.start, one.end
+        if start >= closes or end <= opens:
+            continue
+        span = (end if end < closes else closes) - (start if start > opens else opens)  # noqa: FURB136 - slower
+        job = jobs[one.job]
+        work = (job.gpus if by_gpu else job.cpus) * span
+        if one.cluster == RENTED:
+            rented += work
+        else:
+            owned += work
+    return owned, owned + rented
+
+
+def _part(waits: Sequence[int], percent: int) -> float:
+    """The wait in seconds below which so many percent of the sorted ones are; the lower one of two."""
+    return waits[(len(waits) - 1) * percent // 100] / SECOND if waits else 0.0
+
+
+def _ratio(part: int, whole: int) -> float:
+    """A share; 0 of nothing."""
+    return part / whole if whole else 0.0
