@@ -1,0 +1,158 @@
+"""Simulated clusters: every task starts where it was placed and runs as long as its trace says."""
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from spillover.core.events import (
+    AnyEvent,
+    GangPlaced,
+    JobEnded,
+    JobPlaced,
+    JobRequeued,
+    JobStopping,
+    Lease,
+    Usage,
+)
+from spillover.core.proposals import Outcome as Ending
+from spillover.core.proposals import Proposal, Result, Started
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.reasons import Reason, code_of
+from spillover.model.units import FOREVER
+from spillover.sim.outcome import Outcome
+from spillover.sim.setting import RENTED, Setting
+from spillover.sim.trace import TraceJob
+
+
+class Task(Struct, gc=False):
+    """A job where it was placed last."""
+
+    lease: Lease
+    cluster: ClusterName
+    nodes: tuple[NodeName, ...]
+    start: int
+    """When it runs, or will."""
+    end: int
+    """When it will have run as long as its trace says."""
+    why: Reason
+
+
+class World:
+    """What the clusters do, and what became of each job."""
+
+    def __init__(self, jobs: Sequence[TraceJob], setting: Setting) -> None:
+        self._jobs = jobs
+        self._startup = setting.rent.startup
+        self._tasks: dict[int, Task] = {}
+        """What is placed, by the number of the job."""
+        self._happenings: list[tuple[int, int, int, int]] = []
+        """Heap of time, job, seq of the lease, and what: 0 a start, 1 an end."""
+        self._stopped: list[int] = []
+        """Jobs that were told to stop, and did."""
+        self._abandoned: dict[int, int] = {}
+        self._outcomes: list[Outcome] = []
+        self._now = 0
+
+    def busy(self) -> bool:
+        """Whether anything is still to happen without anybody proposing it."""
+        return bool(self._tasks)
+
+    def next_time(self) -> int:
+        """When the next thing happens; FOREVER if nothing will."""
+        if self._stopped:
+            return self._now
+        return self._happenings[0][0] if self._happenings else FOREVER
+
+    def observe(self, now: int) -> list[Proposal]:
+        """What agents say now."""
+        self._now = now
+        seen: list[Proposal] = []
+        for job in self._stopped:
+            task = self._tasks[job]
+            seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
+        self._stopped.clear()
+        heap = self._happenings
+        while heap and heap[0][0] <= now:
+            _, job, seq, ends = heapq.heappop(heap)
+            task = self._tasks.get(job)  # type: ignore[assignment]
+            if task is None or task.lease.seq != seq:
+                continue  # it was stopped before
+            if ends:
+                seen.append(_result(task, Ending.EXITED, task.end - task.start))
+            else:
+                seen.append(Started(task.nodes[0], task.lease, 0))
+        return seen
+
+    def carry_out(self, events: Sequence[AnyEvent]) -> None:
+        """Do what was decided."""
+        for event in events:
+            handler = _HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event)
+
+    def outcomes(self) -> list[Outcome]:
+        """Of every job that ended, in their order."""
+        return sorted(self._outcomes, key=lambda each: each.job)
+
+    def _placed(self, event: JobPlaced) -> None:
+        self._run(event, (event.node,))
+
+    def _gang_placed(self, event: GangPlaced) -> None:
+        self._run(event, event.nodes)
+
+    def _run(self, event: JobPlaced | GangPlaced, nodes: tuple[NodeName, ...]) -> None:
+        job = int(event.job)
+        start = event.at
+        if self._startup and event.cluster == RENTED:
+            start += self._startup
+            heapq.heappush(self._happenings, (start, job, event.seq, 0))
+        end = start + self._jobs[job].runtime
+        lease = Lease(event.job, event.attempt, event.seq)
+        self._tasks[job] = Task(lease, event.cluster, nodes, start, end, event.why)
+        heapq.heappush(self._happenings, (end, job, event.seq, 1))
+
+    def _stopping(self, event: JobStopping) -> None:
+        self._stopped.append(int(event.job))
+
+    def _requeued(self, event: JobRequeued) -> None:
+        job = int(event.job)
+        task = self._tasks.pop(job)
+        if task.cluster == RENTED:
+            self._abandoned[job] = self._abandoned.get(job, 0) + max(0, event.at - task.start)
+
+    def _ended(self, event: JobEnded) -> None:
+        job = int(event.job)
+        task = self._tasks.pop(job, None)
+        if task is None:
+            return  # it never ran
+        rented = task.cluster == RENTED
+        self._outcomes.append(
+            Outcome(
+                job,
+                self._jobs[job].submit,
+                task.start,
+                event.at,
+                task.cluster,
+                "" if rented else "+".join(task.nodes),
+                event.cost,
+                code_of(task.why),
+                self._abandoned.pop(job, 0) if self._abandoned else 0,
+            )
+        )
+
+
+def _result(task: Task, ending: Ending, ran: int) -> Result:
+    """What an agent says of a task that ended."""
+    code = 0 if ending is Ending.EXITED else None
+    return Result(task.nodes[0], task.lease, ending, code, None, Usage(ran), 0)
+
+
+_HANDLERS: dict[type, Callable[[World, Any], None]] = {
+    JobPlaced: World._placed,  # noqa: SLF001 - its own
+    GangPlaced: World._gang_placed,  # noqa: SLF001
+    JobStopping: World._stopping,  # noqa: SLF001
+    JobRequeued: World._requeued,  # noqa: SLF001
+    JobEnded: World._ended,  # noqa: SLF001
+}
