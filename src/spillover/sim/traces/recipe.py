@@ -1,0 +1,199 @@
+"""Recipes for made-up jobs, as `synthetic:jobs=5000,load=1.1,burstiness=2,runtime=lognormal(2h,1.5),gpus=1:0.7|4:0.3`."""
+
+import random
+import re
+from bisect import bisect
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, Final
+
+from msgspec import Struct
+
+from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.quantities import duration
+from spillover.model.units import HOUR, UnitError, parse_cpu
+from spillover.sim.traces.opening import SYNTHETIC
+
+MOST_JOBS: Final = 10_000_000
+_MS: Final = 10**6
+_SOURCE: Final = "--trace"
+_RUNTIME = re.compile(r"(exponential|lognormal|constant)\(([^(),]+)(?:,([^(),]+))?\)", re.ASCII)
+_KNOWN: Final = (
+    "jobs",
+    "load",
+    "rate",
+    "burstiness",
+    "runtime",
+    "max_runtime",
+    "gpus",
+    "cpus",
+    "users",
+    "like",
+)
+
+
+class Weighted(Struct, frozen=True):
+    """Sizes and how often each is drawn."""
+
+    sizes: tuple[int, ...]
+    upto: tuple[float, ...]
+    """Sums of weights."""
+
+    def draw(self, dice: random.Random) -> int:
+        """One of the sizes."""
+        return self.sizes[bisect(self.upto, dice.random() * self.upto[-1], hi=len(self.sizes) - 1)]
+
+
+class Recipe(Struct, frozen=True):
+    """What jobs are made of."""
+
+    jobs: int = 5000
+    load: float | None = 1.0
+    """Work offered a second ÷ what the owned machines do in one; None if the rate is given."""
+    rate: float | None = None
+    """Jobs an hour; None if the load is given."""
+    burstiness: float = 1.0
+    """Standard deviation ÷ mean of the time between arrivals: 1 is a Poisson process, 0 a clockwork."""
+    kind: str = "lognormal"
+    """Of runtimes."""
+    mean: int = 2 * HOUR
+    """Nanoseconds, of runtimes."""
+    sigma: float = 1.0
+    """Of the logarithm of lognormal runtimes."""
+    max_runtime: int | None = None
+    """Nanoseconds at which longer ones are cut; None is no limit."""
+    gpus: Weighted | None = None
+    """Of a job; None is none."""
+    cpus: Weighted | None = None
+    """Thousandths, of a job; None is none."""
+    users: int = 1
+    """The n-th one submits 1/n as often as the first."""
+    like: str | None = None
+    """A trace whose jobs are drawn from, each with its runtime and size; None draws them one by one."""
+
+
+def read_recipe(text: str) -> Recipe:
+    """The recipe behind `synthetic:`."""
+    found = Findings()
+    given: dict[str, Any] = {}
+    for part in _parts(text.removeprefix(SYNTHETIC)):
+        name, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or name not in _KNOWN:
+            from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
+
+            found.add((), f"{shown(part)} is no part of a recipe{nearest(name, _KNOWN)}")
+        elif name in given:
+            found.add((name,), "is written twice; keep one")
+        else:
+            given[name] = value
+    fields = {name: _READERS[name](value, name, found) for name, value in given.items()}
+    runtime = fields.pop("runtime", None) or {}
+    if "rate" in given:
+        if "load" in given:
+            found.add(("rate",), "and load say the same; keep one")
+        fields["load"] = None
+    both = [name for name in ("runtime", "gpus", "cpus", "users") if name in given and "like" in given]
+    if both:
+        found.add((both[0],), "is taken from the jobs of like; keep one")
+    found.check(_SOURCE)
+    if "gpus" in fields and 0 in fields["gpus"].sizes and "cpus" not in fields:
+        raise refused("a job without GPUs asks for nothing here; write its CPUs, as cpus=4")
+    if not {"gpus", "cpus", "like"} & fields.keys():
+        fields["gpus"] = Weighted((1, 2, 4, 8), (0.7, 0.85, 0.95, 1.0))
+    return Recipe(**fields, **runtime)
+
+
+def _parts(text: str) -> list[str]:
+    """The parts between commas that stand in no parentheses."""
+    return [part for part in re.split(r",(?![^()]*\))", text) if part.strip()]
+
+
+def refused(message: str) -> BadForm:
+    """The error for a recipe that makes no sense as a whole."""
+    return BadForm([Problem(_SOURCE, None, "", message)])
+
+
+def _count(value: str, name: str, found: Findings) -> int:
+    """A whole number from 1."""
+    if not (value.isdigit() and len(value) < 9 and 1 <= int(value) <= MOST_JOBS):
+        found.add((name,), f"{shown(value)} is not a whole number from 1 to {MOST_JOBS}")
+        return 1
+    return int(value)
+
+
+def _positive(value: str, name: str, found: Findings, least: float = 1e-6) -> float:
+    """A number that is neither absurdly small nor large."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not least <= number <= 1e6:
+        found.add((name,), f"{shown(value)} is not a number from {least:g} to 1000000")
+        return 1.0
+    return number
+
+
+def _spread(value: str, name: str, found: Findings) -> float:
+    """A coefficient of variation; 0 is allowed, as are small ones that gamma variates can still be drawn for."""
+    return 0.0 if value == "0" else _positive(value, name, found, 0.01)
+
+
+def _runtime(value: str, name: str, found: Findings) -> dict[str, Any]:
+    """How runtimes are drawn."""
+    match = _RUNTIME.fullmatch(value.replace(" ", ""))
+    if match is None or (match[3] is not None and match[1] != "lognormal"):
+        found.add(
+            (name,), f"{shown(value)} is not known; write exponential(2h), lognormal(2h,1.5) or constant(1h)"
+        )
+        return {}
+    mean = duration(match[2], (name,), found, least=_MS)
+    sigma = 1.0 if match[3] is None else _positive(match[3], name, found, 0.001)
+    if sigma > 5:
+        found.add((name,), f"a sigma of {sigma:g} has no use; write one up to 5")
+    return {"kind": match[1], "mean": mean or HOUR, "sigma": sigma}
+
+
+def _limit(value: str, name: str, found: Findings) -> int | None:
+    """A duration."""
+    return duration(value, (name,), found, least=_MS)
+
+
+def _sizes(value: str, name: str, found: Findings) -> Weighted:
+    """`8`, or sizes with weights as `1:0.7|4:0.3`."""
+    sizes: list[int] = []
+    weights: list[float] = []
+    for part in value.split("|"):
+        size, colon, weight = (one.strip() for one in part.partition(":"))
+        try:
+            milli = parse_cpu(size)
+        except UnitError:
+            milli = -1
+        if milli < 0 or (name == "gpus" and milli % 1000):
+            found.add((name,), f"{shown(part)} is not a size; write 1:0.7|2:0.2|4:0.1")
+            continue
+        sizes.append(milli // 1000 if name == "gpus" else milli)
+        weights.append(_positive(weight, name, found) if colon else 1.0)
+    if sizes and not any(sizes):
+        found.add((name,), "has no size but 0; leave it out")
+    return Weighted(tuple(sizes), tuple(accumulate(weights)))
+
+
+def _text(value: str, name: str, found: Findings) -> str:
+    """A path."""
+    if not value:
+        found.add((name,), "names no file")
+    return value
+
+
+_READERS: Final[dict[str, Callable[[str, str, Findings], Any]]] = {
+    "jobs": _count,
+    "load": _positive,
+    "rate": _positive,
+    "burstiness": _spread,
+    "runtime": _runtime,
+    "max_runtime": _limit,
+    "gpus": _sizes,
+    "cpus": _sizes,
+    "users": _count,
+    "like": _text,
+}
