@@ -4,7 +4,7 @@ An event that is durable has been decided on this very state, so nothing here re
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from spillover.core.appliers import arrays, engine, jobs, money
 from spillover.core.events import (
@@ -41,10 +41,10 @@ from spillover.core.state import State
 
 def apply(state: State, event: AnyEvent) -> None:
     """Let an event change the state."""
-    _APPLIERS[type(event)](state, event)
+    APPLIERS[type(event)](state, event)
 
 
-_APPLIERS: dict[type, Callable[[State, Any], None]] = {
+APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     JobSubmitted: jobs.submitted,
     JobsAdmitted: jobs.admitted,
     WaitsExpired: jobs.expired,

@@ -23,7 +23,7 @@ from spillover.core.events import (
     MembersDropped,
     WaitsExpired,
 )
-from spillover.core.state import Job, Kind, Placed, Queued, State
+from spillover.core.state import NO_EXTRA, Ended, Job, Kind, Placed, Queued, State
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
@@ -137,7 +137,10 @@ class Board:
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""
-        return any(room.eager for room in self.rooms.values())
+        for room in self.rooms.values():  # a loop, because it is asked for every job that does not fit
+            if room.eager:
+                return True
+        return False
 
     def rentable_now(self, job: Job) -> bool:
         """Whether rented capacity has room for a job right now."""
@@ -172,7 +175,8 @@ class Board:
         self.gained = False
         self.queue.rest(queue)
         self.due.rest(due)
-        self.forget_waits()
+        if self.waits:
+            self.forget_waits()
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
         """The job of an entry of `waits`, if it still waits so."""
@@ -195,10 +199,15 @@ class Board:
         handler = _FOLLOWERS.get(type(event))
         if handler is not None:
             handler(self, event)
-        if self.state.moved:
-            for key in self.state.moved:
-                self._look_at(key)
-            self.state.moved.clear()
+        moved = self.state.moved
+        if moved:
+            nodes, rooms = self.state.nodes, self.rooms
+            for key in moved:
+                node = nodes[key]
+                room = rooms.get(node.cluster)
+                if room is not None and room.refresh(node):
+                    self.gained = True
+            moved.clear()
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
@@ -229,8 +238,6 @@ class Board:
             self.queue.settle(lane)
             if self.due.heaps:
                 self.due.settle(lane)
-        if self.waits:
-            self.forget_waits()
 
     def withdraw(self, job: Job) -> None:
         """Forget a job that was never submitted after all."""
@@ -256,13 +263,6 @@ class Board:
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
-    def _look_at(self, key: str) -> None:
-        """A node's room changed."""
-        node = self.state.nodes[key]
-        room = self.rooms.get(node.cluster)
-        if room is not None and room.refresh(node):
-            self.gained = True
-
     def _is_queued(self, entry: Entry) -> bool:
         job = self.state.jobs.get(entry[2])
         return job is not None and type(job.phase) is Queued and entry[0] == self.policies.order.key(job)
@@ -278,11 +278,18 @@ def _arrived(board: Board, event: JobSubmitted | JobReleased | JobRequeued | Job
 def _submitted(board: Board, event: JobSubmitted) -> None:
     job = board.state.jobs[event.job]
     board.enter(job)
-    board.alarms.set(job)
+    if job.extra is not NO_EXTRA:
+        board.alarms.set(job)
 
 
-def _left(board: Board, event: JobPlaced | GangPlaced | JobHeld | JobEnded) -> None:
+def _left(board: Board, event: JobPlaced | GangPlaced | JobHeld) -> None:
     board.leave(board.state.jobs[event.job])
+
+
+def _ended(board: Board, event: JobEnded) -> None:
+    job = board.state.jobs[event.job]
+    if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
+        board.leave(job)
 
 
 def _members_left(board: Board, event: MemberPlaced | MembersDropped) -> None:
@@ -316,7 +323,6 @@ def _expired(board: Board, event: WaitsExpired) -> None:
             board.patient.pop(each, None)
         if type(job.phase) is Queued:
             board.due.push(board.lane_of(job), board.entry(job))
-    board.forget_waits()
 
 
 _FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
@@ -326,7 +332,7 @@ _FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
     JobReprioritised: _arrived,
     JobPlaced: _left,
     JobHeld: _left,
-    JobEnded: _left,
+    JobEnded: _ended,
     GangPlaced: _left,
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,

@@ -30,6 +30,8 @@ ROOM_SOON = RoomSoon()
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 _ENTRY = itemgetter(0)
+SOME = 16
+"""Lanes of which each is tried faster than it is found out what fits at the most."""
 
 
 class Outcome(NamedTuple):
@@ -47,11 +49,16 @@ def run(
 ) -> Outcome:
     """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once."""
     cycle = _Cycle(state, board, policies, now)
-    cycle.expire()
-    cycle.place()
-    cycle.admit()
-    cycle.cap_queue()
-    cycle.rent()
+    if board.waits and board.waits[0][0] <= cycle.steady:
+        cycle.expire()
+    if board.queue.first:
+        cycle.place()
+    if board.fresh:
+        cycle.admit()
+    if policies.max_queue is not None:
+        cycle.cap_queue()
+    if cycle.expired or board.due.first:
+        cycle.rent()
     if not keep:
         cycle.undo()
     return Outcome(cycle.plan(seed), cycle.tried_owned, cycle.tried_rented)
@@ -101,10 +108,7 @@ class _Cycle:
 
     def expire(self) -> None:
         """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
-        waits = self.board.waits
-        if not waits or waits[0][0] > self.steady:
-            return
-        for wait in in_order(waits):
+        for wait in in_order(self.board.waits):
             if wait[0] > self.steady:
                 break
             job = self.board.waiting(wait)
@@ -114,8 +118,6 @@ class _Cycle:
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue = self.board.queue
-        if not queue.first:
-            return
         strict = self.policies.backfill.strict
         everything = self.board.gained or strict
         if everything or queue.woken:
@@ -126,8 +128,6 @@ class _Cycle:
 
         A wait that is over as it begins lets them be rented: they were tried.
         """
-        if not self.board.fresh:
-            return
         jobs = self.state.jobs
         fresh = [jobs[each] for each in self.board.fresh if each not in self.taken or self._waits(jobs[each])]
         fresh.sort(key=_NUMBER)
@@ -141,7 +141,7 @@ class _Cycle:
     def cap_queue(self) -> None:
         """Let jobs past `max_queue` be rented, the last of the queue first."""
         limit = self.policies.max_queue
-        if limit is None or len(self.board.patient) + len(self.admitted) == 0:
+        if limit is None or not (self.board.patient or self.admitted):
             return
         waiting = [
             job
@@ -232,12 +232,13 @@ class _Cycle:
                 sorted(((entries[0], lane) for lane, entries in newly.items()), key=_ENTRY),
                 key=_ENTRY,
             )
-        return Walk(heads, jobs, depth, None if everything else woken)
+        return Walk(heads, jobs, depth, None if everything else woken, len(line.first))
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> Iterable[Lane] | None:
         """Place jobs in the order of a walk for as long as there is room; returns the lanes tried, None for all."""
         jobs = self.state.jobs
         ceiling: Ceiling | None = None
+        many = len(walk) > SOME
         while (found := walk.next()) is not None:
             entry, lane = found
             job = jobs[entry[2]]
@@ -249,10 +250,10 @@ class _Cycle:
             ):
                 if strict:
                     break
-                if ceiling is None:
-                    ceiling = self._ceiling(role)
-                if ceiling.failed() < self.board.least_cpu():
-                    return None
+                if many:
+                    ceiling = ceiling or self._ceiling(role)
+                    if ceiling.failed() < self.board.least_cpu():
+                        return None
                 walk.stuck()
                 continue
             if ceiling is not None:

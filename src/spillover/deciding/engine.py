@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from spillover.core import invariants, ranges
-from spillover.core.apply import apply
+from spillover.core.apply import APPLIERS
 from spillover.core.decide import decide
 from spillover.core.deciders import changes
 from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, PolicyChanged
@@ -27,6 +27,10 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "not_before": changes.time_has_come,
     "walltime": changes.walltime_passed,
 }
+
+
+_NEW_BOARD = frozenset({ClustersConfigured, PolicyChanged})
+"""Events after which everything is looked at anew."""
 
 
 class Step(Struct, frozen=True):
@@ -83,11 +87,7 @@ class Engine:
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
-        apply(self.state, event)
-        if type(event) is ClustersConfigured or type(event) is PolicyChanged:
-            self._take_policies()
-        else:
-            self.board.follow(event)
+        self._accept([event], [])
 
     def _take_policies(self) -> None:
         """Decide by the policies that the book names, from the book alone."""
@@ -157,8 +157,15 @@ class Engine:
         return plan
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
+        state, board = self.state, self.board
         for event in decided:
-            self.apply(event)
+            kind = type(event)
+            APPLIERS[kind](state, event)
+            if kind in _NEW_BOARD:
+                self._take_policies()
+                board = self.board
+            else:
+                board.follow(event)
         events += decided
 
 

@@ -92,9 +92,9 @@ class Line:
         """These lanes were tried as they are now; None is all."""
         if tried is None:
             self.woken.clear()
-            return
-        for lane in tried:
-            self.woken.pop(lane, None)
+        elif self.woken:
+            for lane in tried:
+                self.woken.pop(lane, None)
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""
@@ -119,23 +119,31 @@ class Line:
 class Walk:
     """Goes through lanes in order, until so many were stuck; a lane is only gone on with when its last job was placed."""
 
+    __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "_patience", "_woken")
+
     def __init__(
         self,
         heads: Iterator[tuple[Entry, Lane]],
         jobs: Callable[[Lane], Iterator[Entry]],
         depth: int,
         woken: Mapping[Lane, None] | None,
+        count: int,
     ) -> None:
         self._heads = heads
+        """The first job of each lane; a lane that comes twice is looked at once."""
         self._jobs = jobs
         self._patience = depth
         """How many more lanes may be stuck."""
         self._woken = woken
         """Lanes that are not known to be stuck; others only count. None if nothing is known of any."""
-        self._opened: dict[Lane, Iterator[Entry]] = {}
-        """Lanes that were tried, with their jobs that were not yet."""
+        self._opened: dict[Lane, Iterator[Entry] | None] = {}
+        """Lanes that were tried, with their jobs that were not yet; None while only the first was looked at."""
+        self._count = count
         self._front: list[tuple[Entry, Lane]] = []
         self._next = next(heads, None)
+
+    def __len__(self) -> int:
+        return self._count
 
     def next(self) -> tuple[Entry, Lane] | None:
         """The first job, over all lanes, that was not looked at yet."""
@@ -144,17 +152,16 @@ class Walk:
                 return heapq.heappop(self._front)
             if self._next is None:
                 return None
-            _, lane = self._next
+            found = self._next
+            lane = found[1]
             self._next = next(self._heads, None)
             if lane in self._opened:
                 continue
             if self._woken is not None and lane not in self._woken:
-                self.stuck()
+                self._patience -= 1
                 continue
-            self._opened[lane] = self._jobs(lane)
-            first = next(self._opened[lane], None)
-            if first is not None:
-                return first, lane
+            self._opened[lane] = None
+            return found
         return None
 
     def tried(self) -> list[Lane]:
@@ -174,6 +181,10 @@ class Walk:
 
     def go_on(self, lane: Lane) -> None:
         """Look at the next job of a lane as well."""
-        following = next(self._opened[lane], None)
+        others = self._opened[lane]
+        if others is None:
+            others = self._opened[lane] = self._jobs(lane)
+            next(others, None)  # the first one
+        following = next(others, None)
         if following is not None:
             self.again(following, lane)

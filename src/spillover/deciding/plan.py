@@ -79,11 +79,12 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
     if plan.admitted:
         jobs, latest = zip(*plan.admitted, strict=True)
         events.append(JobsAdmitted(jobs, latest))
-    for (why, members), alike in groupby(plan.expired, key=lambda each: (each.why, each.members)):
-        jobs = tuple(each.job for each in alike)
-        events += (
-            [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
-        )
+    if plan.expired:
+        for (why, members), alike in groupby(plan.expired, key=lambda each: (each.why, each.members)):
+            jobs = tuple(each.job for each in alike)
+            events += (
+                [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
+            )
     for each in plan.placements:
         job = state.jobs[each.job]
         if isinstance(each, GangPlacement):

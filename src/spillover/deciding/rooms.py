@@ -114,16 +114,15 @@ class Room:
         return more or (machine.ready and not was)
 
     def take(self, machine: Machine, asked: Resources, tasks: int = 1) -> None:
-        """Use room."""
-        self.set(
-            machine,
-            (
-                machine.cpu - asked.cpu * tasks,
-                machine.memory - asked.memory * tasks,
-                machine.gpu - asked.gpu * tasks,
-                machine.ahead,
-            ),
-        )
+        """Use room, of a machine where there is enough."""
+        cpu, memory, gpu = asked.cpu * tasks, asked.memory * tasks, asked.gpu * tasks
+        machine.cpu -= cpu
+        machine.memory -= memory
+        machine.gpu -= gpu
+        self.cpu -= cpu
+        self.memory -= memory
+        self.gpu -= gpu
+        self.changed(machine)
 
     def take_ahead(self, machine: Machine) -> None:
         """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
