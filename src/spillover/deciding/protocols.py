@@ -8,6 +8,7 @@ from spillover.core.state import Job
 from spillover.core.tally import Tally
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
 
 
 class Order(Protocol):
@@ -53,8 +54,8 @@ class Wait(Protocol):
 class Place(Protocol):
     """Which of several machines with room is taken."""
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape) -> int:
-        """Lowest wins, for what is free on a machine; equal scores go to the machine that was there first."""
+    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+        """Lowest wins, for what is free on a machine that has `total`; equal scores go to the machine that was there first."""
         ...
 
 

@@ -176,12 +176,14 @@ class Seat:
             for index in look:
                 machine = machines[index]
                 if cpu <= machine.cpu and gpu <= machine.gpu and memory <= machine.memory:
-                    score = score_of(machine.cpu, machine.memory, machine.gpu, shape)
+                    score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
                     heapq.heappush(heap, (score, index))
         while heap:
             score, index = heap[0]
             machine = machines[index]
-            if machine.fits(shape) and score == score_of(machine.cpu, machine.memory, machine.gpu, shape):
+            if machine.fits(shape) and score == score_of(
+                machine.cpu, machine.memory, machine.gpu, shape, machine.total
+            ):
                 return machine
             heapq.heappop(heap)
         return None
