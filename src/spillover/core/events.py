@@ -38,6 +38,8 @@ class Stop(StrEnum):
     WALLTIME = "walltime"
     DEADLINE = "deadline"
     REQUEUE = "requeue"
+    RETURN = "return"
+    """Its wait policy brings it back from rented capacity."""
 
 
 class Back(StrEnum):
@@ -50,6 +52,8 @@ class Back(StrEnum):
     """Its exit code is retried."""
     REQUESTED = "requested"
     """Somebody asked for it."""
+    RETURNED = "returned"
+    """Its wait policy brought it back from rented capacity: it waits anew."""
 
 
 class Lease(Struct, frozen=True, array_like=True, gc=False):
@@ -347,6 +351,22 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
     at: int
     who: str
     policies: PolicySet
+    configured: bool = False
+    """Whether spill.yaml says so; what people set stays until that file says something else than it did."""
+
+
+class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
+    """A policy is too slow, or not there any more: its axis falls back to waiting in the order of submission."""
+
+    at: int
+    axis: str
+    """`order`, `backfill`, `wait` or `place`."""
+    name: str
+    """Of the policy."""
+    took: int
+    """Nanoseconds that it took in one step of the live loop; 0 if it could not be loaded."""
+    error: str = ""
+    """Why it could not be loaded; empty if it was slow."""
 
 
 class Decided(Event, frozen=True, tag="decided"):
@@ -386,5 +406,6 @@ AnyEvent: TypeAlias = (
     | EpochStarted
     | ClockJumped
     | PolicyChanged
+    | PolicyDisabled
     | Decided
 )

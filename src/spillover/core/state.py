@@ -147,6 +147,8 @@ class Extra(Struct, array_like=True, gc=False):
     """What is held for the attempt under way; None as a rule: only where a cap limits it."""
     paid: tuple[Paid, ...] = ()
     """Earlier attempts that cost something."""
+    returned: int = 0
+    """How often its wait policy brought it back from rented capacity."""
 
 
 NO_EXTRA = Extra()
@@ -283,6 +285,35 @@ class Facts(Struct, array_like=True):
     """Attempts that cost more than was held for them, so far."""
 
 
+class PolicyNote(Struct, frozen=True, array_like=True):
+    """One change of the policies."""
+
+    at: int
+    """Nanoseconds UTC."""
+    who: str
+    how: str
+    """`set` by a person, `configured` in spill.yaml, or `disabled` by the server."""
+    before: PolicySet
+    after: PolicySet
+    axis: str = ""
+    """Of the policy that was disabled."""
+    took: int = 0
+    """Nanoseconds that it took in one step; 0 if it could not be loaded."""
+    error: str = ""
+    """Why it could not be loaded."""
+
+
+class PolicyBook(Struct, array_like=True):
+    """How the policies became what they are; checkpointed as one record, so that it outlives old events."""
+
+    configured: PolicySet = PolicySet()
+    """As spill.yaml last said."""
+    notes: tuple[PolicyNote, ...] = ()
+    """The last changes, oldest first."""
+    disabled: dict[str, PolicyNote] = field(default_factory=dict)
+    """By axis, for as long as the fallback decides it."""
+
+
 class State:
     """The whole book, with the indexes that deciding needs to look things up."""
 
@@ -301,6 +332,7 @@ class State:
         """By key; those of periods that are over are forgotten when nothing is held in them."""
         self.caps = Caps()
         """The budgets, ready to be asked."""
+        self.policies = PolicyBook()
         self.loosened = False
         """Whether a cap leaves more than when somebody who keeps up with the state last looked."""
         self.queued = 0
@@ -338,7 +370,7 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | None":
+    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | PolicyBook | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -347,6 +379,8 @@ class State:
                 return self.nodes.get(key)
             case "purse":
                 return self.purses.get(key)
+            case "policies":
+                return self.policies
             case _:
                 return self.facts
 
@@ -362,6 +396,10 @@ class State:
     def touch_purse(self, key: str) -> None:
         """Remember that a purse has to be written at the next checkpoint."""
         self.dirty["purse", key] = None
+
+    def touch_policies(self) -> None:
+        """Remember that the changes of policies have to be written at the next checkpoint."""
+        self.dirty["policies", ""] = None
 
     def touch_facts(self) -> None:
         """Remember that the single facts have to be written at the next checkpoint."""

@@ -1,4 +1,4 @@
-"""What time alone changes for a job: its earliest start, its deadline, its walltime.
+"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity.
 
 An alarm is not taken back when it has become void: whoever hears it looks at the job. Void ones are swept out when they are
 most of the heap, so that jobs that ended long before their deadline leave nothing behind.
@@ -7,12 +7,12 @@ most of the heap, so that jobs that ended long before their deadline leave nothi
 import heapq
 from typing import Final
 
-from spillover.core.state import Ended, Job, Running, State, Waiting
+from spillover.core.state import Ended, Job, Placed, Running, State, Waiting
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.units import FOREVER
 
-KINDS: Final = 3
+KINDS: Final = 4
 """Alarms that a job can have at one time, at the most."""
 SPARE: Final = 1024
 """Void entries that are not worth a sweep."""
@@ -24,8 +24,10 @@ Alarm = tuple[int, int, str, JobId]
 class Alarms:
     """Everything that is to ring."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, back_after: int | None = None) -> None:
         self._state = state
+        self._back_after = back_after
+        """Nanoseconds on rented capacity after which a job is brought back once; None as a rule."""
         self._heap: list[Alarm] = []
 
     def __len__(self) -> int:
@@ -39,6 +41,8 @@ class Alarms:
             self._push((job.extra.not_before, job.number, "not_before", job.id))
         if (over := self._walltime_over(job)) is not None:
             self._push(over)
+        if (back := self._back(job)) is not None:
+            self._push(back)
 
     def next_time(self) -> int:
         """When the next one rings; FOREVER if none will."""
@@ -49,7 +53,7 @@ class Alarms:
         ringing = []
         while self._heap and self._heap[0][0] <= now:
             _, _, what, job = heapq.heappop(self._heap)
-            late = self._walltime_over(self._state.jobs.get(job)) if what == "walltime" else None
+            late = self._anew(what, self._state.jobs.get(job))
             if late is not None and late[0] > now:  # clocks jumped since it was set
                 heapq.heappush(self._heap, late)
             else:
@@ -71,7 +75,27 @@ class Alarms:
         job = self._state.jobs.get(alarm[3])
         if job is None or type(job.phase) is Ended:
             return False
-        return alarm[2] != "walltime" or alarm == self._walltime_over(job)
+        return alarm[2] in {"deadline", "not_before"} or alarm == self._anew(alarm[2], job)
+
+    def _anew(self, what: str, job: Job | None) -> Alarm | None:
+        """An alarm of this kind as it would be set now, if it can have moved."""
+        if what == "walltime":
+            return self._walltime_over(job)
+        return self._back(job) if what == "return" else None
+
+    def _back(self, job: Job | None) -> Alarm | None:
+        """The alarm for the return of a job; None if it is not rented, or was brought back before."""
+        if (
+            self._back_after is None
+            or job is None
+            or not isinstance(job.phase, Placed | Running)
+            or job.extra.returned
+            or not self._state.is_rented(job.phase.cluster)
+        ):
+            return None
+        began = job.phase.since if type(job.phase) is Running else job.phase.at
+        jumped = self._state.facts.jumped - job.phase.jumped if type(job.phase) is Running else 0
+        return began + jumped + self._back_after, job.number, "return", job.id
 
     def _walltime_over(self, job: Job | None) -> Alarm | None:
         """The alarm for the walltime of a job; None if it does not run, or has none."""

@@ -60,7 +60,7 @@ class Board:
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
-        self.alarms = Alarms(state)
+        self.alarms = Alarms(state, policies.back_after)
         self.can_rent = state.can_rent()
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
@@ -282,8 +282,15 @@ def _submitted(board: Board, event: JobSubmitted) -> None:
         board.alarms.set(job)
 
 
-def _left(board: Board, event: JobPlaced | GangPlaced | JobHeld) -> None:
+def _left(board: Board, event: JobHeld) -> None:
     board.leave(board.state.jobs[event.job])
+
+
+def _placed(board: Board, event: JobPlaced | GangPlaced) -> None:
+    job = board.state.jobs[event.job]
+    board.leave(job)
+    if board.policies.back_after is not None:
+        board.alarms.set(job)
 
 
 def _ended(board: Board, event: JobEnded) -> None:
@@ -330,10 +337,10 @@ _FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
     JobReleased: _arrived,
     JobRequeued: _arrived,
     JobReprioritised: _arrived,
-    JobPlaced: _left,
+    JobPlaced: _placed,
     JobHeld: _left,
     JobEnded: _ended,
-    GangPlaced: _left,
+    GangPlaced: _placed,
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,
     JobStarted: _started,

@@ -209,7 +209,7 @@ class _Cycle:
         if shape.burst is Burst.NEVER or not self.board.can_rent:
             return FOREVER
         expected = estimate(job.terms, self.policies.chosen.unknown_runtime)
-        case = Case(shape, expected.runtime, 0, self.state.facts.tally)
+        case = Case(shape, expected.runtime, job.extra.returned, self.state.facts.tally)
         return min(FOREVER, job.arrived + self.policies.wait_of(case))
 
     def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:

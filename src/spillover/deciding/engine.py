@@ -25,6 +25,7 @@ from spillover.model.policy import PolicySet
 _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "deadline": changes.deadline_passed,
     "not_before": changes.time_has_come,
+    "return": changes.time_to_return,
     "walltime": changes.walltime_passed,
 }
 

@@ -78,6 +78,11 @@ class Policies(Struct, frozen=True):
     short_job_threshold: int = 0
     """Nanoseconds; jobs that are expected to run shorter are rented at once."""
 
+    @property
+    def back_after(self) -> int | None:
+        """Nanoseconds on rented capacity after which a job is brought back to the queue, once; None as a rule."""
+        return getattr(self.wait, "back_after", None)
+
     def wait_of(self, case: Case) -> int:
         """How long a job waits, with floor and cap."""
         if self.rent_cpu_only and not case.shape.resources.gpu:

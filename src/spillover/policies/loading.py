@@ -18,6 +18,7 @@ BUILT_IN: Final = {
     "wait.zero": "wait_zero:Zero",
     "wait.never": "wait_never:Never",
     "wait.constant": "wait_constant:Constant",
+    "wait.star": "wait_star:Star",
     "wait.compute": "wait_compute:Compute",
     "place.first_fit": "place_first_fit:FirstFit",
     "place.best_fit": "place_best_fit:BestFit",

@@ -99,9 +99,8 @@ class _Simulation:
             while at < count and jobs[at].submit <= now:
                 proposals.append(submission(at, jobs[at], setting))
                 at += 1
-            for event in self._step(now, proposals):
-                if type(event) is JobEnded:
-                    ended.append(event.job)
+            events = self._step(now, proposals)
+            ended += [event.job for event in events if type(event) is JobEnded]
         return world.outcomes()
 
     def _step(self, now: int, proposals: list[Proposal]) -> list[AnyEvent]:

@@ -1,4 +1,8 @@
-"""Simulated clusters: every task starts where it was placed and runs as long as its trace says."""
+"""Simulated clusters: every task starts where it was placed and runs as long as its trace says.
+
+Agents only tell of ends, which say how long a task ran: a start that is known would make the engine stop what outlasts its
+walltime, and a trace has the last word on how long a job runs.
+"""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -17,7 +21,7 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.proposals import Outcome as Ending
-from spillover.core.proposals import Proposal, Result, Started
+from spillover.core.proposals import Proposal, Result
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.reasons import Reason, code_of
 from spillover.model.units import FOREVER
@@ -47,8 +51,8 @@ class World:
         self._startup = setting.rent.startup
         self._tasks: dict[int, Task] = {}
         """What is placed, by the number of the job."""
-        self._happenings: list[tuple[int, int, int, int]] = []
-        """Heap of time, job, seq of the lease, and what: 0 a start, 1 an end."""
+        self._ends: list[tuple[int, int, int]] = []
+        """Heap of time, job, and seq of the lease."""
         self._stopped: list[int] = []
         """Jobs that were told to stop, and did."""
         self._abandoned: dict[int, int] = {}
@@ -63,7 +67,7 @@ class World:
         """When the next thing happens; FOREVER if nothing will."""
         if self._stopped:
             return self._now
-        return self._happenings[0][0] if self._happenings else FOREVER
+        return self._ends[0][0] if self._ends else FOREVER
 
     def observe(self, now: int) -> list[Proposal]:
         """What agents say now."""
@@ -73,16 +77,12 @@ class World:
             task = self._tasks[job]
             seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
         self._stopped.clear()
-        heap = self._happenings
+        heap = self._ends
         while heap and heap[0][0] <= now:
-            _, job, seq, ends = heapq.heappop(heap)
-            task = self._tasks.get(job)  # type: ignore[assignment]
-            if task is None or task.lease.seq != seq:
-                continue  # it was stopped before
-            if ends:
-                seen.append(_result(task, Ending.EXITED, task.end - task.start))
-            else:
-                seen.append(Started(task.nodes[0], task.lease, 0))
+            _, job, seq = heapq.heappop(heap)
+            running = self._tasks.get(job)
+            if running is not None and running.lease.seq == seq:  # else it was stopped before
+                seen.append(_result(running, Ending.EXITED, running.end - running.start))
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
@@ -107,11 +107,10 @@ class World:
         start = event.at
         if self._startup and event.cluster == RENTED:
             start += self._startup
-            heapq.heappush(self._happenings, (start, job, event.seq, 0))
         end = start + self._jobs[job].runtime
         lease = Lease(event.job, event.attempt, event.seq)
         self._tasks[job] = Task(lease, event.cluster, nodes, start, end, event.why)
-        heapq.heappush(self._happenings, (end, job, event.seq, 1))
+        heapq.heappush(self._ends, (end, job, event.seq))
 
     def _stopping(self, event: JobStopping) -> None:
         self._stopped.append(int(event.job))

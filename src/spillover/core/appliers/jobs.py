@@ -154,6 +154,11 @@ def requeued(state: State, event: JobRequeued) -> None:
         job.lost += 1
     elif event.why is Back.EXIT:
         job.exits += 1
+    elif event.why is Back.RETURNED:
+        if job.extra is NO_EXTRA:
+            job.extra = Extra()
+        job.extra.returned += 1
+        job.arrived = state.steady(event.at)
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:

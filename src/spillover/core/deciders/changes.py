@@ -180,6 +180,14 @@ def deadline_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
     return finish(state, endings, now, events)
 
 
+def time_to_return(state: State, job: JobId, now: int) -> list[AnyEvent]:
+    """The events of a rented job that its wait policy brings back to the queue."""
+    found = state.jobs.get(job)
+    if found is None or not isinstance(found.phase, Placed | Running) or found.phase.stopping is not None:
+        return []
+    return [JobStopping(job, now, Stop.RETURN, "spillover")]
+
+
 def walltime_passed(state: State, job: JobId, now: int) -> list[AnyEvent]:
     """The events of a running job that its agent should have stopped by now."""
     found = state.jobs.get(job)

@@ -84,9 +84,11 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
             if stopping is None and exit_code != 0 and job.exits < job.terms.retry.exit:
                 return Back.EXIT
         case Outcome.LOST:
-            if stopping in {None, Stop.REQUEUE} and job.lost < job.terms.retry.lost:
+            if stopping in {None, Stop.REQUEUE, Stop.RETURN} and job.lost < job.terms.retry.lost:
                 return Back.LOST
         case Outcome.STOPPED:
+            if stopping is Stop.RETURN:
+                return Back.RETURNED
             if stopping in {None, Stop.REQUEUE}:
                 return Back.REQUESTED  # also when its agent was shut down in good order
         case Outcome.WALLTIME:
@@ -110,7 +112,7 @@ def verdict(
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
                 return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE:
+            case Stop.REQUEUE | Stop.RETURN:
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1)
