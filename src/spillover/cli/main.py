@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "clusters": Entry("commands.places", "list clusters"),
     "agents": Entry("commands.places", "list agents"),
     "events": Entry("commands.events", "what happened"),
+    "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
     "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),
     "schema": Entry("commands.schema", "JSON Schema of job files and spill.yaml"),
     "version": Entry("commands.version", "print the version"),

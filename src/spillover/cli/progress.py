@@ -1,0 +1,62 @@
+"""How far a long piece of work is, on standard error: a bar on a terminal, a line for each part elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from spillover.cli.output import Output, clean
+from spillover.model.units import SECOND, format_duration
+
+
+@contextmanager
+def progress(out: Output, parts: int, known: int = 0) -> Iterator[Callable[[str], None]]:
+    """Call what it gives with the name of each part that is done; `known` were done before."""
+    if known:
+        out.note(f"{known} results are known already")
+    if parts and out.err.isatty():
+        with _bar(out, parts) as done:
+            yield done
+    else:
+        yield _lines(out, parts)
+
+
+def _lines(out: Output, parts: int) -> Callable[[str], None]:
+    """A line for each part."""
+    began = monotonic()
+    count = 0
+
+    def done(name: str) -> None:
+        nonlocal count
+        count += 1
+        left = (monotonic() - began) / count * (parts - count)
+        ahead = f", about {format_duration(round(left) * SECOND)} left" if count < parts else ""
+        out.note(f"{count} of {parts}: {name}{ahead}")
+        out.err.flush()
+
+    return done
+
+
+@contextmanager
+def _bar(out: Output, parts: int) -> Iterator[Callable[[str], None]]:
+    """A bar with the time that is left."""
+    from rich.console import Console  # noqa: PLC0415 - heavy
+    from rich.progress import (  # noqa: PLC0415 - likewise
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(file=out.err), transient=True) as bar:
+        task = bar.add_task("", total=parts)
+        yield lambda name: bar.update(task, advance=1, description=clean(name).replace("[", r"\["))

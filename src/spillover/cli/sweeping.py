@@ -1,0 +1,163 @@
+"""A sweep on the command line: its progress, its table and its picture."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from msgspec.structs import asdict
+
+from spillover.cli import codes
+from spillover.cli.command import Context, Usage
+from spillover.cli.output import Cell, Column
+from spillover.cli.progress import progress
+from spillover.model.policy import PolicySet
+from spillover.policies.loading import UnknownPolicy, load
+from spillover.sim.plot import Curve, Dot, check_plot, draw
+from spillover.sim.report import span
+from spillover.sim.study import Result, Study, for_engine
+from spillover.sim.sweep import Point, Results, dominated, missing, plan
+from spillover.sim.trace import Trace
+from spillover.sim.workers import cores, simulate_all
+
+DEFAULT_OUT: Final = Path("spill-sweep.jsonl")
+_COLUMNS: Final = (
+    Column("POLICY", gives=True),
+    Column("RENTED", right=True),
+    Column("COST", right=True),
+    Column("SAVED", right=True),
+    Column("WAIT", right=True),
+    Column("WASTED", right=True),
+    Column("COMPLETION", right=True),
+    Column("LONGER", right=True),
+    Column("", right=False),
+)
+
+
+def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: PolicySet) -> int:
+    """Simulate every point that is not known yet, and show all of them."""
+    if args.plot:
+        check_plot(args.plot)
+    points = plan(args.sweep, base, study, trace.jobs)
+    _load(points)
+    path = args.out or (args.plot.with_suffix(".jsonl") if args.plot else DEFAULT_OUT)
+    results = _simulate(points, Results(path), args, context, study, trace)
+    beaten = dominated(results)
+    if args.plot:
+        _draw(args, study, points, results, beaten)
+    if args.json:
+        context.out.json([_fields(*one, study) for one in zip(points, results, beaten, strict=True)])
+    else:
+        context.out.table(_COLUMNS, _rows(points, results, beaten))
+    context.out.note(f"results are in {path}" + (f", the picture is {args.plot}" if args.plot else ""))
+    return codes.OK
+
+
+def _simulate(
+    points: Sequence[Point], file: Results, args: Namespace, context: Context, study: Study, trace: Trace
+) -> list[Result]:
+    """A result for each point."""
+    kept = file.read()
+    todo = list(missing(points, kept))
+    processes = args.processes or cores()
+    began = monotonic()
+    with progress(context.out, len(todo), known=len(points) - len(todo)) as done:
+        for point, result in simulate_all(study, trace.jobs, todo, processes):
+            file.add(point.key, result)
+            kept[point.key] = result
+            done(point.label)
+    if todo:
+        took, jobs = monotonic() - began, len(todo) * len(trace.jobs)
+        context.out.note(f"{len(todo)} simulations in {took:.1f} s ({jobs / took:,.0f} jobs a second)")
+    return [kept[point.key] for point in points]
+
+
+def _load(points: Sequence[Point]) -> None:
+    """Refuse policies that cannot be made, before any is simulated."""
+    for point in points:
+        try:
+            load(for_engine(point.policies)[0])
+        except UnknownPolicy as error:
+            raise Usage(f"--sweep: {point.label}: {error}") from None
+
+
+def _rows(
+    points: Sequence[Point], results: Sequence[Result], beaten: Sequence[bool]
+) -> list[list[str | Cell]]:
+    """The table: each point against zero wait, which is the first."""
+    zero = results[0].statistics
+    rows: list[list[str | Cell]] = []
+    for point, result, worse in zip(points, results, beaten, strict=True):
+        numbers = result.statistics
+        texts = (
+            point.label,
+            f"{numbers.rented_jobs:,}",
+            f"{numbers.rented_cost:,.2f}",
+            _change(zero.rented_cost - numbers.rented_cost, zero.rented_cost),
+            span(numbers.mean_wait_s),
+            f"{numbers.wasted_wait:.0%}",
+            span(numbers.mean_completion_s),
+            _change(numbers.mean_completion_s - zero.mean_completion_s, zero.mean_completion_s),
+            "dominated" if worse else "",
+        )
+        rows.append([Cell(text, "bright_black" if worse else "") for text in texts])
+    return rows
+
+
+def _change(part: float, whole: float) -> str:
+    """A change in percent."""
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _fields(point: Point, result: Result, worse: bool, study: Study) -> dict[str, Any]:
+    """A point for a program."""
+    numbers = asdict(result.statistics)
+    told = {"policy": result.policy, "seed": study.seed, "warmup": study.warmup}
+    return {**numbers, **told, "curve": point.curve, "label": point.label, "dominated": worse}
+
+
+def _draw(
+    args: Namespace,
+    study: Study,
+    points: Sequence[Point],
+    results: Sequence[Result],
+    beaten: Sequence[bool],
+) -> None:
+    """The picture."""
+    dots = [
+        Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.label, worse)
+        for point, one, worse in zip(points, results, beaten, strict=True)
+    ]
+    curves = [
+        _curve(text, [dot for point, dot in zip(points, dots, strict=True) if point.curve == number])
+        for number, text in enumerate(args.sweep, 1)
+    ]
+    jobs = results[0].statistics.jobs
+    draw(
+        args.plot,
+        curves,
+        dots[0],
+        f"{_name(study.trace)}: {jobs:,} jobs on {args.owned}, rented at {args.rented}",
+    )
+
+
+def _curve(text: str, dots: Sequence[Dot]) -> Curve:
+    """One sweep with its name: what all of its points share; what changes becomes the label of each."""
+    first, last = dots[0].label, dots[-1].label
+    start = 0
+    while start < min(len(first), len(last)) and first[start] == last[start]:
+        start += 1
+    while start and (first[start - 1].isalnum() or first[start - 1] == "."):
+        start -= 1
+    head = first[:start]
+    values = [dot.label[len(head) :].split(",")[0].rstrip(")") for dot in dots]
+    name = text.split("=", 1)[-1].split("(", 1)[0] if text.count("=") == 1 else text
+    return Curve(
+        name, [Dot(dot.cost, dot.hours, value, dot.beaten) for dot, value in zip(dots, values, strict=True)]
+    )
+
+
+def _name(trace: str) -> str:
+    """A trace as the title of a picture has it."""
+    return trace if trace.startswith("synthetic:") else Path(trace).name

@@ -1,0 +1,169 @@
+"""The picture of a sweep: what is paid for rented capacity against how long jobs take, with the points that others beat in grey."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from spillover.forms.problems import BadForm, Problem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS: Final = (".svg", ".png")
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Told apart by people who see fewer colours, too."""
+_GREY: Final = "#b8b8b8"
+_INK: Final = "#404040"
+
+
+class Dot(Struct, frozen=True):
+    """One point of the picture."""
+
+    cost: float
+    hours: float
+    """Mean time from submission to end."""
+    label: str
+    """What it is on its curve, as `1h`."""
+    beaten: bool
+    """Whether another point is better in both."""
+
+
+class Curve(Struct, frozen=True):
+    """The points of one sweep in its order."""
+
+    name: str
+    dots: Sequence[Dot]
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before hours are spent on it."""
+    if path.suffix.lower() not in FORMATS:
+        raise BadForm([Problem("--plot", None, "", f"{path.name} is neither .svg nor .png")])
+    if not path.absolute().parent.is_dir():
+        raise BadForm([Problem("--plot", None, "", f"there is no folder {path.parent}")])
+    try:
+        import matplotlib as mpl  # noqa: F401, PLC0415 - heavy and optional
+    except ImportError:
+        advice = "pictures need matplotlib; install it with: pip install 'spillover[plot]'"
+        raise BadForm([Problem("--plot", None, "", advice)]) from None
+
+
+def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
+    """Write the picture."""
+    import matplotlib as mpl  # noqa: PLC0415 - heavy and optional
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - likewise
+    from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
+
+    settings: Any = {
+        "font.size": 9,
+        "svg.hashsalt": "spillover",  # the same picture is the same file
+        "svg.fonttype": "none",
+        "axes.edgecolor": _INK,
+        "axes.labelcolor": _INK,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "text.color": _INK,
+    }
+    with mpl.rc_context(settings):
+        figure = Figure(figsize=(8.4, 5.2), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        _frontier(axes, [zero, *(dot for curve in curves for dot in curve.dots)])
+        for number, curve in enumerate(curves):
+            _curve(axes, curve, _COLOURS[number % len(_COLOURS)])
+        _zero(axes, zero)
+        _frame(axes, zero, title)
+        kind = path.suffix.lower()
+        metadata: dict[str, Any] = {"Date": None} if kind == ".svg" else {"Software": None}
+        figure.savefig(path, format=kind[1:], metadata=metadata)
+
+
+def _frontier(axes: "Axes", dots: Sequence[Dot]) -> None:
+    """What can be had at best, as a wide pale line behind all points."""
+    best = sorted({(dot.cost, dot.hours) for dot in dots if not dot.beaten})
+    if len(best) > 1:
+        axes.plot(*zip(*best, strict=True), color="#e9e2b8", linewidth=7, zorder=1, solid_capstyle="round")
+
+
+def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
+    """A thin line through all points of a sweep; its name and its ends are written beside them."""
+    costs, hours = [dot.cost for dot in curve.dots], [dot.hours for dot in curve.dots]
+    axes.plot(costs, hours, color=colour, linewidth=0.9, alpha=0.55, zorder=2)
+    for beaten, fill, order in ((True, _GREY, 3), (False, colour, 4)):
+        some = [dot for dot in curve.dots if dot.beaten is beaten]
+        axes.scatter(
+            [dot.cost for dot in some],
+            [dot.hours for dot in some],
+            s=26 if beaten else 34,
+            color=fill,
+            edgecolor="white",
+            linewidth=0.6,
+            zorder=order,
+        )
+    first, last = curve.dots[0], curve.dots[-1]
+    for dot in (first, last):
+        axes.annotate(
+            dot.label,
+            (dot.cost, dot.hours),
+            xytext=(6, 5),
+            textcoords="offset points",
+            fontsize=7,
+            color=_GREY if dot.beaten else colour,
+            zorder=6,
+        )
+    middle = curve.dots[len(curve.dots) // 2]
+    axes.annotate(
+        curve.name,
+        (middle.cost, middle.hours),
+        xytext=(8, 7),
+        textcoords="offset points",
+        fontsize=9,
+        fontweight="bold",
+        color=colour,
+        zorder=6,
+        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
+    )
+
+
+def _zero(axes: "Axes", zero: Dot) -> None:
+    """Where one is without waiting at all."""
+    axes.scatter(
+        [zero.cost], [zero.hours], marker="D", s=36, color=_INK, edgecolor="white", linewidth=0.6, zorder=5
+    )
+    axes.annotate(
+        "no waiting",
+        (zero.cost, zero.hours),
+        xytext=(-6, 8),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        fontweight="bold",
+        zorder=6,
+    )
+
+
+def _frame(axes: "Axes", zero: Dot, title: str) -> None:
+    """Axes with their units; those opposite tell the same against no waiting."""
+    axes.set_xlabel("cost of rented capacity, in units of the price")
+    axes.set_ylabel("mean completion time, hours from submission to end")
+    axes.set_title(title, loc="left", fontsize=9, pad=24)
+    axes.margins(0.1, 0.12)
+    axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+    axes.grid(visible=True, color="#ececec", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if zero.cost > 0:
+        top = axes.secondary_xaxis("top", functions=_percent(zero.cost, -1))
+        top.set_xlabel("cost saved, %", fontsize=8)
+        top.tick_params(labelsize=7)
+    if zero.hours > 0:
+        right = axes.secondary_yaxis("right", functions=_percent(zero.hours, 1))
+        right.set_ylabel("longer than without waiting, %", fontsize=8)
+        right.tick_params(labelsize=7)
+
+
+def _percent(of: float, sign: int) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """By how many percent a value is above, or with -1 below, another one; and back."""
+    return lambda value: sign * 100 * (value / of - 1), lambda percent: (1 + sign * percent / 100) * of

@@ -1,0 +1,124 @@
+"""What a simulation is told as: facts for a person, fields for a program, and a row for each job."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import asdict
+
+from spillover.model.units import MONEY, SECOND, format_duration
+from spillover.sim.outcome import Outcome
+from spillover.sim.statistics import Statistics
+from spillover.sim.study import Result, Study
+from spillover.sim.trace import Trace, TraceJob
+
+COLUMNS: Final = ("id", "submit_s", "start_s", "end_s", "cluster", "node", "cost", "reason")
+
+
+def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
+    """The result for a person, a line each."""
+    numbers = result.statistics
+    count = len(trace.jobs)
+    left = f" of {count:,}, without {study.warmup:,} at both ends" if study.warmup else ""
+    told = [("policy", result.policy), ("jobs", f"{numbers.jobs:,}{left}")]
+    told += [("left out", _left_out(trace))] if trace.left_out or trace.not_jobs else []
+    told += [
+        ("rented", rented(numbers)),
+        ("wait", waits(numbers)),
+        (
+            "completion",
+            f"{span(numbers.mean_completion_s)} on average, {span(numbers.mean_runtime_s)} of it running",
+        ),
+        ("wasted waiting", f"{numbers.wasted_wait:.1%} of it by jobs that were rented in the end"),
+        (
+            "owned machines",
+            f"{numbers.owned_utilization:.1%} busy, {numbers.system_utilization:.1%} with what was rented",
+        ),
+    ]
+    if numbers.never_ran:
+        told.append(("never ran", f"{numbers.never_ran:,} jobs, which nothing owned is large enough for"))
+    return told
+
+
+def fields(result: Result, study: Study, trace: Trace) -> dict[str, Any]:
+    """The result for a program."""
+    return {
+        **asdict(result.statistics),
+        "policy": result.policy,
+        "seed": study.seed,
+        "warmup": study.warmup,
+        "left_out": trace.left_out,
+        "not_jobs": trace.not_jobs,
+    }
+
+
+def write_jobs(path: Path, jobs: Sequence[TraceJob], outcomes: Sequence[Outcome]) -> None:
+    """A row for each job that ran, in the order of submission; packed if the name says so."""
+    import csv  # noqa: PLC0415 - most simulations write no rows
+    from io import StringIO  # noqa: PLC0415 - likewise
+
+    text = StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows(jobs, outcomes))
+    data = text.getvalue().encode()
+    if path.name.endswith(".gz"):
+        import gzip  # noqa: PLC0415 - likewise
+
+        data = gzip.compress(data, mtime=0)
+    path.write_bytes(data)
+
+
+def rows(jobs: Sequence[TraceJob], outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+    """The values of COLUMNS for each job, exact in seconds and in money."""
+    for one in sorted(outcomes, key=lambda each: each.job):
+        yield (
+            jobs[one.job].id,
+            decimal(one.submit, SECOND),
+            decimal(one.start, SECOND),
+            decimal(one.end, SECOND),
+            one.cluster,
+            one.node,
+            decimal(one.cost, MONEY),
+            one.reason,
+        )
+
+
+def decimal(value: int, unit: int) -> str:
+    """An integer in a unit that is a power of ten, with all of its digits and no zeros behind them."""
+    whole, part = divmod(value, unit)
+    if not part:
+        return str(whole)
+    digits = len(str(unit)) - 1
+    return f"{whole}.{part:0{digits}d}".rstrip("0")
+
+
+def rented(numbers: Statistics) -> str:
+    """What was rented, in a line."""
+    parts = [f"{numbers.rented_jobs:,} jobs"]
+    if numbers.rented_gpu_hours:
+        parts.append(f"{numbers.rented_gpu_hours:,.1f} GPU hours")
+    if numbers.rented_cpu_hours:
+        parts.append(f"{numbers.rented_cpu_hours:,.1f} CPU hours")
+    return ", ".join([*parts, f"cost {numbers.rented_cost:,.2f}"])
+
+
+def waits(numbers: Statistics) -> str:
+    """How long jobs waited, in a line."""
+    return (
+        f"{span(numbers.mean_wait_s)} on average; half up to {span(numbers.p50_wait_s)}, "
+        f"90 % up to {span(numbers.p90_wait_s)}, 99 % up to {span(numbers.p99_wait_s)}, "
+        f"all up to {span(numbers.max_wait_s)}"
+    )
+
+
+def span(seconds: float) -> str:
+    """Seconds as a person would say them."""
+    return format_duration(round(seconds * SECOND))
+
+
+def _left_out(trace: Trace) -> str:
+    """What was not simulated, and why."""
+    parts = [f"{trace.left_out:,} wrong rows"] if trace.left_out else []
+    parts += [f"{trace.not_jobs:,} rows of jobs that never ran"] if trace.not_jobs else []
+    return ", ".join(parts)

@@ -1,0 +1,123 @@
+"""Many policies on one trace: points of curves, kept as they come, so that an interrupted sweep goes on where it was."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from spillover import __version__
+from spillover.forms.policystring import points, read_policies, write_choice, write_policies
+from spillover.model.policy import Choice, PolicySet
+from spillover.sim.statistics import Statistics
+from spillover.sim.study import Result, Study
+from spillover.sim.trace import TraceJob
+
+
+class Point(Struct, frozen=True):
+    """One simulation of a sweep."""
+
+    curve: int
+    """Number of the sweep that it belongs to, from 1; 0 is zero wait, with which all are compared."""
+    label: str
+    """What changes along its curve, as `wait=constant(1h)`."""
+    policies: PolicySet
+    key: str
+    """Digest of everything that its result depends on."""
+
+
+class Kept(Struct, frozen=True):
+    """A result as it stands in the file, a line each."""
+
+    key: str
+    policy: str
+    statistics: Statistics
+
+
+def plan(sweeps: Sequence[str], base: PolicySet, study: Study, jobs: Sequence[TraceJob]) -> list[Point]:
+    """All points, curve by curve, with zero wait before them."""
+    content = content_digest(study, jobs)
+    zero = read_policies("wait=zero", base=base)
+    found = [Point(0, "wait=zero", zero, _key(content, zero))]
+    for number, sweep in enumerate(sweeps, 1):
+        for line in points(sweep, "--sweep"):
+            policies = read_policies(line, "--sweep", base=base, study=True)
+            found.append(Point(number, _changed(policies, base, line), policies, _key(content, policies)))
+    return found
+
+
+def content_digest(study: Study, jobs: Sequence[TraceJob]) -> str:
+    """Of the jobs themselves and all of the study that is not said by them."""
+    digest = hashlib.blake2b(msgspec.msgpack.encode(jobs), digest_size=16)
+    told = (study.fleet, study.rent, study.seed, study.warmup, study.told, study.normal, study.lognormal)
+    digest.update(msgspec.msgpack.encode((__version__, *told)))
+    return digest.hexdigest()
+
+
+class Results:
+    """The file of results: whatever is whole in it counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._torn = False
+        """Whether the last line was cut off as it was written."""
+
+    def read(self) -> dict[str, Result]:
+        """What is there already, by key."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        self._torn = bool(data) and not data.endswith(b"\n")
+        kept: dict[str, Result] = {}
+        decoder = msgspec.json.Decoder(Kept)
+        for line in data.splitlines():
+            try:
+                one = decoder.decode(line)
+            except msgspec.DecodeError:
+                continue  # torn, or of an older version; it is simulated again
+            kept[one.key] = Result(one.policy, one.statistics)
+        return kept
+
+    def add(self, key: str, result: Result) -> None:
+        """Keep one more."""
+        line = msgspec.json.encode(Kept(key, result.policy, result.statistics)) + b"\n"
+        with self._path.open("ab") as file:
+            file.write(b"\n" + line if self._torn else line)
+        self._torn = False
+
+
+def missing(found: Iterable[Point], kept: Mapping[str, Result]) -> Iterator[Point]:
+    """Points without a result; of equal ones the first."""
+    seen = set(kept)
+    for point in found:
+        if point.key not in seen:
+            seen.add(point.key)
+            yield point
+
+
+def dominated(results: Sequence[Result]) -> list[bool]:
+    """Of each result whether another one costs no more and completes no later, and is better in one of both."""
+    costs = [(one.statistics.rented_cost, one.statistics.mean_completion_s) for one in results]
+    best = float("inf")
+    worse: dict[tuple[float, float], bool] = {}
+    for cost, time in sorted(set(costs)):
+        worse[cost, time] = time >= best
+        best = min(best, time)
+    return [worse[one] for one in costs]
+
+
+def _key(content: str, policies: PolicySet) -> str:
+    """Digest of one simulation."""
+    return hashlib.blake2b(f"{content} {write_policies(policies)}".encode(), digest_size=16).hexdigest()
+
+
+def _changed(policies: PolicySet, base: PolicySet, line: str) -> str:
+    """The axes in which policies differ from the base; all that was written if they do not."""
+    parts: list[str] = []
+    for axis in ("wait", "backfill", "order", "place"):
+        choice: Choice = getattr(policies, axis)
+        if choice != getattr(base, axis) or f"{axis}=" in line:
+            parts.append(f"{axis}={write_choice(axis, choice)}")
+    return ",".join(parts) or line
