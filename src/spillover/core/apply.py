@@ -34,6 +34,7 @@ from spillover.core.events import (
     MemberPlaced,
     MembersDropped,
     PolicyChanged,
+    PolicyDisabled,
     WaitsExpired,
 )
 from spillover.core.state import State
@@ -70,5 +71,6 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     EpochStarted: engine.epoch_started,
     ClockJumped: engine.clock_jumped,
     PolicyChanged: engine.policy_changed,
+    PolicyDisabled: engine.policy_disabled,
     Decided: engine.decided,
 }

@@ -12,6 +12,7 @@ from spillover.core.proposals import (
     AgentGone,
     Archived,
     Change,
+    DisablePolicy,
     Drain,
     HandBack,
     Jump,
@@ -56,4 +57,5 @@ _DECIDERS: dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]]
     StartEpoch: engine.start_epoch,
     Jump: engine.jump,
     SetPolicies: engine.set_policies,
+    DisablePolicy: engine.disable_policy,
 }

@@ -115,6 +115,8 @@ class JobSubmitted(Event, frozen=True, tag="job_submitted"):
     key: str | None = None
     body: bytes = b""
     """Digest of what was submitted under `key`, so that another body is refused."""
+    predicted: int | None = None
+    """Nanoseconds that jobs like it ran before; null if it says itself how long it runs, or too few are known."""
 
 
 class JobsAdmitted(Event, frozen=True, tag="jobs_admitted"):

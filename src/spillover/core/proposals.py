@@ -199,6 +199,19 @@ class SetPolicies(Struct, frozen=True):
 
     policies: PolicySet
     who: str
+    over: PolicySet | None = None
+    """The ones that they were made from, so that nothing that somebody else set meanwhile is undone; None does not care."""
+
+
+class DisablePolicy(Struct, frozen=True):
+    """Decide without a policy that is too slow, or that is not there any more."""
+
+    axis: str
+    name: str
+    took: int = 0
+    """Nanoseconds in one step; 0 if it could not be loaded."""
+    error: str = ""
+    """Why it could not be loaded; empty if it was slow."""
 
 
 Proposal: TypeAlias = (
@@ -216,6 +229,7 @@ Proposal: TypeAlias = (
     | StartEpoch
     | Jump
     | SetPolicies
+    | DisablePolicy
 )
 
 

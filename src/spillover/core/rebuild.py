@@ -3,29 +3,37 @@
 from collections.abc import Iterable
 
 from spillover.core.appliers.queue import weight
-from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, Purse, Queued, Running, State
+from spillover.core.samples import Sample
+from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, PolicyBook, Purse, Queued, Running, State
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
 
 
-def rebuild(records: Iterable[tuple[str, Facts | Job | Node | Purse]]) -> State:
+def rebuild(records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample]]) -> State:
     """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
     jobs: list[Job] = []
     nodes: list[Node] = []
+    samples: list[Sample] = []
     for _, record in records:
         match record:
             case Facts():
                 state.facts = record
                 state.clusters = {spec.name: spec for spec in record.clusters}
                 state.caps = Caps(record.budgets)
+            case Sample():
+                samples.append(record)
             case Purse():
                 state.purses[record.key] = record
+            case PolicyBook():
+                state.policies = record
             case Node():
                 nodes.append(record)
             case Job():
                 jobs.append(record)
+    for sample in sorted(samples, key=lambda sample: int(sample.key)):
+        state.history[sample.about] = state.samples[sample.key] = sample
     nodes.sort(key=lambda node: (node.number, node.key))
     state.nodes = {node.key: node for node in nodes}
     jobs.sort(key=lambda job: (job.number, job.id))

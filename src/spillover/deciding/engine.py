@@ -11,7 +11,7 @@ from spillover.core import invariants, ranges
 from spillover.core.apply import APPLIERS
 from spillover.core.decide import decide
 from spillover.core.deciders import changes
-from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, PolicyChanged
+from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, PolicyChanged, PolicyDisabled
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
 from spillover.core.state import Job, Queued, State
 from spillover.deciding import cycle
@@ -30,7 +30,7 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 }
 
 
-_NEW_BOARD = frozenset({ClustersConfigured, PolicyChanged})
+_NEW_BOARD = frozenset({ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
 
 
@@ -94,6 +94,8 @@ class Engine:
         """Decide by the policies that the book names, from the book alone."""
         self.policies = self._load(self.state.facts.policies)
         self._policies_digest = digest(self.policies.chosen)
+        for guard in self.policies.guards:
+            guard.look_at(self.state)
         self.state.moved.clear()
         self.board = Board(self.state, self.policies)
 

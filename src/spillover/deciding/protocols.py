@@ -1,14 +1,18 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from spillover.core.state import Job
+from spillover.core.state import Job, State
 from spillover.core.tally import Tally
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
+from spillover.model.units import FOREVER
+
+FAILED: Final = -1
+"""Answered for a wait policy that failed: the job is not rented, whatever caps its wait."""
 
 
 class Order(Protocol):
@@ -59,6 +63,23 @@ class Place(Protocol):
         ...
 
 
+class Guarded(Protocol):
+    """A policy of an installed package, which may fail."""
+
+    axis: str
+    name: str
+    policy: Any
+    """What is asked."""
+    failures: int
+    """How often it raised, or gave what is no answer."""
+    error: str
+    """What it raised last, in one line."""
+
+    def look_at(self, state: State) -> None:
+        """The book whose jobs it is asked about from now on."""
+        ...
+
+
 class Policies(Struct, frozen=True):
     """One policy for each axis, ready to be asked."""
 
@@ -77,6 +98,10 @@ class Policies(Struct, frozen=True):
     """Whether jobs without GPUs are rented at once."""
     short_job_threshold: int = 0
     """Nanoseconds; jobs that are expected to run shorter are rented at once."""
+    guards: tuple[Guarded, ...] = ()
+    """Those of these policies that installed packages bring."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """By axis, why its policy could not be made; the fallback is there instead."""
 
     @property
     def back_after(self) -> int | None:
@@ -89,5 +114,8 @@ class Policies(Struct, frozen=True):
             return 0
         if case.expected < self.short_job_threshold:
             return 0
-        wait = max(self.min_wait, self.wait.wait(case))
+        wait = self.wait.wait(case)
+        if wait < 0:  # FAILED
+            return FOREVER
+        wait = max(self.min_wait, wait)
         return wait if self.max_wait is None else min(wait, self.max_wait)

@@ -1,6 +1,8 @@
 """Which policy decides each axis, as configured: names and options, not code."""
 
-from msgspec import Struct, field
+from typing import Final
+
+from msgspec import Struct, field, structs
 
 from spillover.model.units import HOUR
 
@@ -24,3 +26,23 @@ class PolicySet(Struct, frozen=True):
     """How many lanes a cycle tries when room was gained."""
     unknown_runtime: int = HOUR
     """Nanoseconds expected of a job that states neither estimate nor walltime."""
+
+
+AXES: Final = ("order", "backfill", "wait", "place")
+"""What a policy is chosen for."""
+
+FALLBACK: Final = PolicySet(
+    order=Choice("fifo"), backfill=Choice("out_of_order"), wait=Choice("never"), place=Choice("first_fit")
+)
+"""What decides an axis whose policy cannot: jobs are tried as they came, and wait for owned capacity."""
+
+
+def choice_of(policies: PolicySet, axis: str) -> Choice:
+    """What is chosen for an axis."""
+    choice: Choice = getattr(policies, axis)
+    return choice
+
+
+def without(policies: PolicySet, axis: str) -> PolicySet:
+    """The same policies, with the fallback for one axis."""
+    return structs.replace(policies, **{axis: choice_of(FALLBACK, axis)})

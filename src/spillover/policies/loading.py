@@ -3,8 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from spillover.deciding.guard import (
+    CAUGHT,
+    FixedBackfill,
+    Guard,
+    GuardedOrder,
+    GuardedPlace,
+    GuardedWait,
+    line_of,
+)
 from spillover.deciding.protocols import Policies
-from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy import AXES, FALLBACK, Choice, PolicySet, choice_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,6 +27,8 @@ BUILT_IN: Final = {
     "wait.zero": "wait_zero:Zero",
     "wait.never": "wait_never:Never",
     "wait.constant": "wait_constant:Constant",
+    "wait.resource": "wait_resource:Resource",
+    "wait.runtime": "wait_runtime:Runtime",
     "wait.star": "wait_star:Star",
     "wait.compute": "wait_compute:Compute",
     "place.first_fit": "place_first_fit:FirstFit",
@@ -29,7 +40,11 @@ COMMON_WAIT_OPTIONS: Final = ("min_wait", "max_wait", "max_queue", "rent_cpu_onl
 
 
 class UnknownPolicy(ValueError):
-    """There is no policy of that name, or it does not take these options; the message says what there is."""
+    """There is no policy of that name, or it cannot be made with these options; the message says what there is."""
+
+    def __init__(self, axis: str, message: str) -> None:
+        super().__init__(message)
+        self.axis = axis
 
 
 def known(axis: str) -> list[str]:
@@ -39,38 +54,75 @@ def known(axis: str) -> list[str]:
 
 
 def load(chosen: PolicySet) -> Policies:
-    """Make the chosen policies."""
+    """Make the chosen policies; raises UnknownPolicy for the first that cannot be made."""
+    return _together(chosen, {axis: _make(axis, choice_of(chosen, axis)) for axis in AXES}, {})
+
+
+def load_surely(chosen: PolicySet) -> Policies:
+    """Make the chosen policies, with the fallback for those that cannot be made: what a journal names may be gone."""
+    made: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for axis in AXES:
+        try:
+            made[axis] = _make(axis, choice_of(chosen, axis))
+        except UnknownPolicy as error:
+            missing[axis] = str(error)
+            made[axis] = _make(axis, choice_of(FALLBACK, axis))
+    return _together(chosen, made, missing)
+
+
+def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) -> Policies:
+    """One policy for each axis, with what bounds every wait."""
     common: dict[str, Any] = {
-        name: value for name, value in chosen.wait.options.items() if name in COMMON_WAIT_OPTIONS
+        name: value
+        for name, value in chosen.wait.options.items()
+        if name in COMMON_WAIT_OPTIONS and "wait" not in missing
     }
-    own = {name: value for name, value in chosen.wait.options.items() if name not in common}
-    return Policies(
-        chosen=chosen,
-        order=_make("order", chosen.order),
-        backfill=_make("backfill", chosen.backfill),
-        wait=_make("wait", Choice(chosen.wait.name, own)),
-        place=_make("place", chosen.place),
-        **common,
-    )
+    guards = tuple(policy for policy in made.values() if isinstance(policy, Guard))
+    return Policies(chosen, **made, **common, guards=guards, missing=missing)
 
 
 def _make(axis: str, choice: Choice) -> Any:
-    """One policy with its options."""
-    made = _class_of(f"{axis}.{choice.name}")
-    if made is None:
-        raise UnknownPolicy(f"there is no {axis} policy {choice.name!r}; known: {', '.join(known(axis))}")
-    try:
-        return made(**choice.options)
-    except TypeError as error:
-        raise UnknownPolicy(f"policy {axis}: {choice.name} does not take these options: {error}") from error
-
-
-def _class_of(name: str) -> Any:
-    """The class of a policy; None if there is none."""
+    """One policy with its options, guarded if it is not ours."""
+    name = f"{axis}.{choice.name}"
+    own = {
+        option: value
+        for option, value in choice.options.items()
+        if axis != "wait" or option not in COMMON_WAIT_OPTIONS
+    }
     if name in BUILT_IN:
         module, _, made = BUILT_IN[name].partition(":")
-        return getattr(import_module(f"spillover.policies.{module}"), made)
-    return next((point.load() for point in _points() if point.name == name), None)
+        try:
+            return getattr(import_module(f"spillover.policies.{module}"), made)(**own)
+        except TypeError as error:
+            raise UnknownPolicy(
+                axis, f"policy {axis}: {choice.name} does not take these options: {error}"
+            ) from error
+    point = next((point for point in _points() if point.name == name), None)
+    if point is None:
+        there = ", ".join(known(axis))
+        raise UnknownPolicy(axis, f"there is no {axis} policy {choice.name!r}; known: {there}")
+    try:
+        policy = point.load()(**own)
+        if not all(callable(getattr(policy, method)) for method in _METHODS[axis]):
+            raise TypeError(f"{_METHODS[axis][0]} is no method")
+        return FixedBackfill(policy) if axis == "backfill" else _GUARDS[axis](choice.name, policy)
+    except CAUGHT as error:
+        raise UnknownPolicy(axis, f"policy {axis}: {choice.name} cannot be made: {line_of(error)}") from error
+
+
+_METHODS: Final[dict[str, tuple[str, ...]]] = {
+    "order": ("key",),
+    "backfill": (),
+    "wait": ("wait",),
+    "place": ("score",),
+}
+"""What a policy of each axis must have."""
+_GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace]]] = {
+    "order": GuardedOrder,
+    "wait": GuardedWait,
+    "place": GuardedPlace,
+}
 
 
 def _points() -> "tuple[EntryPoint, ...]":

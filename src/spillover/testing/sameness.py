@@ -18,6 +18,9 @@ def said_by(state: State) -> dict[str, Any]:
         "keys": dict(state.keys),
         "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},
         "members": {job: sorted(members) for job, members in state.members.items()},
+        "purses": {key: msgspec.to_builtins(purse) for key, purse in state.purses.items()},
+        "policies": msgspec.to_builtins(state.policies),
+        "history": [msgspec.to_builtins(sample) for sample in state.history.values()],
         "queued": state.queued,
         "running": state.running,
     }

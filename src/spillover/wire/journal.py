@@ -11,7 +11,8 @@ import msgspec
 
 from spillover.core.events import AnyEvent
 from spillover.core.rebuild import rebuild
-from spillover.core.state import Facts, Job, Node, Purse, State
+from spillover.core.samples import Sample
+from spillover.core.state import Facts, Job, Node, PolicyBook, Purse, State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
 
@@ -24,6 +25,8 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "job": msgspec.msgpack.Decoder(Job),
     "node": msgspec.msgpack.Decoder(Node),
     "purse": msgspec.msgpack.Decoder(Purse),
+    "history": msgspec.msgpack.Decoder(Sample),
+    "policies": msgspec.msgpack.Decoder(PolicyBook),
 }
 
 

@@ -32,6 +32,7 @@ def smallest(kind: object) -> object:
     text = str(kind)
     for start, value in (
         ("<class 'int'>", 1),
+        ("<class 'bool'>", True),
         ("<class 'str'>", "x"),
         ("<class 'bytes'>", b"x"),
         ("dict", {}),

@@ -10,9 +10,14 @@ from spillover.core.events import (
     Decided,
     EpochStarted,
     PolicyChanged,
+    PolicyDisabled,
 )
-from spillover.core.state import Node, Queued, State
+from spillover.core.state import Node, PolicyNote, Queued, State
 from spillover.core.transitions import AGENT
+from spillover.model.policy import PolicySet, choice_of, without
+
+KEPT = 100
+"""Changes of policies that the book remembers."""
 
 
 def clusters(state: State, event: ClustersConfigured) -> None:
@@ -76,7 +81,33 @@ def clock_jumped(state: State, event: ClockJumped) -> None:
 
 def policy_changed(state: State, event: PolicyChanged) -> None:
     """Other policies, so other waits."""
-    state.facts.policies = event.policies
+    book, before = state.policies, state.facts.policies
+    if event.configured:
+        book.configured = event.policies
+    book.disabled = {
+        axis: note
+        for axis, note in book.disabled.items()
+        if choice_of(event.policies, axis) == choice_of(before, axis)
+    }
+    how = "configured" if event.configured else "set"
+    _take_policies(state, PolicyNote(event.at, event.who, how, before, event.policies))
+
+
+def policy_disabled(state: State, event: PolicyDisabled) -> None:
+    """The fallback decides an axis."""
+    before = state.facts.policies
+    after: PolicySet = without(before, event.axis)
+    note = PolicyNote(event.at, "spillover", "disabled", before, after, event.axis, event.took, event.error)
+    state.policies.disabled[event.axis] = note
+    _take_policies(state, note)
+
+
+def _take_policies(state: State, note: PolicyNote) -> None:
+    """Decide otherwise from now on, and remember since when."""
+    state.facts.policies = note.after
+    if note.after != note.before:
+        state.policies.notes = (*state.policies.notes, note)[-KEPT:]
+    state.touch_policies()
     state.touch_facts()
     _wait_anew(state)
 

@@ -8,9 +8,21 @@ from spillover.core.events import (
     EpochStarted,
     JobsArchived,
     PolicyChanged,
+    PolicyDisabled,
 )
-from spillover.core.proposals import Archived, Done, Jump, Reply, SetPolicies, StartEpoch
+from spillover.core.proposals import (
+    Archived,
+    DisablePolicy,
+    Done,
+    Jump,
+    Refusal,
+    Refused,
+    Reply,
+    SetPolicies,
+    StartEpoch,
+)
 from spillover.core.state import Ended, State
+from spillover.model.policy import choice_of
 
 
 def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -22,8 +34,8 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
         events.append(ClustersConfigured(proposal.clusters))
     if proposal.budgets != state.facts.budgets:
         events.append(BudgetsConfigured(proposal.budgets))
-    if proposal.policies != state.facts.policies:
-        events.append(PolicyChanged(now, "spillover", proposal.policies))
+    if proposal.policies != state.policies.configured:
+        events.append(PolicyChanged(now, "spillover", proposal.policies, configured=True))
     return events, Done()
 
 
@@ -35,9 +47,20 @@ def jump(state: State, proposal: Jump, now: int) -> tuple[list[AnyEvent], Reply]
 
 def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[AnyEvent], Reply]:
     """Other policies decide."""
+    if proposal.over is not None and proposal.over != state.facts.policies:
+        return [], Refusal(
+            Refused.STALE, "somebody else changed the policies meanwhile; look again and retry"
+        )
     if proposal.policies == state.facts.policies:
         return [], Done()
     return [PolicyChanged(now, proposal.who, proposal.policies)], Done()
+
+
+def disable_policy(state: State, proposal: DisablePolicy, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A policy decides no more, if it is still the one that does."""
+    if choice_of(state.facts.policies, proposal.axis).name != proposal.name:
+        return [], Done()
+    return [PolicyDisabled(now, proposal.axis, proposal.name, proposal.took, proposal.error)], Done()
 
 
 def archived(state: State, proposal: Archived, now: int) -> tuple[list[AnyEvent], Reply]:

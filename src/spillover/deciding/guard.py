@@ -1,0 +1,174 @@
+"""Policies of installed packages, held so that they cannot stop a cycle: what they raise, or answer wrongly, is counted and made up for.
+
+A guard falls back the same way whenever a pure policy fails the same way, so replay decides the same. Built-in policies are asked
+directly and pay nothing for it. Answers are remembered where the cycle compares an answer with an earlier one: a policy that
+does not keep to its word would otherwise lose jobs.
+"""
+
+from typing import Any, Final
+
+from msgspec import structs
+
+from spillover.core.state import QUEUED, Job, State
+from spillover.deciding.protocols import FAILED, Case
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import FOREVER
+
+LAST: Final = (9,)
+"""Sorts behind every key that `_sortable` makes."""
+SPARE: Final = 1024
+"""Answers that are remembered beyond those that are needed."""
+MOST_ERROR: Final = 200
+"""Characters of an error that are shown."""
+CAUGHT: Final = (Exception, SystemExit)
+"""What a policy may raise without harm."""
+
+
+class Guard:
+    """One policy of an installed package."""
+
+    def __init__(self, axis: str, name: str, policy: Any) -> None:
+        self.axis = axis
+        self.name = name
+        self.policy = policy
+        """What is asked; the live loop puts a stopwatch around it."""
+        self.failures = 0
+        """How often it raised, or gave what is no answer."""
+        self.error = ""
+        """What it raised last, in one line."""
+
+    def look_at(self, state: State) -> None:
+        """The book whose jobs it is asked about from now on."""
+
+    def failed(self, error: BaseException) -> None:
+        """Count a failure."""
+        self.failures += 1
+        self.error = line_of(error)
+
+
+class GuardedOrder(Guard):
+    """Jobs whose key cannot be had come behind the others, in the order of submission."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__("order", name, policy)
+        self._keys: dict[str, tuple[object, tuple[Any, ...]]] = {}
+        """Of each job, what its key was made from, and the key."""
+        self._jobs: dict[Any, Job] = {}
+
+    def look_at(self, state: State) -> None:
+        """See Guard."""
+        self._jobs = state.jobs
+
+    def key(self, job: Job) -> tuple[Any, ...]:
+        """See Order; the policy sees what stays as it is while the job is queued."""
+        made_from = job.priority, job.arrived, job.attempt, job.seq
+        known = self._keys.get(job.id)
+        if known is not None and known[0] == made_from:
+            return known[1]
+        try:
+            key = _sortable(self.policy.key(structs.replace(job, phase=QUEUED, latest=None, due=None)))
+        except CAUGHT as error:
+            self.failed(error)
+            key = LAST
+        self._keys[job.id] = (made_from, key)
+        if len(self._keys) > 2 * len(self._jobs) + SPARE:
+            self._keys = {each: key for each, key in self._keys.items() if each in self._jobs}
+        return key
+
+
+class GuardedWait(Guard):
+    """A job whose wait cannot be had is not rented."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__("wait", name, policy)
+        back_after = getattr(policy, "back_after", None)
+        if back_after is not None and (not isinstance(back_after, int) or back_after <= 0):
+            raise TypeError("back_after must be nanoseconds, or None")
+        self.back_after: int | None = back_after
+        """See Policies.back_after."""
+
+    def wait(self, case: Case) -> int:
+        """See Wait; FAILED if the policy did."""
+        try:
+            return self._ask(case)
+        except CAUGHT as error:
+            self.failed(error)
+            return FAILED
+
+    def error_of(self, case: Case) -> str | None:
+        """What the policy raises for a job, in one line; None if it answers."""
+        try:
+            self._ask(case)
+        except CAUGHT as error:
+            return line_of(error)
+        return None
+
+    def _ask(self, case: Case) -> int:
+        wait = self.policy.wait(case)
+        if not isinstance(wait, int | float) or not wait >= 0:  # which nan is not
+            raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
+        return FOREVER if wait >= FOREVER else int(wait)
+
+
+class GuardedPlace(Guard):
+    """Machines whose score cannot be had come behind the others, in the order in which they joined."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__("place", name, policy)
+        self._scores: dict[tuple[int, int, int, Shape, Resources], int] = {}
+
+    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+        """See Place."""
+        asked = cpu, memory, gpu, shape, total
+        known = self._scores.get(asked)
+        if known is not None:
+            return known
+        try:
+            score = self.policy.score(*asked)
+            if not isinstance(score, int):
+                raise TypeError(f"score() gave {_shown(score)}, not a whole number")
+        except CAUGHT as error:
+            self.failed(error)
+            score = FOREVER
+        if len(self._scores) >= 16 * SPARE:
+            self._scores.clear()
+        self._scores[asked] = int(score)
+        return int(score)
+
+
+class FixedBackfill:
+    """What a backfill policy said when it was made."""
+
+    def __init__(self, policy: Any) -> None:
+        strict, reservations = policy.strict, getattr(policy, "reservations", 0)
+        if not isinstance(strict, bool) or not isinstance(reservations, int) or reservations < 0:
+            raise TypeError("strict must be true or false, and reservations a whole number from 0")
+        self.strict = strict
+        self.reservations = reservations
+
+
+def line_of(error: BaseException) -> str:
+    """An error in one line, whatever it does when it is shown."""
+    try:
+        told = " ".join(str(error).split())
+    except CAUGHT:
+        told = ""
+    return (f"{type(error).__name__}: {told}" if told else type(error).__name__)[:MOST_ERROR]
+
+
+def _shown(value: object) -> str:
+    return f"{value}" if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
+def _sortable(key: object) -> tuple[Any, ...]:
+    """A key that sorts with any other: numbers, then text, then tuples of these."""
+    if isinstance(key, int):
+        return 0, int(key)
+    if isinstance(key, float) and key == key:  # noqa: PLR0124 - nan is not itself, and sorts nowhere
+        return 0, float(key)
+    if isinstance(key, str):
+        return 1, str(key)
+    if isinstance(key, tuple | list):
+        return 2, *map(_sortable, key)
+    raise TypeError(f"key() gave {_shown(key)}, which does not sort; give numbers, text or tuples of these")
