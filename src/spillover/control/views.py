@@ -92,7 +92,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         if isinstance(phase, Ended)
         else None
     )
-    expected = estimate(job.terms, engine.policies.chosen.unknown_runtime)
+    expected = estimate(job, engine.policies.chosen.unknown_runtime)
     why = (
         phase.placed
         if isinstance(phase, Ended)
@@ -165,7 +165,7 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
         exit_code=row.exit_code,
         signal=row.signal,
         cost=money(row.cost),
-        estimate_s=estimate(row.terms, unknown_runtime).runtime / SECOND,
+        estimate_s=estimate(row, unknown_runtime).runtime / SECOND,
         priority=row.priority,
         resources=amounts(row.shape.resources),
         placed_because=reason_view(None if row.placed_why is None else decode_reason(row.placed_why)),
@@ -255,7 +255,7 @@ def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
         spills_in_s=None,
         ahead=None,
         estimate_s=view.estimate_s,
-        estimate_from=estimate(row.terms, unknown_runtime).source,
+        estimate_from=estimate(row, unknown_runtime).source,
         clusters=[],
     )
 

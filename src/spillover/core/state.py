@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
+from spillover.core.samples import About, Sample
 from spillover.core.tally import Tally
 from spillover.model.budget import Budget, Caps
 from spillover.model.cluster import ClusterSpec, Role
@@ -185,6 +186,8 @@ class Job(Struct, array_like=True, gc=False):
     due: Reason | None = None
     """Why it may be rented; None while it waits for owned capacity."""
     extra: Extra = field(default_factory=lambda: NO_EXTRA)
+    predicted: int | None = None
+    """Nanoseconds that jobs like it had run when it was submitted; None if it says itself how long it runs, or none were known."""
 
     @property
     def state(self) -> JobState:
@@ -283,6 +286,10 @@ class Facts(Struct, array_like=True):
     budgets: tuple[Budget, ...] = ()
     overruns: int = 0
     """Attempts that cost more than was held for them, so far."""
+    learned: int = 0
+    """Ended jobs whose runtimes were learned from, so far."""
+    sampled: int = 0
+    """Samples of runtimes that were begun, so far."""
 
 
 class PolicyNote(Struct, frozen=True, array_like=True):
@@ -330,6 +337,10 @@ class State:
         """For each array that has any, its members that are jobs of their own and have not ended."""
         self.purses: dict[str, Purse] = {}
         """By key; those of periods that are over are forgotten when nothing is held in them."""
+        self.history: dict[About, Sample] = {}
+        """What was learned from jobs that ended."""
+        self.samples: dict[str, Sample] = {}
+        """The same by the keys of their records."""
         self.caps = Caps()
         """The budgets, ready to be asked."""
         self.policies = PolicyBook()
@@ -370,7 +381,7 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | PolicyBook | None":
+    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | PolicyBook | Sample | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -379,6 +390,8 @@ class State:
                 return self.nodes.get(key)
             case "purse":
                 return self.purses.get(key)
+            case "history":
+                return self.samples.get(key)
             case "policies":
                 return self.policies
             case _:

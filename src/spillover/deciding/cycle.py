@@ -208,7 +208,7 @@ class _Cycle:
             return self.steady
         if shape.burst is Burst.NEVER or not self.board.can_rent:
             return FOREVER
-        expected = estimate(job.terms, self.policies.chosen.unknown_runtime)
+        expected = estimate(job, self.policies.chosen.unknown_runtime)
         case = Case(shape, expected.runtime, job.extra.returned, self.state.facts.tally)
         return min(FOREVER, job.arrived + self.policies.wait_of(case))
 

@@ -1,22 +1,23 @@
-"""How long a job is expected to run, and who says so."""
+"""How long a job is expected to run, and until when."""
 
-from typing import Literal, NamedTuple
+from spillover.core.estimates import Estimate, Expecting, estimate
+from spillover.core.state import Job, Placed, Running
+from spillover.model.units import MINUTE
 
-from spillover.model.job import Terms
-
-
-class Estimate(NamedTuple):
-    """An expected runtime."""
-
-    runtime: int
-    """Nanoseconds."""
-    source: Literal["estimate", "walltime", "default"]
+__all__ = ["Estimate", "Expecting", "estimate", "expected_end"]
 
 
-def estimate(terms: Terms, unknown: int) -> Estimate:
-    """The person's own word, else the limit, else what is assumed of jobs that say nothing."""
-    if terms.estimate is not None:
-        return Estimate(terms.estimate, "estimate")
-    if terms.walltime is not None:
-        return Estimate(terms.walltime, "walltime")
-    return Estimate(unknown, "default")
+def expected_end(job: Job, now: int, unknown: int) -> int | None:
+    """When a placed or running job is expected to end, nanoseconds UTC; None for any other.
+
+    One that outran what was expected of it is expected to end a minute from now, again and again.
+    """
+    phase = job.phase
+    if type(phase) is Running:
+        start = phase.since
+    elif type(phase) is Placed:
+        start = phase.at
+    else:
+        return None
+    end = start + estimate(job, unknown).runtime
+    return end if end > now else now + MINUTE

@@ -67,7 +67,7 @@ class Explanation(Struct, frozen=True):
 
 def explain(engine: Decider, job: Job) -> Explanation:
     """Say why."""
-    expected = estimate(job.terms, engine.policies.chosen.unknown_runtime)
+    expected = estimate(job, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(job), (), 0, None, expected)
     verdicts = _verdicts(engine, job)

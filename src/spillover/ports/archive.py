@@ -46,6 +46,8 @@ class Finished(Struct, frozen=True):
     not_before: int | None = None
     array: bytes | None = None
     """For an array: its encoded summary by state."""
+    predicted: int | None = None
+    """Nanoseconds that jobs like it had run when it was submitted; None if that was not asked for, or not known."""
 
 
 class Query(Struct, frozen=True):

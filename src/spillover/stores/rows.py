@@ -66,6 +66,7 @@ class Rest(Struct, frozen=True, array_like=True):
     deadline: int | None
     not_before: int | None
     array: bytes | None
+    predicted: int | None = None
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -115,4 +115,5 @@ def finished_of(job: Job) -> Finished | None:
         deadline=job.extra.deadline,
         not_before=job.extra.not_before,
         array=None if members is None else msgspec.msgpack.encode(members.ended),
+        predicted=job.predicted,
     )

@@ -40,6 +40,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         seq=event.seq,
         latest=array.latest,
         extra=extra,
+        predicted=array.predicted,
     )
     state.jobs[job.id] = job
     state.members.setdefault(array.id, {})[job.id] = None

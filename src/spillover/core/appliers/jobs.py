@@ -24,6 +24,7 @@ from spillover.core.events import (
     JobSubmitted,
     WaitsExpired,
 )
+from spillover.core.history import learn
 from spillover.core.state import (
     NO_EXTRA,
     Ended,
@@ -61,6 +62,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         priority=event.priority,
         phase=Waiting(None),
         extra=extra,
+        predicted=event.predicted,
     )
     state.jobs[job.id] = job
     state.touch_job(job.id)
@@ -195,6 +197,7 @@ def ended(state: State, event: JobEnded) -> None:
     if job.extra.after:
         job.extra.after = ()
     count_ended(state, job, event.state)
+    learn(state, job, event)
 
 
 def held(state: State, event: JobHeld) -> None:

@@ -2,6 +2,7 @@
 
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
+from spillover.core.history import predict
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
 from spillover.core.state import Job, State
 from spillover.core.transitions import TERMINAL
@@ -17,7 +18,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
         for new in proposal.jobs:
             if new.job in state.jobs:
                 return [], _taken(new)
-            events.append(_submitted(new, proposal.user, now, ()))
+            events.append(_submitted(state, new, proposal.user, now, ()))
         return events, Submitted(tuple([new.job for new in proposal.jobs]))
     fresh = {new.job: new for new in proposal.jobs}
     keyed: dict[str, NewJob] = {}
@@ -47,7 +48,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     failed = _doomed(wanted)
     for new in proposal.jobs:
         if new.job in wanted:
-            events += _take(new, proposal.user, now, wanted[new.job], failed)
+            events += _take(state, new, proposal.user, now, wanted[new.job], failed)
     return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
 
 
@@ -114,10 +115,11 @@ def _doomed(wanted: dict[JobId, list[Dependency]]) -> dict[JobId, JobId]:
 
 
 def _take(
-    new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
+    state: State, new: NewJob, user: str, now: int, after: list[Dependency], failed: dict[JobId, JobId]
 ) -> list[AnyEvent]:
     """The events that take one job in."""
-    events: list[AnyEvent] = [_submitted(new, user, now, () if new.job in failed else _waits(after, failed))]
+    waits = () if new.job in failed else _waits(after, failed)
+    events: list[AnyEvent] = [_submitted(state, new, user, now, waits)]
     if new.job in failed:
         if new.spec.array:
             events.append(MembersDropped(new.job, now, new.spec.array, JobState.CANCELLED, ITSELF))
@@ -126,9 +128,10 @@ def _take(
     return events
 
 
-def _submitted(new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
-    """A job is accepted."""
+def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
+    """A job is accepted; one that does not say how long it runs is expected to do as those like it did."""
     spec = new.spec
+    silent = spec.terms.estimate is None and spec.terms.walltime is None
     return JobSubmitted(
         new.job,
         now,
@@ -146,6 +149,7 @@ def _submitted(new: NewJob, user: str, now: int, after: tuple[After, ...]) -> Jo
         after,
         new.key,
         new.body,
+        predict(state, user, spec.name, spec.shape) if silent else None,
     )
 
 

@@ -1,0 +1,42 @@
+"""How long a job is expected to run, and who says so."""
+
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from spillover.model.job import Terms
+
+Source: TypeAlias = Literal["estimate", "walltime", "history", "default"]
+
+
+class Estimate(NamedTuple):
+    """An expected runtime."""
+
+    runtime: int
+    """Nanoseconds."""
+    source: Source
+    """The person who submitted it, its limit, jobs like it that ended before, or what is assumed of all jobs."""
+
+
+class Expecting(Protocol):
+    """What an estimate rests on: of a job that is in the book, or in the archive."""
+
+    @property
+    def terms(self) -> Terms:
+        """With its own estimate and limit."""
+        ...
+
+    @property
+    def predicted(self) -> int | None:
+        """Nanoseconds that jobs like it ran before; None if it was not asked for, or not known."""
+        ...
+
+
+def estimate(job: Expecting, unknown: int) -> Estimate:
+    """The person's own word, else the limit, else what jobs like it did, else what is assumed of jobs that nothing is known of."""
+    terms = job.terms
+    if terms.estimate is not None:
+        return Estimate(terms.estimate, "estimate")
+    if terms.walltime is not None:
+        return Estimate(terms.walltime, "walltime")
+    if job.predicted is not None:
+        return Estimate(job.predicted, "history")
+    return Estimate(unknown, "default")

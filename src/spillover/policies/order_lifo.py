@@ -1,0 +1,11 @@
+"""Last in, first out."""
+
+from spillover.core.state import Job
+
+
+class Lifo:
+    """The newest job first."""
+
+    def key(self, job: Job) -> int:
+        """Later is earlier; members of an array stay together."""
+        return -job.number
