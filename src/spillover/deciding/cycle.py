@@ -64,6 +64,12 @@ def run(
     return Outcome(cycle.plan(seed), cycle.tried_owned, cycle.tried_rented)
 
 
+def case_of(state: State, policies: Policies, job: Job) -> Case:
+    """What the wait policy is told of a job."""
+    expected = estimate(job, policies.chosen.unknown_runtime)
+    return Case(job.kind.shape, expected.runtime, job.extra.returned, state.facts.tally)
+
+
 class _Cycle:
     """A plan in the making."""
 
@@ -208,8 +214,7 @@ class _Cycle:
             return self.steady
         if shape.burst is Burst.NEVER or not self.board.can_rent:
             return FOREVER
-        expected = estimate(job, self.policies.chosen.unknown_runtime)
-        case = Case(shape, expected.runtime, job.extra.returned, self.state.facts.tally)
+        case = case_of(self.state, self.policies, job)
         return min(FOREVER, job.arrived + self.policies.wait_of(case))
 
     def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
