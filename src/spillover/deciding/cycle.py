@@ -61,7 +61,10 @@ def run(
         cycle.rent()
     if not keep:
         cycle.undo()
-    return Outcome(cycle.plan(seed), cycle.tried_owned, cycle.tried_rented)
+    plan = cycle.plan(seed)
+    if plan and policies.backfill.strict:
+        cycle.tried_owned = ()  # a head that is rented makes way for those behind it
+    return Outcome(plan, cycle.tried_owned, cycle.tried_rented)
 
 
 def case_of(state: State, policies: Policies, job: Job) -> Case:
