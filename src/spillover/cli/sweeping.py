@@ -126,11 +126,13 @@ def _draw(
 ) -> None:
     """The picture."""
     dots = [
-        Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.label, worse)
+        Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.value, worse)
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
     curves = [
-        _curve(text, [dot for point, dot in zip(points, dots, strict=True) if point.curve == number])
+        Curve(
+            _curve_name(text), [dot for point, dot in zip(points, dots, strict=True) if point.curve == number]
+        )
         for number, text in enumerate(args.sweep, 1)
     ]
     jobs = results[0].statistics.jobs
@@ -142,20 +144,9 @@ def _draw(
     )
 
 
-def _curve(text: str, dots: Sequence[Dot]) -> Curve:
-    """One sweep with its name: what all of its points share; what changes becomes the label of each."""
-    first, last = dots[0].label, dots[-1].label
-    start = 0
-    while start < min(len(first), len(last)) and first[start] == last[start]:
-        start += 1
-    while start and (first[start - 1].isalnum() or first[start - 1] == "."):
-        start -= 1
-    head = first[:start]
-    values = [dot.label[len(head) :].split(",")[0].rstrip(")") for dot in dots]
-    name = text.split("=", 1)[-1].split("(", 1)[0] if text.count("=") == 1 else text
-    return Curve(
-        name, [Dot(dot.cost, dot.hours, value, dot.beaten) for dot, value in zip(dots, values, strict=True)]
-    )
+def _curve_name(sweep: str) -> str:
+    """A sweep as a picture names it: the policy alone if one axis changes."""
+    return sweep.partition("=")[2].partition("(")[0] if sweep.count("(") == 1 and ")," not in sweep else sweep
 
 
 def _name(trace: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from spillover.forms.policies import AXES, OPTIONS, STUDY, Option, Takes, main_option, read_choice
 from spillover.forms.problems import BadForm, Findings, Problem, shown
@@ -82,7 +82,17 @@ def write_choice(axis: str, choice: Choice) -> str:
     return f"{choice.name}({','.join(parts)})"
 
 
-def points(text: str, source: str) -> list[str]:
+class Step(NamedTuple):
+    """One line of a range."""
+
+    line: str
+    label: str
+    """The same for people, with as many digits as they read."""
+    value: str
+    """What differs from the other lines, for people."""
+
+
+def points(text: str, source: str) -> list[Step]:
     """The lines that a line with one range `a..b/8` stands for: even steps, both ends included."""
     ranges = list(_RANGE.finditer(text))
     if len(ranges) != 1:
@@ -99,7 +109,8 @@ def points(text: str, source: str) -> list[str]:
         problem = problem or str(error)
     if problem:
         raise BadForm([Problem(source, None, match[0], problem)])
-    return [text[: match.start()] + step + text[match.end() :] for step in steps]
+    before, behind = text[: match.start()], text[match.end() :]
+    return [Step(before + exact + behind, before + value + behind, value) for exact, value in steps]
 
 
 def short_duration(nanoseconds: int) -> str:
@@ -116,16 +127,21 @@ def short_duration(nanoseconds: int) -> str:
     return best if best and (nanoseconds == 0 or len(best) <= len(exact) + 2) else exact
 
 
-def _even(first: str, last: str, count: int) -> list[str]:
-    """Evenly spaced values as text, in plain numbers or in durations."""
+def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
+    """Evenly spaced values as text, in plain numbers or in durations to the millisecond; each also for people."""
     if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last):
         low, high = Decimal(first), Decimal(last)
-        steps = [low + (high - low) * at / (count - 1) for at in range(count)]
-        return [repr(float(round(step, 12))).removesuffix(".0") for step in steps]
+        numbers = [float(round(low + (high - low) * at / (count - 1), 12)) for at in range(count)]
+        return [(repr(number).removesuffix(".0"), f"{number:.4g}") for number in numbers]
     if _NUMBER.fullmatch(first) or _NUMBER.fullmatch(last):
         raise UnitError("only one end has a unit; write both with it, as 0.1h..4h/8")
     start, end = parse_duration(first), parse_duration(last)
-    return [short_duration(start + (end - start) * at // (count - 1)) for at in range(count)]
+    unit = last.lstrip("0123456789.")
+    size = parse_duration(f"1{unit}") if unit.isalpha() else HOUR
+    unit = unit if unit.isalpha() else "h"
+    spans = [start + (end - start) * at // (count - 1) for at in range(count)]
+    spans = [span if at in {0, count - 1} else round(span, -6) for at, span in enumerate(spans)]
+    return [(short_duration(span), f"{span / size:.4g}{unit}") for span in spans]
 
 
 def _axes(text: str, found: Findings) -> Iterator[tuple[str, str]]:

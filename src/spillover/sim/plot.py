@@ -135,9 +135,9 @@ def _zero(axes: "Axes", zero: Dot) -> None:
     axes.annotate(
         "no waiting",
         (zero.cost, zero.hours),
-        xytext=(-6, 8),
+        xytext=(2, -15),
         textcoords="offset points",
-        ha="right",
+        ha="center",
         fontsize=8,
         fontweight="bold",
         zorder=6,
@@ -148,8 +148,17 @@ def _frame(axes: "Axes", zero: Dot, title: str) -> None:
     """Axes with their units; those opposite tell the same against no waiting."""
     axes.set_xlabel("cost of rented capacity, in units of the price")
     axes.set_ylabel("mean completion time, hours from submission to end")
-    axes.set_title(title, loc="left", fontsize=9, pad=24)
-    axes.margins(0.1, 0.12)
+    axes.set_title(title, loc="left", fontsize=9, pad=10)
+    axes.xaxis.set_major_formatter("{x:,.6g}")
+    axes.margins(0.1, 0.14)
+    axes.text(
+        0.01,
+        0.02,
+        "grey: another point costs less and completes sooner",
+        transform=axes.transAxes,
+        fontsize=7,
+        color="#909090",
+    )
     axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
     axes.grid(visible=True, color="#ececec", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from spillover import __version__
-from spillover.forms.policystring import points, read_policies, write_choice, write_policies
-from spillover.model.policy import Choice, PolicySet
+from spillover.forms.policystring import points, read_policies, write_policies
+from spillover.model.policy import PolicySet
 from spillover.sim.statistics import Statistics
 from spillover.sim.study import Result, Study
 from spillover.sim.trace import TraceJob
@@ -21,7 +21,9 @@ class Point(Struct, frozen=True):
     curve: int
     """Number of the sweep that it belongs to, from 1; 0 is zero wait, with which all are compared."""
     label: str
-    """What changes along its curve, as `wait=constant(1h)`."""
+    """What its sweep says of it, as `wait=constant(1h)`."""
+    value: str
+    """What changes along its curve, as `1h`; empty if it is on none."""
     policies: PolicySet
     key: str
     """Digest of everything that its result depends on."""
@@ -39,11 +41,11 @@ def plan(sweeps: Sequence[str], base: PolicySet, study: Study, jobs: Sequence[Tr
     """All points, curve by curve, with zero wait before them."""
     content = content_digest(study, jobs)
     zero = read_policies("wait=zero", base=base)
-    found = [Point(0, "wait=zero", zero, _key(content, zero))]
+    found = [Point(0, "wait=zero", "", zero, _key(content, zero))]
     for number, sweep in enumerate(sweeps, 1):
-        for line in points(sweep, "--sweep"):
-            policies = read_policies(line, "--sweep", base=base, study=True)
-            found.append(Point(number, _changed(policies, base, line), policies, _key(content, policies)))
+        for step in points(sweep, "--sweep"):
+            policies = read_policies(step.line, "--sweep", base=base, study=True)
+            found.append(Point(number, step.label, step.value, policies, _key(content, policies)))
     return found
 
 
@@ -111,13 +113,3 @@ def dominated(results: Sequence[Result]) -> list[bool]:
 def _key(content: str, policies: PolicySet) -> str:
     """Digest of one simulation."""
     return hashlib.blake2b(f"{content} {write_policies(policies)}".encode(), digest_size=16).hexdigest()
-
-
-def _changed(policies: PolicySet, base: PolicySet, line: str) -> str:
-    """The axes in which policies differ from the base; all that was written if they do not."""
-    parts: list[str] = []
-    for axis in ("wait", "backfill", "order", "place"):
-        choice: Choice = getattr(policies, axis)
-        if choice != getattr(base, axis) or f"{axis}=" in line:
-            parts.append(f"{axis}={write_choice(axis, choice)}")
-    return ",".join(parts) or line

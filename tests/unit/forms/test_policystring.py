@@ -132,17 +132,27 @@ def test_only_a_study_takes_an_error_of_estimates() -> None:
 
 
 def test_a_range_is_even_points_with_both_ends() -> None:
-    lines = points("wait=constant(0.1h..4h/14),order=fifo", "--sweep")
-    assert lines[0] == "wait=constant(6m),order=fifo"
-    assert lines[1] == "wait=constant(24m),order=fifo"
-    assert lines[-1] == "wait=constant(4h),order=fifo"
-    assert len(lines) == 14
-    assert points("wait=compute(0.01..0.2/3)", "") == [
-        "wait=compute(0.01)",
-        "wait=compute(0.105)",
-        "wait=compute(0.2)",
-    ]
-    assert points("wait=compute(0.1,max_queue=10..30/3)", "")[1] == "wait=compute(0.1,max_queue=20)"
+    steps = points("wait=constant(0.1h..4h/14),order=fifo", "--sweep")
+    assert len(steps) == 14
+    assert steps[0] == ("wait=constant(6m),order=fifo", "wait=constant(0.1h),order=fifo", "0.1h")
+    assert steps[1] == ("wait=constant(24m),order=fifo", "wait=constant(0.4h),order=fifo", "0.4h")
+    assert steps[-1].line == "wait=constant(4h),order=fifo"
+    numbers = [step.line for step in points("wait=compute(0.01..0.2/3)", "")]
+    assert numbers == ["wait=compute(0.01)", "wait=compute(0.105)", "wait=compute(0.2)"]
+    assert points("wait=compute(0.1,max_queue=10..30/3)", "")[1].line == "wait=compute(0.1,max_queue=20)"
+
+
+def test_steps_that_do_not_come_out_even_are_exact_to_the_millisecond_and_short_for_people() -> None:
+    assert points("wait=constant(0.1h..4h/8)", "")[1] == (
+        "wait=constant(2365.714s)",
+        "wait=constant(0.6571h)",
+        "0.6571h",
+    )
+    assert points("wait=compute(0.01..0.2/8)", "")[1][:2] == (
+        "wait=compute(0.037142857143)",
+        "wait=compute(0.03714)",
+    )
+    assert points("wait=constant(1h30m..2h30m/3)", "")[1].value == "2h"
 
 
 @pytest.mark.parametrize(
