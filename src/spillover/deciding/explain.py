@@ -7,7 +7,9 @@ from msgspec import Struct
 from spillover.core.appliers.queue import weight
 from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
 from spillover.deciding.board import Board
+from spillover.deciding.cycle import case_of
 from spillover.deciding.estimates import Estimate, estimate
+from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.cluster import Role
@@ -26,13 +28,14 @@ from spillover.model.reasons import (
     NotObserved,
     NotOffered,
     NotRented,
+    PolicyFailed,
     Reason,
     Stopping,
     TooBig,
     WaitNotOver,
 )
 from spillover.model.resources import Resources
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, format_duration
 
 
 class Decider(Protocol):
@@ -131,6 +134,8 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return _why_never(engine.board, shape)
     if job.latest is None:
         return Fresh()
+    if (failed := _failed_wait(engine, job, verdicts)) is not None:
+        return failed
     allowed = [each for each in possible if each.role is Role.OWNED or job.due is not None]
     if not allowed:
         names = tuple(each.cluster for each in possible)
@@ -142,6 +147,21 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
     return NoRoom(shape.resources, names)
+
+
+def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> PolicyFailed | None:
+    """Whether a policy that failed is what keeps a job from being rented."""
+    rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
+    if job.latest != FOREVER or job.due is not None or not rentable:
+        return None
+    policies = engine.policies
+    name, error = policies.chosen.wait.name, policies.missing.get("wait")
+    if error is None and (note := engine.state.policies.disabled.get("wait")) is not None:
+        slow = f"it took {format_duration(note.took)} in one step and was disabled"
+        name, error = note.before.wait.name, note.error or slow
+    if error is None and isinstance(policies.wait, GuardedWait):
+        error = policies.wait.error_of(case_of(engine.state, policies, job))
+    return None if error is None else PolicyFailed(f"wait.{name}", error)
 
 
 def _why_never(board: Board, shape: Shape) -> Reason:

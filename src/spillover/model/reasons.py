@@ -118,6 +118,18 @@ class NotRented(Never, frozen=True, tag="not_rented"):
         return f"only {' or '.join(self.clusters)} could run it, and the wait policy never rents"
 
 
+class PolicyFailed(NotNow, frozen=True, tag="policy_failed"):
+    """Its wait policy failed, or was disabled, so that nobody knows when to rent it: it waits for owned capacity."""
+
+    policy: str
+    """As `wait.half`."""
+    error: str
+    """What went wrong, in one line."""
+
+    def __str__(self) -> str:
+        return f"it waits for owned capacity and is not rented, because the policy {self.policy} failed: {self.error}"
+
+
 class OverMaxCost(NotNow, frozen=True, tag="over_max_cost"):
     """Renting it could cost more than its own `max_cost` leaves."""
 
@@ -360,6 +372,7 @@ Reason: TypeAlias = (
     | NotObserved
     | WaitNotOver
     | NotRented
+    | PolicyFailed
     | OverMaxCost
     | OverBudget
     | TooDear
