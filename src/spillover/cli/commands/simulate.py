@@ -28,7 +28,7 @@ def _configure(parser: ArgumentParser) -> None:
         "--policy",
         default="",
         metavar="POLICY",
-        help="as wait=compute(0.076),backfill=easy; what is left out is as in spill.yaml",
+        help="as wait=compute(0.076),backfill=strict; what is left out is as in spill.yaml",
     )
     add("--warmup", type=_count, default=0, metavar="W", help="jobs left out of the statistics at both ends")
     add("--seed", type=_count, default=0, metavar="N", help="of all dice: recipes, errors of estimates")
@@ -199,7 +199,6 @@ COMMANDS = {
         _configure,
         _run,
         "spill simulate --trace 'synthetic:jobs=2000,load=1.1' --owned 8x8gpu --rented gpu=2.5 --policy 'wait=compute(0.076)'\n"
-        "spill simulate --trace jobs.csv.gz --owned 64x8gpu --rented gpu=2.5 --warmup 5000 \\\n"
-        "  --sweep 'wait=constant(0.1h..4h/8)' --sweep 'wait=compute(0.01..0.2/8)' --plot frontier.svg",
+        "spill simulate --trace jobs.csv.gz --owned 64x8gpu --rented gpu=2.5 --sweep 'wait=constant(0.1h..4h/8)' --plot curve.svg",
     )
 }
