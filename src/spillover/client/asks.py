@@ -21,6 +21,10 @@ from spillover.wire.api import (
     JobPage,
     JobView,
     Patch,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
     Problem,
     ServerView,
     WhyView,
@@ -138,6 +142,22 @@ def agents() -> Ask[list[AgentView]]:
 def server() -> Ask[ServerView]:
     """The server."""
     return Ask("GET", "/v1/server", _reader(ServerView))
+
+
+def policy() -> Ask[PolicyView]:
+    """What decides."""
+    return Ask("GET", "/v1/policy", _reader(PolicyView))
+
+
+def set_policy(line: str | None, *, dry_run: bool) -> Ask[PolicyOutcome]:
+    """Change what decides."""
+    body = msgspec.json.encode(PolicyPatch(line, dry_run))
+    return Ask("PATCH", "/v1/policy", _reader(PolicyOutcome), body=body)
+
+
+def policy_history() -> Ask[list[PolicyRecord]]:
+    """What decided before."""
+    return Ask("GET", "/v1/policy/history", _reader(list[PolicyRecord]))
 
 
 def ready() -> Ask[str | None]:

@@ -21,6 +21,9 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    PolicyOutcome,
+    PolicyRecord,
+    PolicyView,
     ServerView,
     WhyView,
 )
@@ -162,6 +165,18 @@ class Client:
     def server(self) -> ServerView:
         """The server itself."""
         return self._ask(asks.server())
+
+    def policy(self) -> PolicyView:
+        """Which policies decide, since when, and what is wrong with them."""
+        return self._ask(asks.policy())
+
+    def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
+        """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
+        return self._ask(asks.set_policy(policy, dry_run=dry_run))
+
+    def policy_history(self) -> list[PolicyRecord]:
+        """The last changes of the policies, newest first."""
+        return self._ask(asks.policy_history())
 
     def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""

@@ -14,6 +14,7 @@ from spillover.control.history import history
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
+from spillover.control.policies import PolicyDesk
 from spillover.control.reading import Reading
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
@@ -38,6 +39,10 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
     ServerView,
     WhyView,
 )
@@ -64,6 +69,7 @@ class Commands:
         self._loop = parts.loop
         self._lookup = parts.lookup
         self._reading = Reading(parts.loop, parts.lookup, parts.agents)
+        self._policies = PolicyDesk(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
         self._loop.listen(self._see)
 
@@ -100,6 +106,10 @@ class Commands:
         if isinstance(reply, Refusal):
             raise refused(reply)
         return Ids([job])
+
+    async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
+        """Decide by other policies."""
+        return await self._policies.change(patch, who)
 
     # --- looking
 
@@ -203,6 +213,14 @@ class Commands:
             running=state.running,
             policy=msgspec.to_builtins(state.facts.policies),
         )
+
+    async def policy(self) -> PolicyView:
+        """What decides now."""
+        return await self._policies.show()
+
+    async def policy_history(self) -> list[PolicyRecord]:
+        """The last changes of the policies, newest first."""
+        return await self._policies.history()
 
     def ready(self) -> str | None:
         """None when it accepts work, else what is missing."""

@@ -29,8 +29,10 @@ from spillover.core.events import (
     MemberPlaced,
     MembersDropped,
     PolicyChanged,
+    PolicyDisabled,
     WaitsExpired,
 )
+from spillover.forms.policystring import write_policies
 from spillover.model.ids import member_id
 from spillover.model.units import SECOND, format_duration, format_time
 from spillover.ports.journal import Journal
@@ -134,7 +136,10 @@ def text_of(event: AnyEvent) -> str:
         case ClockJumped():
             return f"waits are shifted by {event.by / SECOND:.0f}s"
         case PolicyChanged():
-            return f"policies changed by {event.who}"
+            return f"policies changed by {event.who}: {write_policies(event.policies)}"
+        case PolicyDisabled():
+            why = event.error or f"it took {format_duration(event.took)} in one step"
+            return f"policy {event.axis}.{event.name} is disabled: {why}"
         case Decided():
             return f"a cycle decided ({event.plan.hex()[:8]})"
         case _:

@@ -14,6 +14,7 @@ import structlog
 
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
+from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
@@ -53,9 +54,10 @@ class Loop:
         clock: Clock,
         *,
         debug: bool = False,
+        slow_after: int = SLOW_AFTER,
     ) -> None:
         self._journal = journal
-        self._load = load
+        self.watch = Watch(load, slow_after)
         self._debug = debug
         self._clock = clock
         self._inbox: list[_Ask] = []
@@ -69,7 +71,7 @@ class Loop:
         self._shown = asyncio.Event()
         """Set when no reader waits."""
         self.time = SteadyTime(clock)
-        self.engine = Engine(State(), load)
+        self.engine = Engine(State(), self.watch.load)
         self.gate = Gate(0)
         self.applied = 0
         """Revision of the state in memory."""
@@ -94,7 +96,7 @@ class Loop:
         """Bring the state to where the journal ends; returns the time of the last event."""
         loaded = await self._journal.load()
         state = load_state(loaded.records)
-        engine = Engine(state, self._load, debug=self._debug)
+        engine = Engine(state, self.watch.load, debug=self._debug)
         revision, at = loaded.checkpoint, state.facts.now
         async for stored in self._journal.tail(loaded.checkpoint):
             engine.apply(decode_event(stored.event))
@@ -172,13 +174,18 @@ class Loop:
         asks, self._inbox = self._inbox, []
         now = self.time.now()
         jumped = self.time.take_jump()
+        disabled = self.watch.due(self.engine.policies)
         if jumped:
             log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
             # Before time moves on, or the jump itself would make things due.
-            self._take(self.engine.step(self.engine.now, [Jump(jumped)]))
-        step = self.engine.step(now, [proposal for ask in asks for proposal in ask.proposals])
+            self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped)]))
+            disabled = []
+        self.watch.begin()
+        step = self.engine.step(now, [*disabled, *(proposal for ask in asks for proposal in ask.proposals)])
+        if self.watch.end():
+            self._wake.set()
         self._take(step)
-        at = 0
+        at = len(disabled)
         for ask in asks:
             self._pending_blobs.update(ask.blobs)
             self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])

@@ -1,6 +1,6 @@
 """Policies by name: built-in ones and those of installed packages, found by entry point."""
 
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.deciding.guard import (
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 GROUP: Final = "spillover.policies"
 BUILT_IN: Final = {
     "order.fifo": "order_fifo:Fifo",
+    "order.lifo": "order_lifo:Lifo",
     "order.priority": "order_priority:Priority",
+    "order.sjf": "order_sjf:ShortestFirst",
+    "order.ljf": "order_ljf:LongestFirst",
+    "order.edf": "order_edf:EarliestDeadline",
+    "order.slack": "order_slack:LeastSlack",
     "backfill.strict": "backfill_strict:Strict",
     "backfill.out_of_order": "backfill_out_of_order:OutOfOrder",
+    "backfill.easy": "backfill_easy:Easy",
     "wait.zero": "wait_zero:Zero",
     "wait.never": "wait_never:Never",
     "wait.constant": "wait_constant:Constant",
@@ -33,6 +39,8 @@ BUILT_IN: Final = {
     "wait.compute": "wait_compute:Compute",
     "place.first_fit": "place_first_fit:FirstFit",
     "place.best_fit": "place_best_fit:BestFit",
+    "place.worst_fit": "place_worst_fit:WorstFit",
+    "place.spread": "place_spread:Spread",
 }
 """Module of this package and class; known without asking what is installed, which takes longer than a short simulation."""
 COMMON_WAIT_OPTIONS: Final = ("min_wait", "max_wait", "max_queue", "rent_cpu_only", "short_job_threshold")
@@ -78,6 +86,8 @@ def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) 
         for name, value in chosen.wait.options.items()
         if name in COMMON_WAIT_OPTIONS and "wait" not in missing
     }
+    if hasattr(made["order"], "unknown_runtime"):
+        made["order"].unknown_runtime = chosen.unknown_runtime
     guards = tuple(policy for policy in made.values() if isinstance(policy, Guard))
     return Policies(chosen, **made, **common, guards=guards, missing=missing)
 
@@ -103,6 +113,7 @@ def _make(axis: str, choice: Choice) -> Any:
         there = ", ".join(known(axis))
         raise UnknownPolicy(axis, f"there is no {axis} policy {choice.name!r}; known: {there}")
     try:
+        invalidate_caches()  # it may have been installed while the server runs
         policy = point.load()(**own)
         if not all(callable(getattr(policy, method)) for method in _METHODS[axis]):
             raise TypeError(f"{_METHODS[axis][0]} is no method")

@@ -21,6 +21,10 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
     ServerView,
     WhyView,
 )
@@ -141,6 +145,18 @@ class Commands(Protocol):
 
     async def server(self) -> ServerView:
         """The server itself."""
+        ...
+
+    async def policy(self) -> PolicyView:
+        """What decides now."""
+        ...
+
+    async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
+        """Decide by other policies."""
+        ...
+
+    async def policy_history(self) -> list[PolicyRecord]:
+        """The last changes of the policies, newest first."""
         ...
 
     def ready(self) -> str | None:

@@ -22,6 +22,10 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
     ReasonView,
     ServerView,
     WhyView,
@@ -241,6 +245,21 @@ class FakeCommands:
         self._called("server")
         queued = sum(job.state == "QUEUED" for job in self.all.values())
         return ServerView("0", 1, True, True, None, "USD", len(self.history), queued, 0, {"order": "fifo"})
+
+    async def policy(self) -> PolicyView:
+        """The default."""
+        self._called("policy")
+        return PolicyView("order=fifo", [], 1000, 3600.0, None, None, None, "order=fifo", differs=False)
+
+    async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
+        """Nothing changes."""
+        self._called(f"set policy {patch.policy} by {who}")
+        return PolicyOutcome("order=fifo", patch.policy or "order=fifo", [], done=not patch.dry_run)
+
+    async def policy_history(self) -> list[PolicyRecord]:
+        """One change."""
+        self._called("policy history")
+        return [PolicyRecord(_AT, "ada", "set", "order=lifo", "order=fifo", ["order: lifo -> fifo"], None)]
 
     def ready(self) -> str | None:
         """What a test set."""

@@ -217,6 +217,80 @@ class ServerView(Struct, frozen=True):
     policy: dict[str, Any]
 
 
+class PolicyAxis(Struct, frozen=True):
+    """What decides one axis."""
+
+    axis: str
+    policy: str
+    """Name and options, as `compute(0.076,max_queue=30)`."""
+    name: str
+    options: dict[str, Any]
+    """Durations are seconds, as far as the options are known."""
+    installed: bool
+    """Whether a package of your own brings it."""
+    failures: int
+    """How often it failed since this server started."""
+    error: str | None
+    """What went wrong last: of this policy, or of the one that was disabled; null if nothing did."""
+    disabled: str | None = None
+    """The policy that was chosen, and was disabled; null as a rule."""
+
+
+class PolicyView(Struct, frozen=True):
+    """What decides now."""
+
+    policy: str
+    """All of it in a line, as `spill policy set` takes it."""
+    axes: list[PolicyAxis]
+    depth: int
+    unknown_runtime_s: float
+    since: Time | None
+    """Null if it was never anything else."""
+    who: str | None
+    """Who set it; `spillover` is the server itself."""
+    how: str | None
+    """`set` by a person, `configured` in spill.yaml, or `disabled` by the server."""
+    configured: str
+    """What spill.yaml says, in a line."""
+    differs: bool
+    """Whether something else decides than spill.yaml says."""
+
+
+class PolicyPatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Policies to decide by from now on."""
+
+    policy: Annotated[str, Meta(min_length=1, max_length=10_000)] | None
+    """As `wait=compute(0.1),order=priority`; axes that are not named stay. Null goes back to what spill.yaml says."""
+    dry_run: bool = False
+    """Only check it, and say what would change."""
+
+
+class PolicyOutcome(Struct, frozen=True):
+    """What changed, or would change."""
+
+    before: str
+    after: str
+    changes: list[str]
+    """One line for each axis that differs."""
+    done: bool
+    """False for a dry run."""
+
+
+class PolicyRecord(Struct, frozen=True):
+    """One change of the policies."""
+
+    at: Time
+    who: str
+    how: str
+    """`set` by a person, `configured` in spill.yaml, or `disabled` by the server."""
+    before: str
+    after: str
+    changes: list[str]
+    """One line for each axis that differs."""
+    error: str | None
+    """Why it was disabled; null if it was not."""
+
+
 class Health(Struct, frozen=True):
     """Alive, or ready."""
 

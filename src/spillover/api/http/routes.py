@@ -34,6 +34,10 @@ from spillover.wire.api import (
     JobPage,
     JobView,
     Patch,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
     ServerView,
     WhyView,
 )
@@ -174,6 +178,21 @@ async def server(call: Call[NoQuery, None]) -> Reply:
     return as_json(await call.commands.server())
 
 
+async def policy(call: Call[NoQuery, None]) -> Reply:
+    """Show what decides."""
+    return as_json(await call.commands.policy())
+
+
+async def set_policy(call: Call[NoQuery, PolicyPatch]) -> Reply:
+    """Change what decides."""
+    return as_json(await call.commands.set_policy(call.body, call.user))
+
+
+async def policy_history(call: Call[NoQuery, None]) -> Reply:
+    """List what decided before."""
+    return as_json(await call.commands.policy_history())
+
+
 async def health(_: Call[NoQuery, None]) -> Reply:
     """Say that the process lives."""
     return as_json(Health("ok"))
@@ -231,6 +250,9 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
+    Route("GET", "/v1/policy", policy, "Show which policies decide", PolicyView, NoQuery, errors=_BUSY),
+    Route("PATCH", "/v1/policy", set_policy, "Decide by other policies from now on", PolicyOutcome, NoQuery, json_body(PolicyPatch), errors=(*_BODY, *_BUSY)),
+    Route("GET", "/v1/policy/history", policy_history, "List changes of the policies, newest first", list[PolicyRecord], NoQuery, errors=_BUSY),
     Route("GET", "/v1/health", health, "Whether the process lives", Health, NoQuery, open=True),
     Route("GET", "/v1/ready", ready, "Whether the server accepts work", Health, NoQuery, open=True, unready=Health),
     Route("GET", "/metrics", metrics, "Figures for Prometheus", None, NoQuery, media="text/plain"),

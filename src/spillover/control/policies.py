@@ -1,0 +1,162 @@
+"""Policies while the server runs: what decides, since when, and how people change it.
+
+What people write is checked completely here, against what is installed, before it is proposed: the book only ever names policies
+that could be made when it was written.
+"""
+
+from msgspec import structs
+
+from spillover.control.loop import Loop
+from spillover.control.submitting import TRIES, refused
+from spillover.core.proposals import Refusal, Refused, SetPolicies
+from spillover.core.state import PolicyNote
+from spillover.deciding.engine import Engine
+from spillover.forms.policies import AXES, OPTIONS, Takes
+from spillover.forms.policystring import read_policies, short_duration, write_choice, write_policies
+from spillover.forms.problems import BadForm
+from spillover.model.policy import Choice, PolicySet, choice_of
+from spillover.model.units import SECOND, format_duration, format_time
+from spillover.policies.loading import BUILT_IN, UnknownPolicy, load
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import (
+    FieldProblem,
+    PolicyAxis,
+    PolicyOutcome,
+    PolicyPatch,
+    PolicyRecord,
+    PolicyView,
+)
+
+
+class PolicyDesk:
+    """Shows and changes the policies of a loop."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    async def show(self) -> PolicyView:
+        """What decides now."""
+        engine = await self._loop.read()
+        policies, book = engine.state.facts.policies, engine.state.policies
+        last = book.notes[-1] if book.notes else None
+        return PolicyView(
+            policy=write_policies(policies),
+            axes=[self._axis(engine, axis) for axis in AXES],
+            depth=policies.depth,
+            unknown_runtime_s=policies.unknown_runtime / SECOND,
+            since=None if last is None else format_time(last.at),
+            who=None if last is None else last.who,
+            how=None if last is None else last.how,
+            configured=write_policies(book.configured),
+            differs=policies != book.configured,
+        )
+
+    async def history(self) -> list[PolicyRecord]:
+        """The last changes, newest first."""
+        notes = (await self._loop.read()).state.policies.notes
+        return [_record(note) for note in reversed(notes)]
+
+    async def change(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
+        """Decide by other policies from now on, or say what that would change."""
+        left = TRIES
+        while True:
+            state = (await self._loop.read()).state
+            before = state.facts.policies
+            after = state.policies.configured if patch.policy is None else _read(patch.policy, before)
+            _check(after)
+            outcome = PolicyOutcome(
+                write_policies(before), write_policies(after), differences(before, after), done=False
+            )
+            if patch.dry_run:
+                return outcome
+            (reply,) = await self._loop.propose(SetPolicies(after, who, before))
+            if not isinstance(reply, Refusal):
+                return structs.replace(outcome, done=True)
+            left -= 1
+            if reply.kind is not Refused.STALE or not left:
+                raise refused(reply)
+
+    def _axis(self, engine: Engine, axis: str) -> PolicyAxis:
+        """What decides one axis, and what went wrong with it."""
+        policies, note = engine.policies, engine.state.policies.disabled.get(axis)
+        choice = choice_of(policies.chosen, axis)
+        guard = next((guard for guard in policies.guards if guard.axis == axis), None)
+        name = choice.name if note is None else choice_of(note.before, axis).name
+        error = policies.missing.get(axis) or (guard.error if guard is not None else "")
+        return PolicyAxis(
+            axis=axis,
+            policy=write_choice(axis, choice),
+            name=choice.name,
+            options=_options(axis, choice),
+            installed=f"{axis}.{choice.name}" not in BUILT_IN,
+            failures=self._loop.watch.failures()[axis, name],
+            error=(error or None) if note is None else _why_disabled(note),
+            disabled=None if note is None else write_choice(axis, choice_of(note.before, axis)),
+        )
+
+
+def differences(before: PolicySet, after: PolicySet) -> list[str]:
+    """One line for each axis that differs, as `wait: never -> compute(0.1)`."""
+    lines = [
+        f"{axis}: {write_choice(axis, choice_of(before, axis))} -> {write_choice(axis, choice_of(after, axis))}"
+        for axis in AXES
+        if choice_of(before, axis) != choice_of(after, axis)
+    ]
+    if before.depth != after.depth:
+        lines.append(f"depth: {before.depth} -> {after.depth}")
+    if before.unknown_runtime != after.unknown_runtime:
+        old, new = short_duration(before.unknown_runtime), short_duration(after.unknown_runtime)
+        lines.append(f"unknown_runtime: {old} -> {new}")
+    return lines
+
+
+def _read(text: str, base: PolicySet) -> PolicySet:
+    """The policies of a line, over those that decide now."""
+    if not text.strip(" ,\t\n"):
+        raise _invalid([FieldProblem("", "names no policy; write it as wait=compute(0.1),order=priority")])
+    try:
+        return read_policies(text, base=base)
+    except BadForm as bad:
+        raise _invalid([FieldProblem(each.path, each.message) for each in bad.problems]) from None
+
+
+def _check(policies: PolicySet) -> None:
+    """Refuse what cannot be made."""
+    try:
+        load(policies)
+    except UnknownPolicy as error:
+        raise _invalid([FieldProblem("", str(error))]) from None
+
+
+def _invalid(problems: list[FieldProblem]) -> CommandError:
+    first = ": ".join(part for part in (problems[0].path, problems[0].message) if part)
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return CommandError(Kind.INVALID, first + more, problems)
+
+
+def _options(axis: str, choice: Choice) -> dict[str, int | float | str | bool]:
+    """Options with durations in seconds."""
+    kinds = OPTIONS.get(f"{axis}.{choice.name}", OPTIONS["wait.zero"] if axis == "wait" else {})
+    return {
+        name: value / SECOND
+        if kinds.get(name) is Takes.DURATION and isinstance(value, int | float)
+        else value
+        for name, value in choice.options.items()
+    }
+
+
+def _record(note: PolicyNote) -> PolicyRecord:
+    """One change as people see it."""
+    return PolicyRecord(
+        at=format_time(note.at),
+        who=note.who,
+        how=note.how,
+        before=write_policies(note.before),
+        after=write_policies(note.after),
+        changes=differences(note.before, note.after),
+        error=_why_disabled(note) if note.how == "disabled" else None,
+    )
+
+
+def _why_disabled(note: PolicyNote) -> str:
+    return note.error or f"it took {format_duration(note.took)} in one step"

@@ -1,0 +1,165 @@
+"""Keeps an eye on policies of installed packages while they decide: how long they take, how often they fail.
+
+Only the live loop knows a clock. What it finds slow it proposes to disable, and that is journaled: replay sees the same event and
+needs no clock. The same goes for a policy that the book names and that is not installed any more.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+
+from spillover.core.proposals import DisablePolicy
+from spillover.deciding.protocols import Guarded, Policies
+from spillover.model.policy import PolicySet, choice_of
+from spillover.model.units import SECOND
+
+log = structlog.get_logger()
+
+SLOW_AFTER: Final = SECOND // 4
+"""Nanoseconds that a policy may take in one step, unless the configuration says otherwise."""
+STEPS: Final = 20
+"""Steps over which the mean is taken."""
+SHARE: Final = 5
+"""A policy may take one part in so many of the limit on average."""
+EACH: Final = 20_000
+"""Nanoseconds of each call that do not count: a step may ask about a hundred thousand jobs."""
+QUIET: Final = 60 * SECOND
+"""Nanoseconds between two lines about the same policy that fails."""
+
+
+class Stopwatch:
+    """Times one policy: stands where the guard expects the policy itself."""
+
+    def __init__(self, policy: Any, clock: Callable[[], int]) -> None:
+        self._policy = policy
+        self._clock = clock
+        self.spent = 0
+        """Nanoseconds in this step, beyond what each call may take."""
+
+    def key(self, job: Any) -> Any:
+        """See Order."""
+        return self._timed(self._policy.key, job)
+
+    def wait(self, case: Any) -> Any:
+        """See Wait."""
+        return self._timed(self._policy.wait, case)
+
+    def score(self, *machine: Any) -> Any:
+        """See Place."""
+        return self._timed(self._policy.score, *machine)
+
+    def _timed(self, ask: Callable[..., Any], *about: Any) -> Any:
+        began = self._clock()
+        try:
+            return ask(*about)
+        finally:
+            self.spent += max(0, self._clock() - began - EACH)
+
+
+class _Watched:
+    """One policy that decides now."""
+
+    def __init__(self, guard: Guarded, stopwatch: Stopwatch) -> None:
+        self.guard = guard
+        self.stopwatch = stopwatch
+        self.steps: deque[int] = deque(maxlen=STEPS)
+        """What it took in the last steps in which it was asked."""
+        self.told = 0
+        """Failures that the log knows of."""
+        self.told_at = 0
+
+
+class Watch:
+    """Loads policies, and looks at those that installed packages bring after every step."""
+
+    def __init__(
+        self,
+        load: Callable[[PolicySet], Policies],
+        slow_after: int = SLOW_AFTER,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._load = load
+        self._slow_after = slow_after
+        self._clock = clock
+        self._watched: list[_Watched] = []
+        self._past: Counter[tuple[str, str]] = Counter()
+        """Failures of policies that were loaded before."""
+        self._slow: list[DisablePolicy] = []
+        self._missed: dict[str, str] = {}
+        """What the log knows to be missing."""
+
+    def load(self, chosen: PolicySet) -> Policies:
+        """Make the policies of an engine, and watch them from now on."""
+        policies = self._load(chosen)
+        self._past = self.failures()
+        self._watched = []
+        self._slow = []
+        for guard in policies.guards:
+            guard.policy = stopwatch = Stopwatch(guard.policy, self._clock)
+            self._watched.append(_Watched(guard, stopwatch))
+        return policies
+
+    def failures(self) -> Counter[tuple[str, str]]:
+        """How often policies failed in this process, by axis and name."""
+        total = Counter(self._past)
+        for each in self._watched:
+            total[each.guard.axis, each.guard.name] += each.guard.failures
+        return total
+
+    def due(self, policies: Policies) -> list[DisablePolicy]:
+        """What is to be decided without from the next step on: what was slow, and what is missing."""
+        slow, self._slow = self._slow, []
+        for axis, error in policies.missing.items():
+            name = choice_of(policies.chosen, axis).name
+            if self._missed.get(axis) != name:
+                log.error("a policy is missing; the fallback decides", policy=f"{axis}.{name}", error=error)
+                self._missed[axis] = name
+            slow.append(DisablePolicy(axis, name, 0, error))
+        return slow
+
+    def begin(self) -> None:
+        """A step begins: what was asked outside of steps does not count."""
+        for each in self._watched:
+            each.stopwatch.spent = 0
+
+    def end(self) -> bool:
+        """A step is over; whether something is to be disabled now."""
+        for each in self._watched:
+            if each.stopwatch.spent:
+                each.steps.append(each.stopwatch.spent)
+                self._judge(each)
+            if each.guard.failures > each.told:
+                self._tell(each)
+        return bool(self._slow)
+
+    def _judge(self, watched: _Watched) -> None:
+        """See whether a policy is slow."""
+        took, steps = watched.steps[-1], watched.steps
+        mean = sum(steps) // STEPS if len(steps) == STEPS else 0
+        if took <= self._slow_after and mean <= self._slow_after // SHARE:
+            return
+        guard = watched.guard
+        log.error(
+            "a policy is slow and is disabled",
+            policy=f"{guard.axis}.{guard.name}",
+            took_s=took / SECOND,
+            mean_s=mean / SECOND,
+            limit_s=self._slow_after / SECOND,
+        )
+        self._slow.append(DisablePolicy(guard.axis, guard.name, took))
+
+    def _tell(self, watched: _Watched) -> None:
+        """Log that a policy fails, the first time and then once a minute."""
+        guard, now = watched.guard, self._clock()
+        if watched.told and now - watched.told_at < QUIET:
+            return
+        watched.told, watched.told_at = guard.failures, now
+        log.warning(
+            "a policy failed; the cycle fell back",
+            policy=f"{guard.axis}.{guard.name}",
+            failures=guard.failures,
+            error=guard.error,
+        )
