@@ -149,14 +149,14 @@ class Engine:
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
         before = _fingerprint(self.board) if self.debug else None
-        plan, queue, due = cycle.run(
+        plan, queue, due, renews = cycle.run(
             self.state, self.board, self.policies, now, self.state.facts.cycles, keep=not self.debug
         )
         if before != (_fingerprint(self.board) if self.debug else None):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
         if plan:
             self._accept(events_of(plan, self.state, self._policies_digest), events)
-        self.board.calm(queue, due)
+        self.board.calm(queue, due, renews)
         return plan
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from spillover.core.events import (
     AnyEvent,
+    CostHeld,
     Decided,
     GangPlaced,
     JobPlaced,
@@ -16,7 +17,8 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.state import State
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.deciding.purse import Holding
+from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.reasons import Reason
 
 
@@ -59,18 +61,33 @@ class Plan(Struct, frozen=True, array_like=True):
     """Jobs that wait, with their latest start on owned capacity in steady time."""
     expired: tuple[Expiry, ...]
     placements: tuple[Placement | GangPlacement, ...]
+    holds: tuple[tuple[int, Holding], ...] = ()
+    """What is to be held for some of the placements, by their position."""
 
     def __bool__(self) -> bool:
         return bool(self.admitted or self.expired or self.placements)
 
     def digest(self) -> bytes:
         """The same for the same plan, on any machine."""
-        return digest(self)
+        made = (self.now, self.seed, self.admitted, self.expired, self.placements)
+        return _digest((*made, self.holds) if self.holds else made)
 
 
 def digest(value: Struct) -> bytes:
     """A short digest of a value."""
+    return _digest(value)
+
+
+def _digest(value: object) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(value, order="deterministic"), digest_size=16).digest()
+
+
+def _held(plan: Plan, at: int, hold: Holding) -> CostHeld:
+    """What is held for a placement."""
+    placed = plan.placements[at]
+    index = placed.index if isinstance(placed, Placement) else None
+    job = placed.job if index is None else member_id(placed.job, index)
+    return CostHeld(job, plan.now, hold.amount, hold.limit, hold.purses)
 
 
 def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
@@ -85,7 +102,8 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
             events += (
                 [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
             )
-    for each in plan.placements:
+    holds = dict(plan.holds) if plan.holds else {}
+    for at, each in enumerate(plan.placements):
         job = state.jobs[each.job]
         if isinstance(each, GangPlacement):
             events.append(
@@ -97,4 +115,6 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
             events.append(
                 JobPlaced(job.id, plan.now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)
             )
+        if at in holds:
+            events.append(_held(plan, at, holds[at]))
     return events

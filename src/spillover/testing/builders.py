@@ -2,6 +2,8 @@
 
 from typing import Self
 
+from msgspec.structs import replace
+
 from spillover.core.proposals import Dependency, NewJob
 from spillover.model.ids import JobId
 from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
@@ -66,11 +68,22 @@ class JobBuilder:
     ) -> Self:
         """Limits and retries; what is not given stays."""
         old = self._terms
-        self._terms = Terms(
+        self._terms = replace(
+            old,
             walltime=walltime if walltime is not None else old.walltime,
             estimate=estimate if estimate is not None else old.estimate,
             retry=retry or old.retry,
         )
+        return self
+
+    def max_cost(self, millionths: int) -> Self:
+        """The most that renting it may cost."""
+        self._terms = replace(self._terms, max_cost=millionths)
+        return self
+
+    def data(self, size: int) -> Self:
+        """Bytes that leave the cluster at its end."""
+        self._terms = replace(self._terms, data=size)
         return self
 
     def priority(self, priority: int) -> Self:

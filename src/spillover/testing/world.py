@@ -23,6 +23,7 @@ from spillover.core.proposals import (
 from spillover.core.state import Job, Placed, Running, State
 from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
+from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
@@ -48,13 +49,14 @@ class World:
         load: Callable[[PolicySet], Policies],
         policies: PolicySet | None = None,
         clusters: tuple[ClusterSpec, ...] = (OWNED, RENTED),
+        budgets: tuple[Budget, ...] = (),
     ) -> None:
         self.now = START
         self.engine = Engine(State(), load, now=self.now, debug=True)
         self.events: list[AnyEvent] = []
         self._policies = policies or PolicySet(wait=Choice("never"))
         self._incarnation = 0
-        self.propose(StartEpoch(1, clusters, self._policies))
+        self.propose(StartEpoch(1, clusters, self._policies, budgets=budgets))
 
     @property
     def state(self) -> State:

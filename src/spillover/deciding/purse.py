@@ -1,0 +1,149 @@
+"""Whether a job may be rented under its caps, and what has to be held for it.
+
+The most that an attempt can cost is held when it is rented: at its walltime, with the grace and the slack that an agent has to
+end it. A job without a walltime is given the one that the rest of its caps pays for. So what is spent and held together never
+passes a cap, in whatever order attempts end. A `Purser` lives for one cycle and counts what that cycle is about to hold: nothing
+of it has to be undone.
+"""
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from spillover.core.events import Pocket
+from spillover.core.state import Job, Kind, State
+from spillover.model.budget import Cap, Of
+from spillover.model.cluster import PER_RATE, ClusterSpec, cost_of_job, egress_cost, rate_of_job
+from spillover.model.ids import ClusterName
+from spillover.model.job import WALLTIME_SLACK
+from spillover.model.reasons import OverBudget, OverMaxCost, Reason, TooDear
+from spillover.model.units import DAY, FOREVER, MINUTE
+
+LEAST: Final = MINUTE
+"""Nanoseconds that a job without a walltime is rented for at the least: less is not worth starting it."""
+LONGEST: Final = 3650 * DAY
+"""Nanoseconds that it is given at the most."""
+REFUSALS: Final = 64
+"""Jobs of one lane that a cycle looks at in vain because of their caps."""
+
+Refusal: TypeAlias = OverMaxCost | OverBudget
+
+
+class Holding(Struct, frozen=True, array_like=True, gc=False):
+    """What is to be held for a job that is rented."""
+
+    amount: int
+    """Millionths."""
+    limit: int | None
+    """Nanoseconds that it may run; None if it has a walltime of its own, or needs none."""
+    purses: tuple[Pocket, ...]
+
+
+class Purser:
+    """What the caps leave, with what one cycle is about to hold."""
+
+    def __init__(self, state: State, now: int) -> None:
+        self._state = state
+        self._now = now
+        self._taken: dict[str, int] = {}
+        """Millionths by purse that the cycle is about to hold."""
+        self._refused: dict[Kind, int] = {}
+        """Jobs that were refused, by lane."""
+        self.renews = FOREVER
+        """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
+
+    def concerns(self, job: Job) -> bool:
+        """Whether any cap limits what renting a job may cost."""
+        return job.terms.max_cost is not None or bool(self._state.caps)
+
+    def ask(self, job: Job, spec: ClusterSpec, expected: int | None) -> Holding | Refusal | None:
+        """What has to be held to rent a job there, or why it may not be; None if no cap concerns it.
+
+        `expected` is how long it is expected to run; None if nobody knows.
+        """
+        caps = self._caps(job)
+        shape, terms = job.kind.shape, job.terms
+        rate = rate_of_job(spec.price, shape)
+        if (terms.max_cost is None and not caps) or not (rate or egress_cost(spec.price, terms.data)):
+            return None
+        beyond = terms.grace + WALLTIME_SLACK
+        runs = terms.walltime if terms.walltime is not None else max(LEAST, expected or 0)
+        needed = cost_of_job(spec, shape, runs + beyond, terms.data)
+        left = FOREVER
+        if terms.max_cost is not None:
+            left = terms.max_cost - _spent(job)
+            if needed > left:
+                return OverMaxCost(runs, needed, left, terms.max_cost)
+        for cap in caps:
+            here = self._left(cap)
+            if needed > here:
+                return _over(cap, runs, needed, here)
+            left = min(left, here)
+        pockets = tuple([Pocket(cap.key, cap.until) for cap in caps])
+        if terms.walltime is not None or not rate:
+            return Holding(needed, None, pockets)
+        paid = (left - egress_cost(spec.price, terms.data)) * PER_RATE // rate
+        step = max(1, spec.billing.step)
+        limit = min(LONGEST, paid // step * step - beyond)
+        return Holding(cost_of_job(spec, shape, limit + beyond, terms.data), limit, pockets)
+
+    def take(self, holding: Holding) -> None:
+        """Count what is about to be held."""
+        for pocket in holding.purses:
+            self._taken[pocket.key] = self._taken.get(pocket.key, 0) + holding.amount
+
+    def refuse(self, job: Job, refusals: Iterable[Refusal]) -> None:
+        """Note that a job may not be rented anywhere, for these reasons."""
+        self._refused[job.kind] = self._refused.get(job.kind, 0) + 1
+        for refusal in refusals:
+            if isinstance(refusal, OverBudget):
+                self.renews = min(self.renews, refusal.until)
+
+    def gives_up(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
+        """Whether no other job of a lane is worth a look: its project has nothing left, or too many were looked at."""
+        if self._refused.get(job.kind, 0) >= REFUSALS:
+            return True
+        left = min((self._left(cap) for cap in self._caps(job) if cap.budget.of is Of.PROJECT), default=None)
+        if left is None:
+            return False
+        return all(cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) > left for spec in specs)
+
+    def _caps(self, job: Job) -> list[Cap]:
+        caps = self._state.caps
+        return caps.on(job.kind.project, job.user, self._now) if caps else []
+
+    def _left(self, cap: Cap) -> int:
+        """What a cap leaves, in millionths."""
+        purse = self._state.purses.get(cap.key)
+        used = purse.spent + purse.held if purse is not None else 0
+        return cap.budget.limit - used - self._taken.get(cap.key, 0)
+
+
+def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear | None:
+    """Why a job that only these clusters could run never will; None if one of them might, once caps leave more."""
+    names: list[ClusterName] = []
+    cheapest: Refusal | None = None
+    for cluster, refusal in refusals:
+        if not isinstance(refusal, OverMaxCost) and not (
+            isinstance(refusal, OverBudget) and refusal.cost > refusal.limit
+        ):
+            return None
+        names.append(cluster)
+        if cheapest is None or refusal.cost < cheapest.cost:
+            cheapest = refusal
+    if cheapest is None:
+        return None
+    cap = "its max_cost" if isinstance(cheapest, OverMaxCost) else f"the budget of {cheapest.whose}"
+    return TooDear(tuple(names), cheapest.runs, cheapest.cost, cheapest.limit, cap)
+
+
+def _spent(job: Job) -> int:
+    """What earlier attempts cost; each member of an array has a limit of its own."""
+    return 0 if job.extra.members is not None else job.cost
+
+
+def _over(cap: Cap, runs: int, needed: int, left: int) -> OverBudget:
+    return OverBudget(
+        f"{cap.budget.of} {cap.name}", cap.budget.per, runs, needed, left, cap.budget.limit, cap.until
+    )

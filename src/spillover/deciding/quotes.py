@@ -1,0 +1,58 @@
+"""What a job is expected to cost: where it is, or on the rented cluster that is cheapest for it."""
+
+from typing import NamedTuple
+
+from spillover.core.state import Job, Placed, Running
+from spillover.deciding.board import Board
+from spillover.deciding.rooms import Room
+from spillover.model.cluster import ClusterSpec, Role, cost_of_job
+from spillover.model.ids import ClusterName
+from spillover.model.job import Burst, Shape
+
+
+class Quote(NamedTuple):
+    """What an attempt costs on one cluster; of an array, all members together."""
+
+    cluster: ClusterName
+    expected: int
+    """Millionths, if it runs as long as expected."""
+    at_walltime: int | None
+    """Millionths, if it runs as long as it may; None if it has no limit."""
+
+
+def quote(board: Board, job: Job, expected: int) -> Quote | None:
+    """What a job that has not ended is expected to cost; None if it cannot be rented and is on no cluster."""
+    if isinstance(job.phase, Placed | Running):
+        spec = board.state.clusters.get(job.phase.cluster)
+    else:
+        spec = cheapest(board, job, expected)
+    return None if spec is None else quote_on(spec, job, expected)
+
+
+def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
+    """What a job is expected to cost on one cluster."""
+    if spec.role is Role.OWNED:
+        return Quote(spec.name, 0, 0)
+    members = job.extra.members
+    count = 1 if members is None else members.size
+    shape, data, walltime = job.kind.shape, job.terms.data, job.walltime
+    most = None if walltime is None else count * cost_of_job(spec, shape, walltime, data)
+    return Quote(spec.name, count * cost_of_job(spec, shape, expected, data), most)
+
+
+def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
+    """The rented cluster that could run a job for the least; None if none could."""
+    shape = job.kind.shape
+    if shape.burst is Burst.NEVER:
+        return None
+    could = [
+        room.spec
+        for room in board.rooms.values()
+        if room.spec.role is Role.RENTED and _could_run(room, shape)
+    ]
+    return min(could, key=lambda spec: cost_of_job(spec, shape, expected, job.terms.data), default=None)
+
+
+def _could_run(room: Room, shape: Shape) -> bool:
+    """Whether a cluster has machines for a job, or none that are known yet."""
+    return not room.machines or any(machine.could_fit(shape) for machine in room.machines)

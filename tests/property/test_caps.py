@@ -1,0 +1,303 @@
+"""Whatever the order of events: no cap is passed, by what is spent and held together, at any time."""
+
+from itertools import count
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from spillover.core.events import CostHeld, JobEnded, JobRequeued, MemberPlaced, Usage
+from spillover.core.proposals import (
+    Act,
+    Archived,
+    Change,
+    HandBack,
+    Jump,
+    NewJob,
+    Outcome,
+    Proposal,
+    Reclaim,
+    Register,
+    Result,
+    Started,
+    StartEpoch,
+    Submit,
+)
+from spillover.core.state import Ended, Job, Placed, Running
+from spillover.deciding import cycle
+from spillover.deciding.board import Board
+from spillover.model.budget import Budget, Caps, Of, Per
+from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
+from spillover.model.ids import ClusterName, JobId, NodeName, job_id
+from spillover.model.job import WALLTIME_SLACK, Burst, JobSpec, Range, Retry, Shape, Shell, Terms
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
+from spillover.policies.loading import load
+from spillover.testing.sameness import Checkpoints, said_by
+from spillover.testing.world import OWNED, World
+
+NAME = ClusterName
+CLOUD = ClusterSpec(NAME("cloud"), "agents", Role.RENTED, Price(cpu_hour=MONEY, egress_gb=MONEY // 10))
+SPOT = ClusterSpec(NAME("spot"), "agents", Role.RENTED, Price(MONEY // 3), Billing(7 * MINUTE, HOUR))
+WHOLE = ClusterSpec(
+    NAME("whole"), "agents", Role.RENTED, Price(node=NodeClass("m", Resources(1000), MONEY)), Billing(MINUTE)
+)
+FREE = ClusterSpec(NAME("free"), "agents", Role.RENTED, Price(egress_gb=MONEY))
+RENTED = (CLOUD, SPOT, WHOLE, FREE)
+HELD = PolicySet(wait=Choice("zero"))
+LATER = PolicySet(wait=Choice("constant", {"wait": MINUTE}))
+
+amounts = st.sampled_from([0, 1, MONEY // 100, MONEY // 10, MONEY, 3 * MONEY, 1000 * MONEY])
+budgets = st.lists(
+    st.builds(
+        Budget,
+        st.sampled_from([Of.PROJECT, Of.PROJECT, Of.USER]),
+        st.sampled_from(["*", "p", "q", "ada"]),
+        st.sampled_from(Per),
+        amounts,
+    ),
+    max_size=4,
+    unique_by=lambda budget: (budget.of, budget.name, budget.per),
+)
+shapes = st.builds(
+    Shape,
+    st.builds(Resources, st.sampled_from([500, 1000, 2000])),
+    burst=st.sampled_from([Burst.AUTO, Burst.AUTO, Burst.ALWAYS]),
+)
+terms = st.builds(
+    Terms,
+    walltime=st.sampled_from([None, None, SECOND, 10 * MINUTE, 3 * HOUR]),
+    estimate=st.sampled_from([None, None, SECOND, HOUR]),
+    grace=st.sampled_from([0, 10 * SECOND]),
+    retry=st.builds(Retry, st.integers(0, 2), st.integers(0, 2)),
+    max_cost=st.one_of(st.none(), amounts),
+    data=st.sampled_from([0, 0, 0, 1, 10**10]),
+)
+spans = st.sampled_from([0, SECOND, MINUTE, HOUR, 5 * HOUR, DAY, 40 * DAY])
+PARTS = st.sampled_from([0.0, 0.001, 0.3, 1.0])
+
+
+class Spending(RuleBasedStateMachine):
+    """Random lives of jobs that cost money, run by agents that keep to the walltimes they are given."""
+
+    @initialize(
+        budgets=budgets,
+        clusters=st.lists(st.sampled_from(RENTED), min_size=1, max_size=3, unique=True),
+        policies=st.sampled_from([HELD, HELD, LATER]),
+    )
+    def begin(self, budgets: list[Budget], clusters: list[ClusterSpec], policies: PolicySet) -> None:
+        self.clusters = (OWNED, *clusters)
+        self.policies, self.budgets, self.caps = policies, tuple(budgets), Caps(budgets)
+        self.world = World(load, policies, self.clusters, budgets=self.budgets)
+        self.numbers, self.epochs, self.seen = count(1), 1, 0
+        self.spent: dict[str, int] = {}
+        """Counted anew from events alone, also of periods that the state has forgotten."""
+        self.limits: dict[str, int] = {}
+        self.holds: dict[JobId, CostHeld] = {}
+        self.costs: dict[JobId, int] = {}
+        for cluster in self.clusters:
+            self.world.agent("n1", cpus=4, cluster=cluster.name, queue=2)
+
+    def propose(self, *proposals: Proposal) -> None:
+        self.world.step(*proposals)
+
+    def placed(self) -> list[Job]:
+        return [job for job in self.world.state.jobs.values() if isinstance(job.phase, Placed | Running)]
+
+    def pick(self, number: int) -> Any:
+        placed = self.placed()
+        return placed[number % len(placed)] if placed else None
+
+    # --- what happens
+
+    @rule(
+        specs=st.lists(
+            st.tuples(
+                shapes, terms, st.sampled_from(["p", "q"]), st.sampled_from([(), (), (), (Range(0, 3),)])
+            ),
+            min_size=1,
+            max_size=5,
+        ),
+        user=st.sampled_from(["ada", "bob"]),
+    )
+    def submit(self, specs: list[Any], user: str) -> None:
+        new = [
+            NewJob(
+                job_id(next(self.numbers)),
+                JobSpec(Shell("true"), "name", project, "default", shape, term, array=array),
+                b"spec",
+            )
+            for shape, term, project, array in specs
+        ]
+        self.propose(Submit(tuple(new), user))
+
+    @rule(pick=st.integers(0, 50), age=st.sampled_from([0, SECOND, HOUR]))
+    def start(self, pick: int, age: int) -> None:
+        if (job := self.pick(pick)) is not None:
+            self.propose(Started(job.phase.node, job.lease, age))
+
+    @rule(
+        pick=st.integers(0, 50),
+        outcome=st.sampled_from([Outcome.EXITED, Outcome.EXITED, *Outcome]),
+        code=st.sampled_from([0, 1]),
+        part=PARTS,
+        age=st.sampled_from([0, MINUTE, DAY]),
+    )
+    def end(self, pick: int, outcome: Outcome, code: int, part: float, age: int) -> None:
+        """Under its walltime, at it, or as late as an agent may be."""
+        if (job := self.pick(pick)) is not None:
+            most = 100 * HOUR if job.walltime is None else job.walltime + job.terms.grace + WALLTIME_SLACK
+            ran = int(most * part) if part < 1 else most
+            exit_code = code if outcome is Outcome.EXITED else None
+            usage = Usage(ran, ran, 1)
+            self.propose(Result(job.phase.node, job.lease, outcome, exit_code, None, usage, age))
+
+    @rule(pick=st.integers(0, 50), back=st.booleans())
+    def give_up(self, pick: int, back: bool) -> None:
+        if (job := self.pick(pick)) is not None:
+            node = job.phase.node
+            self.propose(HandBack(node, (job.lease,)) if back else Reclaim(node, (job.lease,)))
+
+    @rule(pick=st.integers(0, 50), act=st.sampled_from([Act.CANCEL, Act.REQUEUE, Act.HOLD, Act.RELEASE]))
+    def act(self, pick: int, act: Act) -> None:
+        jobs = [job.id for job in self.world.state.jobs.values() if type(job.phase) is not Ended]
+        if jobs:
+            self.propose(Change(act, (jobs[pick % len(jobs)],), "bob"))
+
+    @rule(pick=st.integers(0, 9), keeps=st.booleans(), cpus=st.sampled_from([1, 4, 4, 8]))
+    def come_back(self, pick: int, keeps: bool, cpus: int) -> None:
+        cluster = self.clusters[pick % len(self.clusters)].name
+        held = tuple(job.lease for job in self.placed() if job.phase.cluster == cluster) if keeps else ()  # type: ignore[union-attr]
+        incarnation = self.world.state.facts.incarnations + 1
+        room = Resources(cpus * 1000, 2**40)
+        self.propose(Register(cluster, NodeName("n1"), incarnation, room, (), {}, 2, held))
+
+    @rule(span=spans)
+    def wait(self, span: int) -> None:
+        self.world.wait(seconds=span / SECOND)
+
+    @rule(span=spans)
+    def jump(self, span: int) -> None:
+        self.world.now += span
+        self.propose(Jump(span))
+
+    @rule(gap=spans)
+    def restart(self, gap: int) -> None:
+        self.epochs += 1
+        self.world.now += gap
+        self.propose(StartEpoch(self.epochs, self.clusters, self.policies, gap, self.budgets))
+        for at in range(len(self.clusters)):
+            self.come_back(at, True, 4)
+
+    @rule()
+    def archive(self) -> None:
+        self.propose(
+            Archived(tuple(job.id for job in self.world.state.jobs.values() if type(job.phase) is Ended))
+        )
+
+    # --- what must hold
+
+    def take_in(self) -> None:
+        """Count what the events since the last look say."""
+        arrays = {event.array for event in self.world.happened(MemberPlaced)}
+        for event in self.world.events[self.seen :]:
+            if isinstance(event, CostHeld):
+                self.holds[event.job] = event
+            elif isinstance(event, JobRequeued | JobEnded) and event.job not in arrays:
+                paid = event.cost - self.costs.get(event.job, 0)
+                self.costs[event.job] = event.cost
+                hold = self.holds.pop(event.job, None)
+                for pocket in hold.purses if hold is not None else ():
+                    self.spent[pocket.key] = self.spent.get(pocket.key, 0) + paid
+        self.seen = len(self.world.events)
+
+    @invariant()
+    def no_cap_is_passed(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        self.take_in()
+        state = self.world.state
+        assert state.facts.overruns == 0
+        used = dict(self.spent)
+        for hold in self.holds.values():
+            assert hold.amount >= 0
+            for pocket in hold.purses:
+                used[pocket.key] = used.get(pocket.key, 0) + hold.amount
+        for key, amount in used.items():
+            assert amount <= self.limit(key), key
+        for key, purse in state.purses.items():
+            assert purse.spent + purse.held == used[key]
+        for job in state.jobs.values():
+            hold = job.extra.hold
+            most = job.terms.max_cost
+            if most is not None and job.extra.members is None:
+                assert job.cost + (hold.amount if hold is not None else 0) <= most
+            assert (hold is None) == (job.id not in self.holds)
+
+    def limit(self, key: str) -> int:
+        of, name, per, _ = key.split("/")
+        own = [each for each in self.budgets if (each.of, each.per) == (of, per)]
+        named = [each for each in own if each.name == name] or [each for each in own if each.name == "*"]
+        (budget,) = named
+        return budget.limit
+
+    @invariant()
+    def what_costs_is_held_for(self) -> None:
+        """No job that a cap concerns runs where it costs something without a hold."""
+        if not hasattr(self, "world"):
+            return
+        state = self.world.state
+        for job in self.placed():
+            assert isinstance(job.phase, Placed | Running)
+            spec = state.clusters[job.phase.cluster]
+            capped = job.terms.max_cost is not None or self.caps.on(job.kind.project, job.user, 0)
+            if capped and spec.role is Role.RENTED and spec is not FREE:
+                assert job.extra.hold is not None
+                assert job.walltime is not None
+            if spec.role is Role.OWNED:
+                assert job.extra.hold is None
+
+    @invariant()
+    def a_restart_plans_the_same(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        dirty, records = dict(world.state.dirty), Checkpoints()
+        for job in world.state.jobs:
+            world.state.touch_job(job)
+        for node in world.state.nodes:
+            world.state.dirty["node", node] = None
+        for purse in world.state.purses:
+            world.state.touch_purse(purse)
+        world.state.touch_facts()
+        records.write(world.state)
+        world.state.dirty = dirty
+        loaded = records.load()
+        assert said_by(loaded) == said_by(world.state)
+        policies = world.engine.policies
+        anew = cycle.run(loaded, Board(loaded, policies), policies, world.now, 0).plan
+        assert not anew, anew  # the step that led here has done all that could be done
+
+    def teardown(self) -> None:
+        """When all jobs have ended nothing is held any more."""
+        if not hasattr(self, "world"):
+            return
+        self.propose(*(Change(Act.CANCEL, (job,), "bob") for job in list(self.world.state.jobs)))
+        for job in self.placed():
+            assert isinstance(job.phase, Placed | Running)
+            self.propose(Result(job.phase.node, job.lease, Outcome.STOPPED, None, 15, Usage(SECOND), 0))
+        assert not self.placed()
+        self.no_cap_is_passed()
+        assert not self.holds
+        assert all(job.extra.hold is None for job in self.world.state.jobs.values())
+        assert all(purse.held == 0 for purse in self.world.state.purses.values())
+
+
+TestSpending = Spending.TestCase
+TestSpending.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck)
+)
+
+
