@@ -9,7 +9,7 @@ from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, MINUTE
+from spillover.model.units import DAY, MINUTE, SECOND
 
 
 class OnShutdown(StrEnum):
@@ -71,6 +71,8 @@ class Config(Struct, frozen=True):
     grpc: Address = Address("127.0.0.1", 7071)
     currency: str = "USD"
     policies: PolicySet = PolicySet()
+    slow_after: int = SECOND // 4
+    """Nanoseconds that a policy of an installed package may take in one step before it is disabled."""
     lost_after: int = 5 * MINUTE
     """Nanoseconds that a started task outlives an unreachable server, unless its job says otherwise."""
     heartbeat: int | None = None

@@ -1,4 +1,4 @@
-"""The policies that a configuration names: whether they exist and take these options."""
+"""The policies that a configuration names: whether they exist, take these options and can be made."""
 
 from collections.abc import Collection
 
@@ -6,14 +6,15 @@ from spillover.forms.policies import read_choice
 from spillover.forms.problems import Findings, Path
 from spillover.forms.quantities import duration
 from spillover.model.policy import Choice, PolicySet
+from spillover.policies.loading import UnknownPolicy, load
 from spillover.wire.configfile import ChoiceDoc, PolicyDoc
 
 
 def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings) -> PolicySet:
     """The policies of a configuration; problems are noted."""
-    default = PolicySet()
+    default, before = PolicySet(), len(found.found)
     unknown = duration(doc.unknown_runtime, ("policy", "unknown_runtime"), found, least=1)
-    return PolicySet(
+    chosen = PolicySet(
         order=_choice(doc.order, "order", known, found) or default.order,
         backfill=_choice(doc.backfill, "backfill", known, found) or default.backfill,
         wait=_choice(doc.wait, "wait", known, found) or default.wait,
@@ -21,6 +22,12 @@ def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings
         depth=doc.depth,
         unknown_runtime=unknown or default.unknown_runtime,
     )
+    if known is None and len(found.found) == before:
+        try:
+            load(chosen)
+        except UnknownPolicy as error:
+            found.add(("policy", error.axis), str(error))
+    return chosen
 
 
 def _choice(

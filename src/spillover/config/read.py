@@ -151,6 +151,9 @@ def _understand(
     if slots is not None and doc.clusters is not None:
         found.add((), "names agents of its own; leave out --slots, or its clusters")
     clusters, agents = _this_machine(slots) if doc.clusters is None else _clusters(doc.clusters, found)
+    slow_after = duration(
+        doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
+    )
     lost_after, heartbeat = _agents(doc.agents, found)
     retention = _retention(doc.retention, found)
     if found.found or http is None or grpc is None:
@@ -164,6 +167,7 @@ def _understand(
         grpc=grpc,
         currency=doc.currency,
         policies=chosen,
+        slow_after=slow_after or 0,
         lost_after=lost_after,
         heartbeat=heartbeat,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),

@@ -3,11 +3,20 @@
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from spillover.control.loop import Loop
-from spillover.core.events import AnyEvent, Decided, JobEnded, JobPlaced, JobSubmitted, MemberPlaced
+from spillover.core.events import (
+    AnyEvent,
+    Decided,
+    JobEnded,
+    JobPlaced,
+    JobSubmitted,
+    MemberPlaced,
+    PolicyDisabled,
+)
+from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
 
 
@@ -33,6 +42,18 @@ class _Now(Collector):
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
             cpus.add_metric((node.cluster, node.name, "used"), node.used.cpu / 1000)
         yield cpus
+        failures = CounterMetricFamily(
+            "spill_policy_failures", "Times that a policy failed.", labels=("axis", "policy")
+        )
+        for (axis, name), count in self._loop.watch.failures().items():
+            failures.add_metric((axis, name), count)
+        yield failures
+        disabled = GaugeMetricFamily(
+            "spill_policy_disabled", "1 for a policy that was disabled.", labels=("axis", "policy")
+        )
+        for axis, note in state.policies.disabled.items():
+            disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
+        yield disabled
 
 
 class Metrics:
@@ -46,6 +67,12 @@ class Metrics:
         self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)
         self._ended = Counter("spill_jobs_ended", "Jobs that ended.", ("state",), registry=self.registry)
         self._cost = Counter("spill_cost", "Cost of ended jobs, in the currency.", registry=self.registry)
+        self._disabled = Counter(
+            "spill_policies_disabled",
+            "Policies that were slow, or missing.",
+            ("axis", "policy"),
+            registry=self.registry,
+        )
         self._cycles = Counter("spill_cycles", "Cycles that decided something.", registry=self.registry)
         self._wait = Histogram(
             "spill_wait_seconds",
@@ -71,6 +98,8 @@ class Metrics:
                     self._ended.labels(event.state.value).inc()
                     if not self._is_array(event):  # what it cost was counted with its members
                         self._cost.inc(max(0, event.cost) / MONEY)
+                case PolicyDisabled():
+                    self._disabled.labels(event.axis, event.name).inc()
                 case Decided():
                     self._cycles.inc()
                 case _:

@@ -31,7 +31,7 @@ from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
 from spillover.core.proposals import StartEpoch
 from spillover.model.units import SECOND
-from spillover.policies.loading import load
+from spillover.policies.loading import load_surely
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError, Unwritable
@@ -59,7 +59,7 @@ class Server:
         self._clock = clock or SystemClock()
         self._token = token_of(data)
         debug = bool(os.environ.get("SPILL_CHECK"))
-        self.loop = Loop(store.journal, load, self._clock, debug=debug)
+        self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
         self._hub = Hub()
         self._specs = Specs(store.journal)
         self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat)

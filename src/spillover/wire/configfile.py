@@ -32,6 +32,9 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     unknown_runtime: Annotated[
         Quantity, Meta(description="Expected of a job that states neither estimate nor walltime.")
     ] = "1h"
+    slow_after: Annotated[
+        Quantity, Meta(description="A policy of your own that takes longer in one step is disabled.")
+    ] = "250ms"
 
 
 class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
