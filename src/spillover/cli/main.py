@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "set": Entry("commands.change", "change the priority of a job"),
     "clusters": Entry("commands.places", "list clusters"),
     "agents": Entry("commands.places", "list agents"),
+    "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
     "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
     "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),

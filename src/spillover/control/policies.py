@@ -130,8 +130,8 @@ def _check(policies: PolicySet) -> None:
 
 def _invalid(problems: list[FieldProblem]) -> CommandError:
     first = ": ".join(part for part in (problems[0].path, problems[0].message) if part)
-    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
-    return CommandError(Kind.INVALID, first + more, problems)
+    many = f"the policy has {len(problems)} problems"
+    return CommandError(Kind.INVALID, first if len(problems) == 1 else many, problems)
 
 
 def _options(axis: str, choice: Choice) -> dict[str, int | float | str | bool]:
