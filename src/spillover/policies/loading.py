@@ -1,7 +1,8 @@
 """Policies by name: built-in ones and those of installed packages, found by entry point."""
 
+from collections.abc import Callable, Mapping
 from importlib import import_module, invalidate_caches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from spillover.deciding.guard import (
     CAUGHT,
@@ -18,6 +19,8 @@ from spillover.model.policy import AXES, FALLBACK, Choice, PolicySet, choice_of
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+Maker: TypeAlias = Callable[..., Any]
+"""Makes a policy from its options: its class, as a rule."""
 GROUP: Final = "spillover.policies"
 BUILT_IN: Final = {
     "order.fifo": "order_fifo:Fifo",
@@ -61,21 +64,24 @@ def known(axis: str) -> list[str]:
     return sorted(name.partition(".")[2] for name in names if name.startswith(f"{axis}."))
 
 
-def load(chosen: PolicySet) -> Policies:
-    """Make the chosen policies; raises UnknownPolicy for the first that cannot be made."""
-    return _together(chosen, {axis: _make(axis, choice_of(chosen, axis)) for axis in AXES}, {})
+def load(chosen: PolicySet, more: Mapping[str, Maker] | None = None) -> Policies:
+    """Make the chosen policies; raises UnknownPolicy for the first that cannot be made.
+
+    `more` are policies that are not installed, as `{"wait.half": Half}`: those under test.
+    """
+    return _together(chosen, {axis: _make(axis, choice_of(chosen, axis), more or {}) for axis in AXES}, {})
 
 
-def load_surely(chosen: PolicySet) -> Policies:
+def load_surely(chosen: PolicySet, more: Mapping[str, Maker] | None = None) -> Policies:
     """Make the chosen policies, with the fallback for those that cannot be made: what a journal names may be gone."""
     made: dict[str, Any] = {}
     missing: dict[str, str] = {}
     for axis in AXES:
         try:
-            made[axis] = _make(axis, choice_of(chosen, axis))
+            made[axis] = _make(axis, choice_of(chosen, axis), more or {})
         except UnknownPolicy as error:
             missing[axis] = str(error)
-            made[axis] = _make(axis, choice_of(FALLBACK, axis))
+            made[axis] = _make(axis, choice_of(FALLBACK, axis), {})
     return _together(chosen, made, missing)
 
 
@@ -92,7 +98,7 @@ def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) 
     return Policies(chosen, **made, **common, guards=guards, missing=missing)
 
 
-def _make(axis: str, choice: Choice) -> Any:
+def _make(axis: str, choice: Choice, more: Mapping[str, Maker]) -> Any:
     """One policy with its options, guarded if it is not ours."""
     name = f"{axis}.{choice.name}"
     own = {
@@ -108,18 +114,26 @@ def _make(axis: str, choice: Choice) -> Any:
             raise UnknownPolicy(
                 axis, f"policy {axis}: {choice.name} does not take these options: {error}"
             ) from error
-    point = next((point for point in _points() if point.name == name), None)
-    if point is None:
+    maker = more.get(name) or _installed(name)
+    if maker is None:
         there = ", ".join(known(axis))
         raise UnknownPolicy(axis, f"there is no {axis} policy {choice.name!r}; known: {there}")
     try:
-        invalidate_caches()  # it may have been installed while the server runs
-        policy = point.load()(**own)
+        policy = maker(**own)
         if not all(callable(getattr(policy, method)) for method in _METHODS[axis]):
             raise TypeError(f"{_METHODS[axis][0]} is no method")
         return FixedBackfill(policy) if axis == "backfill" else _GUARDS[axis](choice.name, policy)
     except CAUGHT as error:
         raise UnknownPolicy(axis, f"policy {axis}: {choice.name} cannot be made: {line_of(error)}") from error
+
+
+def _installed(name: str) -> Maker | None:
+    """The policy of an installed package; None if there is none of this name."""
+    point = next((point for point in _points() if point.name == name), None)
+    if point is None:
+        return None
+    invalidate_caches()  # it may have been installed while the server runs
+    return lambda **options: point.load()(**options)
 
 
 _METHODS: Final[dict[str, tuple[str, ...]]] = {

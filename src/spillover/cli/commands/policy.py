@@ -16,7 +16,7 @@ _CHANGES = (Column("WHEN"), Column("WHO"), Column("HOW"), Column("CHANGED", give
 
 
 def _configure(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
     show = actions.add_parser("show", help="which policies decide, since when, and whether one fails")
     change = actions.add_parser("set", help="decide by other policies from now on")
     change.add_argument(
