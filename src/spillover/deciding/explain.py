@@ -11,6 +11,7 @@ from spillover.deciding.cycle import case_of
 from spillover.deciding.estimates import Estimate, estimate
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
+from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName
@@ -28,6 +29,8 @@ from spillover.model.reasons import (
     NotObserved,
     NotOffered,
     NotRented,
+    OverBudget,
+    OverMaxCost,
     PolicyFailed,
     Reason,
     Stopping,
@@ -44,6 +47,7 @@ class Decider(Protocol):
     state: State
     board: Board
     policies: Policies
+    now: int
 
 
 class Verdict(Struct, frozen=True):
@@ -89,10 +93,20 @@ def reason_of(engine: Decider, job: Job) -> Reason | None:
 
 def _verdicts(engine: Decider, job: Job) -> tuple[Verdict, ...]:
     """What each cluster says, in the order they are configured."""
+    purser = Purser(engine.state, engine.now)
     return tuple(
-        Verdict(room.name, room.spec.role, _refusal(room, job.kind.shape))
+        Verdict(room.name, room.spec.role, _verdict(purser, room, job))
         for room in engine.board.rooms.values()
     )
+
+
+def _verdict(purser: Purser, room: Room, job: Job) -> Reason | None:
+    """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
+    refusal = _refusal(room, job.kind.shape)
+    if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
+        return refusal
+    answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
+    return refusal if answer is None or isinstance(answer, Holding) else answer
 
 
 def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
@@ -132,6 +146,8 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     possible = [each for each in verdicts if _possible(each)]
     if not possible:
         return _why_never(engine.board, shape)
+    if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
+        return dear
     if job.latest is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
@@ -146,6 +162,10 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return NotObserved(names)
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
+    capped = [each.reason for each in allowed if isinstance(each.reason, OverMaxCost | OverBudget)]
+    if capped and len(capped) == sum(each.role is Role.RENTED for each in allowed):
+        return min(capped, key=lambda reason: reason.cost)
+    names = tuple(each.cluster for each in allowed if each.reason not in capped)
     return NoRoom(shape.resources, names)
 
 

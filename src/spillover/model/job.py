@@ -13,7 +13,6 @@ from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
-
 WALLTIME_SLACK: Final = 30 * SECOND
 """How long an agent may take to end a task at its walltime, beyond its grace, before the server asks for it too."""
 

@@ -172,7 +172,8 @@ class OverBudget(NotNow, frozen=True, tag="over_budget"):
         each = "" if self.per == "ever" else f" a {self.per}"
         return (
             f"to rent it for {format_duration(self.runs)} could cost {format_money(self.cost)}; {self.whose} has "
-            f"{format_money(max(0, self.left))} of {format_money(self.limit)}{each} left{when}: it waits for owned capacity"
+            f"{format_money(max(0, self.left))} of {format_money(self.limit)}{each} left{when}: "
+            "it waits for owned capacity, or for the budget"
         )
 
 
