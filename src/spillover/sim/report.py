@@ -36,7 +36,7 @@ def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
         ),
     ]
     if numbers.never_ran:
-        told.append(("never ran", f"{numbers.never_ran:,} jobs, which nothing owned is large enough for"))
+        told.append(("never ran", f"{_jobs(numbers.never_ran)}, for which nothing owned is large enough"))
     return told
 
 
@@ -95,7 +95,7 @@ def decimal(value: int, unit: int) -> str:
 
 def rented(numbers: Statistics) -> str:
     """What was rented, in a line."""
-    parts = [f"{numbers.rented_jobs:,} jobs"]
+    parts = [_jobs(numbers.rented_jobs)]
     if numbers.rented_gpu_hours:
         parts.append(f"{numbers.rented_gpu_hours:,.1f} GPU hours")
     if numbers.rented_cpu_hours:
@@ -115,6 +115,11 @@ def waits(numbers: Statistics) -> str:
 def span(seconds: float) -> str:
     """Seconds as a person would say them."""
     return format_duration(round(seconds * SECOND))
+
+
+def _jobs(count: int) -> str:
+    """So many jobs."""
+    return f"{count:,} job{'' if count == 1 else 's'}"
 
 
 def _left_out(trace: Trace) -> str:

@@ -61,5 +61,5 @@ def test_people_get_a_line_for_each_fact() -> None:
     told = dict(facts(result(), STUDY, Trace(JOBS, left_out=3, not_jobs=4)))
     assert told["jobs"] == "2"
     assert told["left out"] == "3 wrong rows, 4 rows of jobs that never ran"
-    assert told["rented"] == "1 jobs, 0.0 GPU hours, 0.0 CPU hours, cost 0.01"
+    assert told["rented"] == "1 job, 0.0 GPU hours, 0.0 CPU hours, cost 0.01"
     assert "never ran" not in told
