@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from spillover.core.estimates import Source, estimate
 from spillover.core.events import JobEnded, JobState
-from spillover.core.samples import UNIT, About, Sample, log2_of
+from spillover.core.samples import UNIT, WINDOW, About, Sample, log2_of
 from spillover.core.state import Job, State
 from spillover.model.job import Shape
 
@@ -49,22 +49,32 @@ class Doubt(NamedTuple):
 
 def learn(state: State, job: Job, event: JobEnded) -> None:
     """Take in how long a job ran, if that says something about others."""
-    ran = event.usage.ran
-    if ran <= 0 or (event.state is not JobState.SUCCEEDED and event.state is not JobState.TIMED_OUT):
+    ran, ended = event.usage.ran, event.state
+    if ran <= 0 or (ended is not JobState.SUCCEEDED and ended is not JobState.TIMED_OUT):
         return
-    facts, user, shape = state.facts, job.user, job.kind.shape
-    facts.learned += 1
+    history, user, shape = state.history, job.user, job.kind.shape
+    state.facts.learned += 1
     log = log2_of(ran)
-    if _add(state, ("job", user, job.name, shape), ran, log) <= FEW:
-        _add(state, ("name", user, job.name, None), ran, log)
-        _add(state, ("shape", user, "", shape), ran, log)
-    expected, source = estimate(job, facts.policies.unknown_runtime)
+    about: About = ("job", user, job.name, shape)
+    sample = history.get(about) or _begin(state, about)
+    _add(state, sample, ran, log)
+    if sample.count <= FEW:
+        for about in (("name", user, job.name, None), ("shape", user, "", shape)):
+            _add(state, history.get(about) or _begin(state, about), ran, log)
+    expected: int | None = job.terms.estimate  # the usual case, without making an Estimate
+    source: Source = "estimate"
+    if expected is None:
+        expected, source = estimate(job, state.facts.policies.unknown_runtime)
     if expected > 0:
         off = log - log2_of(expected)
-        if _add(state, (source, user, "", None), 0, off) <= FEW:
-            _add(state, (source, "", "", None), 0, off)
-    if len(state.history) > KEPT:
-        _forget(state, nsmallest(DROPPED, state.history.values(), key=_age))
+        about = (source, user, "", None)
+        sample = history.get(about) or _begin(state, about)
+        _add(state, sample, 0, off)
+        if sample.count <= FEW:
+            about = (source, "", "", None)
+            _add(state, history.get(about) or _begin(state, about), 0, off)
+    if len(history) > KEPT:
+        _forget(state, nsmallest(DROPPED, history.values(), key=_age))
 
 
 def predict(state: State, user: str, name: str, shape: Shape) -> int | None:
@@ -110,17 +120,24 @@ def _believed(sample: Sample, assumed: int) -> int:
     return isqrt((count * spread * spread + FEW * assumed * assumed) // (count + FEW))
 
 
-def _add(state: State, about: About, value: int, log: int) -> int:
-    """Let a sample learn; returns how many values it has seen."""
-    sample = state.history.get(about)
-    if sample is None:
-        state.facts.sampled += 1
-        sample = Sample(str(state.facts.sampled), about)
-        state.history[about] = state.samples[sample.key] = sample
-    sample.add(value, log)
+def _begin(state: State, about: About) -> Sample:
+    """An empty sample."""
+    state.facts.sampled += 1
+    sample = Sample(str(state.facts.sampled), about)
+    state.history[about] = state.samples[sample.key] = sample
+    return sample
+
+
+def _add(state: State, sample: Sample, value: int, log: int) -> None:
+    """Let a sample learn."""
+    sample.count += 1
+    sample.total += value
+    sample.logs += log
+    sample.squares += log * log
     sample.used = state.facts.learned
+    if sample.count >= 2 * WINDOW:
+        sample.halve()
     state.dirty["history", sample.key] = None
-    return sample.count
 
 
 def _age(sample: Sample) -> tuple[int, int]:

@@ -52,17 +52,12 @@ class Sample(Struct, array_like=True, gc=False):
         """Standard deviation of the logarithms."""
         return isqrt(max(0, self.count * self.squares - self.logs * self.logs)) // self.count
 
-    def add(self, value: int, log: int) -> None:
-        """One more was seen."""
-        self.count += 1
-        self.total += value
-        self.logs += log
-        self.squares += log * log
-        if self.count >= 2 * WINDOW:
-            self.count //= 2
-            self.total //= 2
-            self.logs //= 2
-            self.squares //= 2
+    def halve(self) -> None:
+        """Let all that was seen count half."""
+        self.count //= 2
+        self.total //= 2
+        self.logs //= 2
+        self.squares //= 2
 
 
 def log2_of(value: int) -> int:

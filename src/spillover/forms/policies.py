@@ -47,11 +47,18 @@ STUDY: Final[Mapping[str, Option]] = {"estimate_error": Takes.NUMBER}
 
 OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "order.fifo": {},
+    "order.lifo": {},
     "order.priority": {},
+    "order.sjf": {},
+    "order.ljf": {},
+    "order.edf": {},
+    "order.slack": {},
     "backfill.strict": {},
     "backfill.out_of_order": {},
     "place.first_fit": {},
     "place.best_fit": {},
+    "place.worst_fit": {},
+    "place.spread": {},
     "wait.zero": {**COMMON},
     "wait.never": {**COMMON},
     "wait.constant": {"wait": Takes.DURATION, **COMMON},

@@ -1,7 +1,5 @@
 """Least slack first: by the latest start that keeps the deadline."""
 
-from typing import ClassVar
-
 from spillover.core.state import Job
 from spillover.deciding.estimates import estimate
 from spillover.model.units import FOREVER, HOUR
@@ -10,13 +8,10 @@ from spillover.model.units import FOREVER, HOUR
 class LeastSlack:
     """By deadline less expected runtime, the earliest first; jobs without a deadline come last, in the order of submission."""
 
-    by_runtime: ClassVar = True
-
-    def __init__(self, unknown_runtime: int = HOUR) -> None:
-        self._unknown = unknown_runtime
-        """Nanoseconds expected of a job of which nothing is known."""
+    unknown_runtime: int = HOUR
+    """Nanoseconds expected of a job of which nothing is known; set when the policies are put together."""
 
     def key(self, job: Job) -> int:
         """Latest start, nanoseconds UTC: slack shrinks for all jobs alike as time goes by, so this sorts as slack does."""
         deadline = job.extra.deadline
-        return FOREVER if deadline is None else deadline - estimate(job, self._unknown).runtime
+        return FOREVER if deadline is None else deadline - estimate(job, self.unknown_runtime).runtime
