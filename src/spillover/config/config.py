@@ -5,6 +5,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
+from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
@@ -79,3 +80,4 @@ class Config(Struct, frozen=True):
     """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
     on_shutdown: OnShutdown = OnShutdown.STOP
     retention: Retention = Retention()
+    budgets: tuple[Budget, ...] = ()

@@ -9,6 +9,7 @@ import msgspec
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
+from spillover.config.prices import read_billing, read_budgets, read_price
 from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
@@ -19,22 +20,19 @@ from spillover.forms.quantities import (
     MOST_TIME,
     check_name,
     duration,
-    money,
     read_cpu,
     read_memory,
     read_words,
 )
-from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND, format_duration
 from spillover.wire.configfile import (
     AgentsDoc,
-    BillingDoc,
     ClusterDoc,
     ConfigDoc,
     LocalDoc,
-    PriceDoc,
     RetentionDoc,
 )
 
@@ -156,6 +154,7 @@ def _understand(
     )
     lost_after, heartbeat = _agents(doc.agents, found)
     retention = _retention(doc.retention, found)
+    budgets = read_budgets(doc.budgets, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -172,6 +171,7 @@ def _understand(
         heartbeat=heartbeat,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),
         retention=retention,
+        budgets=budgets,
     )
 
 
@@ -189,9 +189,10 @@ def _clusters(
         if doc.name in clusters:
             found.add((*path, "name"), f"{shown(doc.name)} is the name of another cluster too")
         name = ClusterName(doc.name)
-        price = _price(doc.price, (*path, "price"), found)
-        billing = _billing(doc.billing, (*path, "billing"), found)
-        clusters[doc.name] = ClusterSpec(name, doc.kind, Role(doc.role), price, billing)
+        price = read_price(doc.price, Role(doc.role), (*path, "price"), found)
+        billing = read_billing(doc.billing, (*path, "billing"), found)
+        startup = duration(doc.startup, (*path, "startup"), found, most=DAY) or 0
+        clusters[doc.name] = ClusterSpec(name, doc.kind, Role(doc.role), price, billing, startup=startup)
         for index, local in enumerate(doc.local):
             place = (*path, "local", index)
             if local.name in agents:
@@ -211,23 +212,6 @@ def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> 
             found.add((*path, "offers", at), f"agents cannot run {word} jobs yet; leave out {shown(word)}")
     capacity = Resources(cpu, size, doc.gpu)
     return LocalAgent(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels)
-
-
-def _price(doc: PriceDoc, path: Path, found: Findings) -> Price:
-    """Millionths an hour."""
-    return Price(
-        cpu_hour=money(doc.cpu_hour, (*path, "cpu_hour"), found) or 0,
-        memory_gib_hour=money(doc.memory_gib_hour, (*path, "memory_gib_hour"), found) or 0,
-        gpu_hour=money(doc.gpu_hour, (*path, "gpu_hour"), found) or 0,
-    )
-
-
-def _billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
-    """Nanoseconds of a step and at the least."""
-    return Billing(
-        step=duration(doc.step, (*path, "step"), found, least=1, most=31 * DAY) or 1,
-        minimum=duration(doc.minimum, (*path, "minimum"), found, most=31 * DAY) or 0,
-    )
 
 
 def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:

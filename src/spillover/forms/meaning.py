@@ -186,7 +186,8 @@ def _terms(doc: SpecDoc, found: Findings) -> Terms:
     if doc.max_cost is not None:
         max_cost = money(doc.max_cost, ("spec", "max_cost"), found)
     retry = Retry(doc.retry.exit, doc.retry.lost)
-    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost)
+    data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
+    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data)
     return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
 
 

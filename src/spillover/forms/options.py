@@ -61,7 +61,8 @@ OPTIONS: Final = (
     Option("--not-before", ("spec", "not_before"), "WHEN", "earliest start, as 2027-01-30T00:00:00Z"),
     Option("--priority", ("spec", "priority"), "N", "higher first (default: 0)", Kind.NUMBER),
     Option("--burst", ("spec", "burst"), "auto|never|always", "whether it may run on rented capacity"),
-    Option("--max-cost", ("spec", "max_cost"), "AMOUNT", "the most it may cost"),
+    Option("--max-cost", ("spec", "max_cost"), "AMOUNT", "the most that renting it may cost"),
+    Option("--egress", ("spec", "data"), "SIZE", "data that leave a rented cluster at its end: 20G"),
     Option(
         "--need", ("spec", "needs"), "WORD", "what its cluster must offer, as gpu:a100; repeatable", Kind.LIST
     ),

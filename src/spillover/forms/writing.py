@@ -85,4 +85,6 @@ def _terms(terms: Terms) -> dict[str, Any]:
         body["retry"] = {"exit": terms.retry.exit, "lost": terms.retry.lost}
     if terms.max_cost is not None:
         body["max_cost"] = terms.max_cost / MONEY
+    if terms.data:
+        body["data"] = write_memory(terms.data)
     return body

@@ -103,10 +103,9 @@ def rate_of(price: Price, resources: Resources) -> int:
 def rate_of_job(price: Price, shape: Shape) -> int:
     """What all tasks of a job cost together, as `rate_of` counts."""
     each = rate_of(price, shape.resources)
-    rest: Resources | None = getattr(shape, "rest", None)
-    if rest is None:
+    if shape.rest is None:
         return each * shape.tasks
-    return each * (shape.tasks - 1) + rate_of(price, rest)
+    return each * (shape.tasks - 1) + rate_of(price, shape.rest)
 
 
 def egress_cost(price: Price, data: int) -> int:

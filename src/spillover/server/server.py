@@ -157,7 +157,10 @@ class Server:
     async def _begin(self, epoch: int, last: int, looping: asyncio.Task[None]) -> None:
         """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
         gap = self._clock.wall() - last if last else 0
-        proposal = StartEpoch(epoch, self._config.clusters, self._config.policies, gap if gap > GAP else 0)
+        config = self._config
+        proposal = StartEpoch(
+            epoch, config.clusters, config.policies, gap if gap > GAP else 0, config.budgets
+        )
         taking = asyncio.create_task(self.loop.propose(proposal))
         await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)
         if not taking.done():

@@ -58,12 +58,29 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
+class NodeClassDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of machine that is rented whole."""
+
+    hour: Annotated[Quantity, Meta(description="What an hour of one costs.")]
+    cpu: Annotated[Quantity, Meta(description="CPUs of one.")]
+    memory: Annotated[Quantity | None, Meta(description="Memory of one; default: it does not matter.")] = None
+    gpu: Annotated[int, Meta(ge=0, le=100_000, description="GPUs of one.")] = 0
+    name: Annotated[str, Meta(description="What it is called, such as g5.xlarge.")] = "node"
+
+
 class PriceDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an hour costs, in the currency."""
+    """What an hour costs, in the currency: of each resource, or of whole machines."""
 
     cpu_hour: Annotated[Quantity, Meta(description="Of one CPU.")] = 0
     memory_gib_hour: Annotated[Quantity, Meta(description="Of one GiB of memory.")] = 0
     gpu_hour: Annotated[Quantity, Meta(description="Of one GPU.")] = 0
+    node: Annotated[
+        NodeClassDoc | None,
+        Meta(description="Machines that are paid for whole, in place of the three prices above."),
+    ] = None
+    egress_gb: Annotated[
+        Quantity, Meta(description="Of each GB of a job's `data`, which leaves the cluster at its end.")
+    ] = 0
 
 
 class BillingDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +103,24 @@ class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     price: Annotated[PriceDoc, Meta(description="What use of it costs.")] = PriceDoc()
     billing: Annotated[BillingDoc, Meta(description="How use of it is rounded.")] = BillingDoc()
+    startup: Annotated[
+        Quantity, Meta(description="Between renting a machine and running on it; not billed.")
+    ] = "0s"
+
+
+class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """The most that renting may cost somebody in a period of the UTC calendar."""
+
+    per: Annotated[
+        Literal["day", "week", "month", "year", "ever"],
+        Meta(description="When it begins anew; weeks begin on Monday."),
+    ]
+    limit: Annotated[Quantity, Meta(description="In the currency.")]
+    project: Annotated[
+        str | None,
+        Meta(description='Whose; "*" is every project that has no entry of its own, each by itself.'),
+    ] = None
+    user: Annotated[str | None, Meta(description="Likewise for a user, in place of a project.")] = None
 
 
 class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,5 +166,8 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[list[ClusterDoc], Meta(max_length=1000)] | None,
         Meta(description="In the order they are tried; default: this machine."),
     ] = None
+    budgets: Annotated[
+        list[BudgetDoc], Meta(max_length=10_000, description="The most that renting may cost, by period.")
+    ] = field(default_factory=list)
     agents: Annotated[AgentsDoc, Meta(description="What holds for all agents.")] = AgentsDoc()
     retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()

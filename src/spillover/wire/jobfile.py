@@ -99,7 +99,14 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     burst: Annotated[
         Literal["auto", "never", "always"], Meta(description="Whether it may run on rented capacity.")
     ] = "auto"
-    max_cost: Annotated[Quantity | None, Meta(description="The most it may cost, in the currency.")] = None
+    max_cost: Annotated[
+        Quantity | None,
+        Meta(description="The most that renting it may cost, of an array each member, in the currency."),
+    ] = None
+    data: Annotated[
+        Quantity | None,
+        Meta(description="What leaves a rented cluster at its end, such as 20G, to be paid for."),
+    ] = None
     needs: Annotated[
         list[str], Meta(max_length=100, description="Words that its cluster must offer, as gpu:a100.")
     ] = field(default_factory=list)

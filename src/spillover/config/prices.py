@@ -1,0 +1,57 @@
+"""What clusters cost and what may be spent on them, as spill.yaml says it."""
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.quantities import check_name, duration, money, read_cpu, read_memory
+from spillover.model.budget import EVERY, Budget, Of, Per
+from spillover.model.cluster import Billing, NodeClass, Price, Role
+from spillover.model.resources import Resources
+from spillover.model.units import DAY
+from spillover.wire.configfile import BillingDoc, BudgetDoc, NodeClassDoc, PriceDoc
+
+_HOURS = ("cpu_hour", "memory_gib_hour", "gpu_hour")
+
+
+def read_price(doc: PriceDoc, role: Role, path: Path, found: Findings) -> Price:
+    """Millionths an hour; problems are noted."""
+    if role is Role.OWNED and doc != PriceDoc():
+        found.add(path, "is of an owned cluster, which is there anyway; leave it out, or write role: rented")
+    hours = {name: money(getattr(doc, name), (*path, name), found) or 0 for name in _HOURS}
+    node = None if doc.node is None else _node(doc.node, (*path, "node"), found)
+    if node is not None and any(hours.values()):
+        both = next(name for name, price in hours.items() if price)
+        found.add((*path, both), "cannot stand beside `node`: machines that are rented whole cover it")
+    return Price(**hours, node=node, egress_gb=money(doc.egress_gb, (*path, "egress_gb"), found) or 0)
+
+
+def read_billing(doc: BillingDoc, path: Path, found: Findings) -> Billing:
+    """Nanoseconds of a step and at the least; problems are noted."""
+    return Billing(
+        step=duration(doc.step, (*path, "step"), found, least=1, most=31 * DAY) or 1,
+        minimum=duration(doc.minimum, (*path, "minimum"), found, most=31 * DAY) or 0,
+    )
+
+
+def read_budgets(docs: list[BudgetDoc], found: Findings) -> tuple[Budget, ...]:
+    """Budgets in their order; problems are noted."""
+    budgets: dict[tuple[Of, str, Per], Budget] = {}
+    for at, doc in enumerate(docs):
+        path: Path = ("budgets", at)
+        of, name = (Of.PROJECT, doc.project) if doc.project is not None else (Of.USER, doc.user)
+        if name is None or (doc.project is not None and doc.user is not None):
+            found.add(path, "is of one `project` or one `user`; write exactly one of them")
+            continue
+        if name != EVERY:
+            check_name(name, (*path, of), found)
+        key = of, name, Per(doc.per)
+        if key in budgets:
+            found.add(path, f"is the second one of {of} {shown(name)} per {doc.per}; keep one")
+        budgets[key] = Budget(of, name, Per(doc.per), money(doc.limit, (*path, "limit"), found) or 0)
+    return tuple(budgets.values())
+
+
+def _node(doc: NodeClassDoc, path: Path, found: Findings) -> NodeClass:
+    """A kind of machine."""
+    check_name(doc.name, (*path, "name"), found)
+    cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
+    memory = 0 if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
+    return NodeClass(doc.name, Resources(cpu, memory, doc.gpu), money(doc.hour, (*path, "hour"), found) or 0)
