@@ -54,6 +54,7 @@ def learn(state: State, job: Job, event: JobEnded) -> None:
         return
     history, user, shape = state.history, job.user, job.kind.shape
     state.facts.learned += 1
+    state.touch_facts()
     log = log2_of(ran)
     about: About = ("job", user, job.name, shape)
     sample = history.get(about) or _begin(state, about)
