@@ -37,20 +37,22 @@ _COLUMNS: Final = (
 
 def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: PolicySet) -> int:
     """Simulate every point that is not known yet, and show all of them."""
-    if args.plot:
-        check_plot(args.plot)
+    picture = Path(args.plot) if args.plot else None
+    if picture:
+        check_plot(picture)
     points = plan(args.sweep, base, study, trace.jobs)
     _load(points)
-    path = args.out or (args.plot.with_suffix(".jsonl") if args.plot else DEFAULT_OUT)
+    beside = picture.with_suffix(".jsonl") if picture else DEFAULT_OUT
+    path = Path(args.out) if args.out else beside
     results = _simulate(points, Results(path), args, context, study, trace)
     beaten = dominated(results)
-    if args.plot:
-        _draw(args, study, points, results, beaten)
+    if picture:
+        _draw(picture, args, study, points, results, beaten)
     if args.json:
         context.out.json([_fields(*one, study) for one in zip(points, results, beaten, strict=True)])
     else:
         context.out.table(_COLUMNS, _rows(points, results, beaten))
-    context.out.note(f"results are in {path}" + (f", the picture is {args.plot}" if args.plot else ""))
+    context.out.note(f"results are in {path}" + (f", the picture is {picture}" if picture else ""))
     return codes.OK
 
 
@@ -118,6 +120,7 @@ def _fields(point: Point, result: Result, worse: bool, study: Study) -> dict[str
 
 
 def _draw(
+    picture: Path,
     args: Namespace,
     study: Study,
     points: Sequence[Point],
@@ -137,7 +140,7 @@ def _draw(
     ]
     jobs = results[0].statistics.jobs
     draw(
-        args.plot,
+        picture,
         curves,
         dots[0],
         f"{_name(study.trace)}: {jobs:,} jobs on {args.owned}, rented at {args.rented}",

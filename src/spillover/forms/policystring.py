@@ -14,9 +14,9 @@ from spillover.model.units import DAY, HOUR, MINUTE, SECOND, UnitError, parse_du
 MOST_POINTS: Final = 1000
 """Of one range."""
 
-_CALL = re.compile(r"(\w[\w.-]*)\s*(?:\((.*)\))?", re.ASCII | re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
-_RANGE = re.compile(r"([^\s(),=]+?)\.\.([^\s(),=/]+)/([^\s(),=]*)", re.ASCII)
+_RANGE: Final = r"([^\s(),=]+?)\.\.([^\s(),=/]+)/([^\s(),=]*)"
+"""Compiled when it is needed: a command that is typed all day has to start at once."""
+_DIGITS: Final = frozenset("0123456789.eE+-")
 _UNITS = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 10**6), ("us", 1000), ("ns", 1))
 
 
@@ -94,7 +94,7 @@ class Step(NamedTuple):
 
 def points(text: str, source: str) -> list[Step]:
     """The lines that a line with one range `a..b/8` stands for: even steps, both ends included."""
-    ranges = list(_RANGE.finditer(text))
+    ranges = list(re.finditer(_RANGE, text))
     if len(ranges) != 1:
         many = "more than one range" if ranges else "no range"
         raise BadForm([Problem(source, None, "", f"{shown(text)} has {many}; write one, as 0.1h..4h/8")])
@@ -129,11 +129,11 @@ def short_duration(nanoseconds: int) -> str:
 
 def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
     """Evenly spaced values as text, in plain numbers or in durations to the millisecond; each also for people."""
-    if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last):
+    if _is_number(first) and _is_number(last):
         low, high = Decimal(first), Decimal(last)
         numbers = [float(round(low + (high - low) * at / (count - 1), 12)) for at in range(count)]
         return [(repr(number).removesuffix(".0"), f"{number:.4g}") for number in numbers]
-    if _NUMBER.fullmatch(first) or _NUMBER.fullmatch(last):
+    if _is_number(first) or _is_number(last):
         raise UnitError("only one end has a unit; write both with it, as 0.1h..4h/8")
     start, end = parse_duration(first), parse_duration(last)
     unit = last.lstrip("0123456789.")
@@ -181,11 +181,12 @@ def _choice(
     axis: str, written: str, known: Collection[str] | None, found: Findings, more: Mapping[str, Option]
 ) -> Choice | None:
     """One policy with its options."""
-    match = _CALL.fullmatch(written)
-    if match is None:
+    name, bracket, inside = written.partition("(")
+    name = name.strip()
+    if not name.replace(".", "_").replace("-", "_").isidentifier() or (bracket and not inside.endswith(")")):
         found.add((axis,), f"{shown(written)} is not a policy; write it as name(0.1,option=value)")
         return None
-    name, inside = match[1], match[2] or ""
+    inside = inside.removesuffix(")")
     policy = f"{axis}.{name}"
     kinds = {**OPTIONS.get(policy, {}), **more}
     given: dict[str, Any] = {}
@@ -217,9 +218,20 @@ def _read(kind: Option | None, value: str) -> object:
         return value
     if value in {"true", "false"}:
         return value == "true"
-    if not _NUMBER.fullmatch(value) or len(value) > 40:
+    if not _is_number(value):
         return value
     return int(value) if value.isdigit() else float(value)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a number in digits, which float alone is not strict about."""
+    if not text or len(text) > 40 or not _DIGITS.issuperset(text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _written(kind: Option | None, value: object) -> str:

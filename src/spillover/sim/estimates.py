@@ -6,7 +6,6 @@ from math import exp
 
 from msgspec.structs import replace
 
-from spillover.sim.dice import dice_of
 from spillover.sim.trace import TraceJob
 
 
@@ -34,6 +33,8 @@ def with_estimates(
         return [replace(job, estimate=None, walltime=None) for job in jobs]
     if not normal and not lognormal:
         return [_telling(job, job.runtime) for job in jobs]
+    from spillover.sim.dice import dice_of  # noqa: PLC0415 - most studies tell the truth
+
     dice = dice_of(seed, "estimates")
     estimates: list[TraceJob] = []
     for job in jobs:

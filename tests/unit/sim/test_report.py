@@ -28,9 +28,9 @@ def result() -> Result:
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])
 def test_jobs_are_rows_with_all_their_digits(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    write_jobs(path, JOBS, OUTCOMES)
+    write_jobs(str(path), JOBS, OUTCOMES)
     first = path.read_bytes()
-    write_jobs(path, JOBS, OUTCOMES)
+    write_jobs(str(path), JOBS, OUTCOMES)
     assert path.read_bytes() == first
     assert (gzip.decompress(first) if name.endswith("gz") else first).decode() == (
         "id,submit_s,start_s,end_s,cluster,node,cost,reason\n"
