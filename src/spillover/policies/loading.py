@@ -133,7 +133,7 @@ def _installed(name: str) -> Maker | None:
     if point is None:
         return None
     invalidate_caches()  # it may have been installed while the server runs
-    return lambda **options: point.load()(**options)
+    return lambda **options: point.load()(**options)  # noqa: PLW0108 - an import that fails is told as any failure
 
 
 _METHODS: Final[dict[str, tuple[str, ...]]] = {
