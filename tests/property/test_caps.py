@@ -45,11 +45,12 @@ WHOLE = ClusterSpec(
     NAME("whole"), "agents", Role.RENTED, Price(node=NodeClass("m", Resources(1000), MONEY)), Billing(MINUTE)
 )
 FREE = ClusterSpec(NAME("free"), "agents", Role.RENTED, Price(egress_gb=MONEY))
-RENTED = (CLOUD, SPOT, WHOLE, FREE)
+RENTED = [(CLOUD,), (SPOT,), (WHOLE,), (SPOT, CLOUD), (CLOUD, WHOLE, SPOT), (CLOUD, FREE)]
 HELD = PolicySet(wait=Choice("zero"))
 LATER = PolicySet(wait=Choice("constant", {"wait": MINUTE}))
 
-amounts = st.sampled_from([0, 1, MONEY // 100, MONEY // 10, MONEY, 3 * MONEY, 1000 * MONEY])
+amounts = st.sampled_from([0, MONEY // 100, MONEY // 5, MONEY, 3 * MONEY, 20 * MONEY, 20 * MONEY])
+RARELY = st.sampled_from([True, *([False] * 5)])
 budgets = st.lists(
     st.builds(
         Budget,
@@ -58,13 +59,14 @@ budgets = st.lists(
         st.sampled_from(Per),
         amounts,
     ),
+    min_size=1,
     max_size=4,
     unique_by=lambda budget: (budget.of, budget.name, budget.per),
 )
 shapes = st.builds(
     Shape,
     st.builds(Resources, st.sampled_from([500, 1000, 2000])),
-    burst=st.sampled_from([Burst.AUTO, Burst.AUTO, Burst.ALWAYS]),
+    burst=st.sampled_from([Burst.AUTO, Burst.ALWAYS]),
 )
 terms = st.builds(
     Terms,
@@ -84,10 +86,10 @@ class Spending(RuleBasedStateMachine):
 
     @initialize(
         budgets=budgets,
-        clusters=st.lists(st.sampled_from(RENTED), min_size=1, max_size=3, unique=True),
+        clusters=st.sampled_from(RENTED),
         policies=st.sampled_from([HELD, HELD, LATER]),
     )
-    def begin(self, budgets: list[Budget], clusters: list[ClusterSpec], policies: PolicySet) -> None:
+    def begin(self, budgets: list[Budget], clusters: tuple[ClusterSpec, ...], policies: PolicySet) -> None:
         self.clusters = (OWNED, *clusters)
         self.policies, self.budgets, self.caps = policies, tuple(budgets), Caps(budgets)
         self.world = World(load, policies, self.clusters, budgets=self.budgets)
@@ -98,7 +100,8 @@ class Spending(RuleBasedStateMachine):
         self.holds: dict[JobId, CostHeld] = {}
         self.costs: dict[JobId, int] = {}
         for cluster in self.clusters:
-            self.world.agent("n1", cpus=4, cluster=cluster.name, queue=2)
+            cpus = 1 if cluster is OWNED else 8
+            self.world.agent("n1", cpus=cpus, cluster=cluster.name, queue=2)
 
     def propose(self, *proposals: Proposal) -> None:
         self.world.step(*proposals)
@@ -117,12 +120,14 @@ class Spending(RuleBasedStateMachine):
             st.tuples(
                 shapes, terms, st.sampled_from(["p", "q"]), st.sampled_from([(), (), (), (Range(0, 3),)])
             ),
-            min_size=1,
-            max_size=5,
+            min_size=2,
+            max_size=6,
         ),
         user=st.sampled_from(["ada", "bob"]),
+        part=st.one_of(st.none(), PARTS),
     )
-    def submit(self, specs: list[Any], user: str) -> None:
+    def submit(self, specs: list[Any], user: str, part: float | None) -> None:
+        """Jobs come, and often they run at once."""
         new = [
             NewJob(
                 job_id(next(self.numbers)),
@@ -132,6 +137,8 @@ class Spending(RuleBasedStateMachine):
             for shape, term, project, array in specs
         ]
         self.propose(Submit(tuple(new), user))
+        if part is not None:
+            self.run_some(9, part, 0)
 
     @rule(pick=st.integers(0, 50), age=st.sampled_from([0, SECOND, HOUR]))
     def start(self, pick: int, age: int) -> None:
@@ -160,7 +167,7 @@ class Spending(RuleBasedStateMachine):
     @rule(most=st.integers(1, 5), part=PARTS, code=st.sampled_from([0, 1]))
     def run_some(self, most: int, part: float, code: int) -> None:
         """The usual life: what was placed starts and ends, mostly as late as it may."""
-        for job in self.placed()[:most]:
+        for job in self.placed()[-most:]:
             assert isinstance(job.phase, Placed | Running)
             self.propose(Started(job.phase.node, job.lease, 0))
             self.finish(job, Outcome.EXITED, code, part, 0)
@@ -177,8 +184,10 @@ class Spending(RuleBasedStateMachine):
         if jobs:
             self.propose(Change(act, (jobs[pick % len(jobs)],), "bob"))
 
-    @rule(pick=st.integers(0, 9), keeps=st.booleans(), cpus=st.sampled_from([1, 4, 4, 8]))
-    def come_back(self, pick: int, keeps: bool, cpus: int) -> None:
+    @rule(pick=st.integers(0, 9), keeps=st.booleans(), cpus=st.sampled_from([1, 4, 4, 8]), really=RARELY)
+    def come_back(self, pick: int, keeps: bool, cpus: int, really: bool) -> None:
+        if not really:
+            return
         cluster = self.clusters[pick % len(self.clusters)].name
         held = tuple(job.lease for job in self.placed() if job.phase.cluster == cluster) if keeps else ()  # type: ignore[union-attr]
         incarnation = self.world.state.facts.incarnations + 1
@@ -189,18 +198,22 @@ class Spending(RuleBasedStateMachine):
     def wait(self, span: int) -> None:
         self.world.wait(seconds=span / SECOND)
 
-    @rule(span=spans)
-    def jump(self, span: int) -> None:
+    @rule(span=spans, really=RARELY)
+    def jump(self, span: int, really: bool) -> None:
+        if not really:
+            return
         self.world.now += span
         self.propose(Jump(span))
 
-    @rule(gap=spans)
-    def restart(self, gap: int) -> None:
+    @rule(gap=spans, really=RARELY)
+    def restart(self, gap: int, really: bool) -> None:
+        if not really:
+            return
         self.epochs += 1
         self.world.now += gap
         self.propose(StartEpoch(self.epochs, self.clusters, self.policies, gap, self.budgets))
         for at in range(len(self.clusters)):
-            self.come_back(at, True, 4)
+            self.come_back(at, True, 4, True)
 
     @rule()
     def archive(self) -> None:

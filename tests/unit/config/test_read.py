@@ -161,7 +161,7 @@ retention: {jobs: 90}
         ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
         ("clusters: []", "clusters: is empty"),
         ("clusters: [{name: k, kind: kubernetes}]", "clusters[0].kind: 'kubernetes' is not agents"),
-        ("clusters: [{name: a, price: {cpu_hour: -1}}]", "clusters[0].price.cpu_hour: -1 is out of bounds"),
+        ("clusters: [{name: a, role: rented, price: {cpu_hour: -1}}]", "clusters[0].price.cpu_hour: -1 is out of bounds"),
         ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of bounds"),
         (
             "agents: {lost_after: 5s}",

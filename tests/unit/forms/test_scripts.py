@@ -141,6 +141,7 @@ VALUES = {
     "--priority": "-5",
     "--burst": "never",
     "--max-cost": "1.5",
+    "--egress": "20G",
     "--need": "a",
     "--env": "A=1",
     "--workdir": "w",
