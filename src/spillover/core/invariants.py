@@ -39,7 +39,7 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
 
 def breaches(state: State) -> list[str]:
     """All breaches, in words."""
-    return [*_nodes(state), *_leases(state), *_counts(state), *_arrays(state), *_links(state)]
+    return [*_nodes(state), *_leases(state), *_counts(state), *_usage(state), *_arrays(state), *_links(state)]
 
 
 def _nodes(state: State) -> list[str]:
@@ -83,6 +83,21 @@ def _counts(state: State) -> list[str]:
     if running != state.running:
         found.append(f"{running} jobs run, {state.running} are counted")
     return found
+
+
+def _usage(state: State) -> list[str]:
+    """What projects use is what their placed jobs hold."""
+    sharing = state.facts.sharing
+    held = dict.fromkeys(state.usage, 0)
+    for job in state.jobs.values() if sharing is not None else ():
+        if isinstance(job.phase, Placed | Running):
+            size = sharing.measure.size(job.kind.shape) if sharing is not None else 0
+            held[job.kind.project] = held.get(job.kind.project, 0) + size
+    return [
+        f"project {project} holds {size}, {state.usage[project].rate if project in state.usage else None} is counted"
+        for project, size in held.items()
+        if project not in state.usage or state.usage[project].rate != size
+    ]
 
 
 def _size(job: Job) -> int:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
 from spillover.core.samples import About, Sample
+from spillover.core.sharing import Sharing, Using
 from spillover.core.tally import Tally
 from spillover.model.budget import Budget, Caps
 from spillover.model.cluster import ClusterSpec, Role
@@ -290,6 +291,8 @@ class Facts(Struct, array_like=True):
     """Ended jobs whose runtimes were learned from, so far."""
     sampled: int = 0
     """Samples of runtimes that were begun, so far."""
+    sharing: Sharing | None = None
+    """How the use of projects is measured; None while no order asks for it."""
 
 
 class PolicyNote(Struct, frozen=True, array_like=True):
@@ -341,6 +344,8 @@ class State:
         """What was learned from jobs that ended."""
         self.samples: dict[str, Sample] = {}
         """The same by the keys of their records."""
+        self.usage: dict[str, Using] = {}
+        """What each project uses and has used, while an order asks for it."""
         self.caps = Caps()
         """The budgets, ready to be asked."""
         self.policies = PolicyBook()
@@ -381,7 +386,9 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(self, kind: str, key: str) -> "Facts | Job | Node | Purse | PolicyBook | Sample | None":
+    def record(
+        self, kind: str, key: str
+    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | Using | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -392,6 +399,8 @@ class State:
                 return self.purses.get(key)
             case "history":
                 return self.samples.get(key)
+            case "usage":
+                return self.usage.get(key)
             case "policies":
                 return self.policies
             case _:

@@ -107,6 +107,10 @@ class Line:
                 previous = entry
                 yield entry, lane
 
+    def awake(self) -> list[tuple[Entry, Lane]]:
+        """Each lane that has a new head since the last cycle, with that, in order."""
+        return sorted([(self.first[lane], lane) for lane in self.woken])
+
     def jobs(self, lane: Lane) -> Iterator[Entry]:
         """The valid entries of a lane, in order."""
         previous: Entry | None = None

@@ -21,6 +21,7 @@ def said_by(state: State) -> dict[str, Any]:
         "purses": {key: msgspec.to_builtins(purse) for key, purse in state.purses.items()},
         "policies": msgspec.to_builtins(state.policies),
         "history": [msgspec.to_builtins(sample) for sample in state.history.values()],
+        "usage": {using.project: msgspec.to_builtins(using) for using in state.usage.values()},
         "queued": state.queued,
         "running": state.running,
     }

@@ -1,6 +1,6 @@
 """Arrays: one record until their members are placed, which are jobs of their own from then on."""
 
-from spillover.core import ranges
+from spillover.core import ranges, usage
 from spillover.core.appliers.queue import job_of
 from spillover.core.book import put_on_node
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
@@ -46,6 +46,8 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     state.members.setdefault(array.id, {})[job.id] = None
     state.touch_job(job.id)
     put_on_node(state, job, event.cluster, event.node)
+    if state.facts.sharing is not None:
+        usage.begin(state, job, event.at)
 
 
 def members_dropped(state: State, event: MembersDropped) -> None:

@@ -1,5 +1,6 @@
 """Agents, clusters, clocks and policies."""
 
+from spillover.core import usage
 from spillover.core.book import move_up
 from spillover.core.events import (
     AgentDraining,
@@ -108,6 +109,7 @@ def _take_policies(state: State, note: PolicyNote) -> None:
     state.facts.policies = note.after
     if note.after.unknown_runtime != note.before.unknown_runtime:
         forget_default(state)
+    usage.follow(state, note.at)
     if note.after != note.before:
         state.policies.notes = (*state.policies.notes, note)[-KEPT:]
     state.touch_policies()

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from spillover.core import ranges
+from spillover.core import ranges, usage
 from spillover.core.appliers import money
 from spillover.core.appliers.arrays import count_ended
 from spillover.core.appliers.queue import enter_queue, job_of, leave_queue
@@ -99,6 +99,8 @@ def placed(state: State, event: JobPlaced) -> None:
     job.attempt = event.attempt
     job.seq = event.seq
     put_on_node(state, job, event.cluster, event.node)
+    if state.facts.sharing is not None:
+        usage.begin(state, job, event.at)
 
 
 def gang_placed(state: State, event: GangPlaced) -> None:
@@ -110,6 +112,8 @@ def gang_placed(state: State, event: GangPlaced) -> None:
     job.attempt = event.attempt
     job.seq = event.seq
     put_gang_on_nodes(state, job, event.cluster, event.nodes)
+    if state.facts.sharing is not None:
+        usage.begin(state, job, event.at)
 
 
 def started(state: State, event: JobStarted) -> None:
@@ -146,6 +150,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     """A job is back in its place in the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
+    if state.facts.sharing is not None:
+        usage.end(state, job, event.at)
     job.attempt = event.attempt
     job.seq = event.seq
     if event.cost != job.cost or job.extra.hold is not None:
@@ -173,6 +179,8 @@ def ended(state: State, event: JobEnded) -> None:
     phase = job.phase if isinstance(job.phase, Placed | Running) else None
     if phase is not None:
         _leave_place(state, job, event.usage.ran)
+        if state.facts.sharing is not None:
+            usage.end(state, job, event.at)
     else:
         leave_queue(state, job)
     job.phase = Ended(

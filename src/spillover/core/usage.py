@@ -1,0 +1,113 @@
+"""What each project has used of late: a fold over events, kept in the book while an order asks for it.
+
+A project uses the sum of what its placed jobs hold, for as long as they hold it. What was used one half life ago counts half. In
+place of letting old use decay, new use grows: time itself is counted by a clock that runs twice as fast after each half life,
+in 64 steps, so a comparison of projects comes out the same and nothing is rounded. `grown` is that clock. A project's use at
+any moment is then `rate * grown + spent`: two additions when a job starts or ends, in whole numbers, the same on every machine.
+"""
+
+from typing import Final
+
+from spillover.core.sharing import STEPS, Measure, Sharing, Using, grown
+from spillover.core.state import Job, Placed, Running, State
+from spillover.model.policy import PolicySet
+from spillover.model.units import DAY, MINUTE
+
+ORDER: Final = "fair_share"
+"""The order that asks for it."""
+HALF_LIFE: Final = 7 * DAY
+"""Nanoseconds, unless the policy says otherwise."""
+GPU_WEIGHT: Final = 53
+"""CPUs that one GPU counts as, unless the policy says otherwise."""
+TICK: Final = MINUTE
+"""How often projects are compared anew while nothing happens, in nanoseconds."""
+_LONG: Final = 128
+"""Half lives after which the clock is set back, so that numbers stay small."""
+_KEEP: Final = 64
+"""Half lives that stay on it then: what is older counts nothing."""
+
+
+def measure_of(policies: PolicySet) -> Measure | None:
+    """How use is measured; None if no policy asks for it."""
+    if policies.order.name != ORDER:
+        return None
+    options = policies.order.options
+    weight = round(float(options.get("gpu_weight", GPU_WEIGHT)) * 1000)
+    return Measure(max(STEPS, int(options.get("half_life", HALF_LIFE))), weight)
+
+
+def used(state: State, now: int) -> dict[str, int]:
+    """What each project has used of late, in a unit that only serves to compare them. Projects that used nothing are left out.
+
+    While nothing starts or ends it changes every TICK only, so that whoever asks twice gets one answer.
+    """
+    sharing = state.facts.sharing
+    if sharing is None:
+        return {}
+    clock = grown(sharing, moment(sharing, now))
+    return {using.project: max(0, using.rate * clock + using.spent) for using in state.usage.values()}
+
+
+def moment(sharing: Sharing, now: int) -> int:
+    """As of when projects are compared: the last start or end, or the last TICK since."""
+    return max(sharing.last, now - now % TICK)
+
+
+def begin(state: State, job: Job, at: int) -> None:
+    """A job holds its place from now on; use is being measured."""
+    _change(state, job, at, 1)
+
+
+def end(state: State, job: Job, at: int) -> None:
+    """A job has given its place back."""
+    _change(state, job, at, -1)
+
+
+def follow(state: State, at: int) -> None:
+    """Other policies decide: measure anew if they measure otherwise, with nothing used so far."""
+    sharing = state.facts.sharing
+    measure = measure_of(state.facts.policies)
+    if measure == (None if sharing is None else sharing.measure):
+        return
+    for project in state.usage:
+        state.dirty["usage", project] = None
+    state.usage.clear()
+    state.facts.sharing = None if measure is None else Sharing(measure, at, at)
+    state.touch_facts()
+    for job in state.jobs.values() if measure is not None else ():
+        if isinstance(job.phase, Placed | Running):
+            begin(state, job, at)
+
+
+def _change(state: State, job: Job, at: int, more: int) -> None:
+    """More, or less, is held from a moment on."""
+    sharing = state.facts.sharing
+    if sharing is None:
+        return
+    if at - sharing.since > _LONG * sharing.measure.half_life:
+        _set_back(state, sharing, at)
+    project = job.kind.project
+    using = state.usage.get(project)
+    if using is None:
+        using = state.usage[project] = Using(project)
+    size = more * sharing.measure.size(job.kind.shape)
+    using.rate += size
+    using.spent -= size * grown(sharing, at)
+    sharing.last = max(sharing.last, at)
+    state.dirty["usage", project] = None
+    state.touch_facts()
+
+
+def _set_back(state: State, sharing: Sharing, at: int) -> None:
+    """Let the clock start later. All that was used is divided alike; who used nothing for so long has used nothing."""
+    length = sharing.measure.half_life // STEPS * STEPS
+    half_lives = (at - sharing.since) // length - _KEEP
+    since = sharing.since + half_lives * length
+    clock = grown(sharing, since)
+    for using in list(state.usage.values()):
+        using.spent = (using.rate * clock + using.spent) >> half_lives
+        if not using.rate and not using.spent:
+            del state.usage[using.project]
+        state.dirty["usage", using.project] = None
+    sharing.since = since
+    state.touch_facts()

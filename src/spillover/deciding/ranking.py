@@ -1,0 +1,83 @@
+"""Lanes in an order that ranks projects: the jobs of one project keep their order, only projects are ranked anew.
+
+Entries are those of a `Line`, with the rank of the project before their key: `((rank, key), number, job)`. The heads are kept
+apart for each project, so that a walk sorts projects, not lanes.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+
+from spillover.deciding.heaps import in_order
+from spillover.deciding.lanes import FEW, Entry, Lane, Line
+
+
+class RankedLine(Line):
+    """Lanes by the rank of their project, then by their first jobs."""
+
+    def __init__(self, valid: Callable[[Entry], bool]) -> None:
+        super().__init__(valid)
+        self.ranks: Mapping[str, int] = {}
+        """Of projects, lower is earlier; 0 for those that are not there."""
+        self._projects: dict[str, list[tuple[Entry, Lane]]] = {}
+        """A heap of heads for each project; those that are not in `first` are void."""
+        self._limits: dict[str, int] = {}
+        """How long each heap may grow before void heads are dropped."""
+
+    def ranked(self, entry: Entry, project: str) -> Entry:
+        """An entry as it sorts now."""
+        return ((self.ranks.get(project, 0), entry[0]), entry[1], entry[2])
+
+    def settle(self, lane: Lane) -> None:
+        """See Line."""
+        before = self.first.get(lane)
+        super().settle(lane)
+        head = self.first.get(lane)
+        if head is None or head == before:
+            return
+        project = lane.kind.project
+        heap = self._projects.setdefault(project, [])
+        heapq.heappush(heap, (head, lane))
+        if len(heap) > self._limits.setdefault(project, FEW):
+            heap = [(head, each) for head, each in dict.fromkeys(heap) if self.first.get(each) == head]
+            heapq.heapify(heap)
+            self._projects[project] = heap
+            self._limits[project] = 2 * len(heap) + FEW
+
+    def lanes(self) -> Iterator[tuple[Entry, Lane]]:
+        """See Line."""
+        if len(self.first) <= FEW:
+            yield from sorted(self._ranked_head(lane) for lane in self.first)
+            return
+        self._tidy_projects()
+        projects = sorted((self.ranks.get(project, 0), project) for project in self._projects)
+        for _, group in groupby(projects, key=lambda ranked: ranked[0]):
+            yield from heapq.merge(*(self._lanes_of(project) for _, project in group))
+
+    def awake(self) -> list[tuple[Entry, Lane]]:
+        """See Line."""
+        return sorted(self._ranked_head(lane) for lane in self.woken)
+
+    def jobs(self, lane: Lane) -> Iterator[Entry]:
+        """See Line."""
+        project = lane.kind.project
+        return (self.ranked(entry, project) for entry in super(RankedLine, self).jobs(lane))
+
+    def _ranked_head(self, lane: Lane) -> tuple[Entry, Lane]:
+        return self.ranked(self.first[lane], lane.kind.project), lane
+
+    def _lanes_of(self, project: str) -> Iterator[tuple[Entry, Lane]]:
+        """Each lane of a project with its head, in order."""
+        previous: Entry | None = None
+        for entry, lane in in_order(self._projects[project]):
+            if entry != previous and self.first.get(lane) == entry:
+                previous = entry
+                yield self.ranked(entry, project), lane
+
+    def _tidy_projects(self) -> None:
+        """Drop void heads from the front of each project, and projects that have no lane left."""
+        for project, heap in list(self._projects.items()):
+            while heap and self.first.get(heap[0][1]) != heap[0][0]:
+                heapq.heappop(heap)
+            if not heap:
+                del self._projects[project], self._limits[project]

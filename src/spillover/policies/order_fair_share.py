@@ -1,0 +1,53 @@
+"""Fair share: the project that has used least of its share comes first."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import lcm
+
+from spillover.core.state import Job
+from spillover.core.usage import GPU_WEIGHT, HALF_LIFE
+
+
+class FairShare:
+    """Projects by what they have used of late, each measured by its share; within a project, higher priority first.
+
+    What projects use is counted in the book (`core.usage`), by the same half life and weight.
+    """
+
+    def __init__(self, half_life: int = HALF_LIFE, shares: str = "", gpu_weight: float = GPU_WEIGHT) -> None:
+        del half_life, gpu_weight
+        exact = read_shares(shares)
+        whole = lcm(*(share.denominator for share in exact.values()))
+        parts = {project: int(share * whole) for project, share in exact.items()}
+        together = lcm(whole, *parts.values())
+        self._factors = {project: together // part for project, part in parts.items()}
+        """What the use of a project is multiplied by, so that equal products are fair: less for a larger share."""
+        self._usual = together // whole
+
+    def key(self, job: Job) -> int:
+        """Higher priority is earlier, within a project."""
+        return -job.priority
+
+    def ranks(self, used: Mapping[str, int]) -> dict[str, int]:
+        """The rank of each project that has used something; lower is earlier, and those that are left out have rank 0."""
+        weighed = {
+            project: amount * self._factors.get(project, self._usual) for project, amount in used.items()
+        }
+        rank_of = {amount: rank for rank, amount in enumerate(sorted({0, *weighed.values()}))}
+        return {project: rank_of[amount] for project, amount in weighed.items()}
+
+
+def read_shares(shares: str) -> dict[str, Fraction]:
+    """The share of each project that has one, from `vision=2;nlp=0.5`; others have 1."""
+    found: dict[str, Fraction] = {}
+    for part in shares.split(";"):
+        project, equals, share = part.strip().rpartition("=")
+        if not part.strip():
+            continue
+        try:
+            found[project] = Fraction(share)
+        except (ValueError, ZeroDivisionError):
+            found[project] = Fraction(0)
+        if not equals or found[project] <= 0:
+            raise TypeError(f"{part.strip()!r} is no share; write vision=2;nlp=1")
+    return found
