@@ -23,7 +23,7 @@ from spillover.sim.workers import cores, simulate_all
 
 DEFAULT_OUT: Final = Path("spill-sweep.jsonl")
 _COLUMNS: Final = (
-    Column("POLICY", gives=True),
+    Column("POLICY"),
     Column("RENTED", right=True),
     Column("COST", right=True),
     Column("SAVED", right=True),
@@ -93,7 +93,7 @@ def _rows(
     for point, result, worse in zip(points, results, beaten, strict=True):
         numbers = result.statistics
         texts = (
-            point.label,
+            point.label if "," in point.label else point.label.removeprefix("wait="),
             f"{numbers.rented_jobs:,}",
             f"{numbers.rented_cost:,.2f}",
             _change(zero.rented_cost - numbers.rented_cost, zero.rented_cost),
