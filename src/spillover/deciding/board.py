@@ -27,9 +27,10 @@ from spillover.core.state import NO_EXTRA, Ended, Job, Kind, Placed, Queued, Sta
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
+from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.rooms import Room, Seat
-from spillover.model.cluster import Role, cost_of
+from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER, HOUR
@@ -61,7 +62,11 @@ class Board:
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
+        self.ends = Ends(state, policies.chosen.unknown_runtime) if policies.looks_ahead else None
+        """When what runs is expected to end; None if nobody asks."""
         self.can_rent = state.can_rent()
+        self.renews = FOREVER
+        """When a budget begins anew that kept a job from being rented, nanoseconds UTC; FOREVER if none did."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
         self._build()
@@ -75,6 +80,8 @@ class Board:
         for job in self.state.jobs.values():
             self.enter(job)
             self.alarms.set(job)
+            if self.ends is not None:
+                self.ends.set(job)
             if job.due is None and self.is_ahead(job):
                 self.wait(job)
 
@@ -98,10 +105,10 @@ class Board:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
         if role is Role.OWNED:
             if lane.owned is None:
-                lane.owned = [Seat(room, lane.kind.shape) for room in self._rooms(lane, role)]
+                lane.owned = [Seat(room, lane.kind.shape) for room in self.rooms_of(lane, role)]
             return lane.owned
         if lane.rented is None:
-            lane.rented = [Seat(room, lane.kind.shape) for room in self._rooms(lane, role)]
+            lane.rented = [Seat(room, lane.kind.shape) for room in self.rooms_of(lane, role)]
         return lane.rented
 
     def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
@@ -115,9 +122,9 @@ class Board:
         return lane.gangs_rented
 
     def _gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
-        return [GangSeat(room, lane.kind.shape) for room in self._rooms(lane, role) if room.spec.gangs]
+        return [GangSeat(room, lane.kind.shape) for room in self.rooms_of(lane, role) if room.spec.gangs]
 
-    def _rooms(self, lane: Lane, role: Role) -> list[Room]:
+    def rooms_of(self, lane: Lane, role: Role) -> list[Room]:
         """Clusters whose role suits a lane, in the order to be tried."""
         shape = lane.kind.shape
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
@@ -125,8 +132,12 @@ class Board:
             return []
         rooms = [room for room in self.rooms.values() if room.spec.role is role]
         if role is Role.RENTED:
-            rooms.sort(key=lambda room: cost_of(room.spec.price, room.spec.billing, shape.resources, HOUR))
+            rooms.sort(key=lambda room: cost_of_job(room.spec, shape, HOUR))
         return rooms
+
+    def rented_for(self, lane: Lane) -> list[ClusterSpec]:
+        """Rented clusters that jobs of a lane may run on."""
+        return [room.spec for room in self.rooms_of(lane, Role.RENTED)]
 
     def least_cpu(self) -> int:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
@@ -137,10 +148,7 @@ class Board:
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""
-        for room in self.rooms.values():  # a loop, because it is asked for every job that does not fit
-            if room.eager:
-                return True
-        return False
+        return any(room.eager for room in self.rooms.values())
 
     def rentable_now(self, job: Job) -> bool:
         """Whether rented capacity has room for a job right now."""
@@ -158,10 +166,12 @@ class Board:
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
-        return min(waits, self.alarms.next_time())
+        return min(waits, self.alarms.next_time(), self.renews)
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
+        if self.renews <= now:
+            self.renews, self.gained = FOREVER, True
         if self.fresh or self.queue.woken or self.due.woken:
             return True
         if self.gained:
@@ -170,9 +180,10 @@ class Board:
             self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
 
-    def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None) -> None:
+    def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None, renews: int) -> None:
         """A cycle has tried these lanes; None is all. Others are still to be tried, once they come within its depth."""
         self.gained = False
+        self.renews = min(self.renews, renews)
         self.queue.rest(queue)
         self.due.rest(due)
         if self.waits:
@@ -208,6 +219,8 @@ class Board:
                 if room is not None and room.refresh(node):
                     self.gained = True
             moved.clear()
+        if self.state.loosened:
+            self.state.loosened, self.gained = False, True
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
@@ -271,8 +284,14 @@ class Board:
         return self._is_queued(entry) and self.state.jobs[entry[2]].due is not None
 
 
-def _arrived(board: Board, event: JobSubmitted | JobReleased | JobRequeued | JobReprioritised) -> None:
+def _arrived(board: Board, event: JobReleased | JobReprioritised) -> None:
     board.enter(board.state.jobs[event.job])
+
+
+def _requeued(board: Board, event: JobRequeued) -> None:
+    board.enter(board.state.jobs[event.job])
+    if board.ends is not None:
+        board.ends.forget(event.job)
 
 
 def _submitted(board: Board, event: JobSubmitted) -> None:
@@ -291,10 +310,14 @@ def _placed(board: Board, event: JobPlaced | GangPlaced) -> None:
     board.leave(job)
     if board.policies.back_after is not None:
         board.alarms.set(job)
+    if board.ends is not None:
+        board.ends.set(job)
 
 
 def _ended(board: Board, event: JobEnded) -> None:
     job = board.state.jobs[event.job]
+    if board.ends is not None:
+        board.ends.forget(event.job)
     if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
         board.leave(job)
 
@@ -307,12 +330,17 @@ def _member_placed(board: Board, event: MemberPlaced) -> None:
     _members_left(board, event)
     member = board.state.jobs[member_id(event.array, event.index)]
     board.alarms.set(member)
+    if board.ends is not None:
+        board.ends.set(member)
     if board.is_ahead(member):
         board.wait(member)
 
 
 def _started(board: Board, event: JobStarted) -> None:
-    board.alarms.set(board.state.jobs[event.job])
+    job = board.state.jobs[event.job]
+    board.alarms.set(job)
+    if board.ends is not None:
+        board.ends.set(job)
 
 
 def _admitted(board: Board, event: JobsAdmitted) -> None:
@@ -335,7 +363,7 @@ def _expired(board: Board, event: WaitsExpired) -> None:
 _FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
     JobSubmitted: _submitted,
     JobReleased: _arrived,
-    JobRequeued: _arrived,
+    JobRequeued: _requeued,
     JobReprioritised: _arrived,
     JobPlaced: _placed,
     JobHeld: _left,

@@ -6,7 +6,7 @@ placed is derived when somebody asks (`explain`).
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -16,8 +16,10 @@ from spillover.deciding.board import Board
 from spillover.deciding.estimates import estimate
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
+from spillover.deciding.outlook import Release, Reservation, reserve
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Case, Policies
+from spillover.deciding.purse import Holding, Purser, Refusal
 from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
@@ -30,6 +32,7 @@ ROOM_SOON = RoomSoon()
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 _ENTRY = itemgetter(0)
+_AT = attrgetter("at")
 SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
 
@@ -42,6 +45,8 @@ class Outcome(NamedTuple):
     """Lanes that were tried on owned capacity; None is all, in effect. `depth` keeps a cycle from the others."""
     due: Iterable[Lane] | None
     """Likewise on rented capacity."""
+    renews: int
+    """When a budget begins anew that kept a job from being rented, nanoseconds UTC; FOREVER if none did."""
 
 
 def run(
@@ -64,7 +69,9 @@ def run(
     plan = cycle.plan(seed)
     if plan and policies.backfill.strict:
         cycle.tried_owned = ()  # a head that is rented makes way for those behind it
-    return Outcome(plan, cycle.tried_owned, cycle.tried_rented)
+    return Outcome(
+        plan, cycle.tried_owned, cycle.tried_rented, cycle.purser.renews if cycle.purser else FOREVER
+    )
 
 
 def case_of(state: State, policies: Policies, job: Job) -> Case:
@@ -79,11 +86,19 @@ class _Cycle:
     __slots__ = (
         "admitted",
         "ahead",
+        "blocked",
         "board",
         "expired",
+        "head",
+        "holding",
+        "holds",
+        "kept",
         "now",
         "placements",
+        "planned",
         "policies",
+        "purser",
+        "refusals",
         "rented",
         "state",
         "steady",
@@ -110,6 +125,22 @@ class _Cycle:
         """Where trial placements were made, with what was free before."""
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
+        self.head: tuple[Job, Lane] | None = None
+        """The first job that does not fit, if what it will need is kept for it."""
+        self.blocked = False
+        """Whether the job looked at last would fit, but for what is kept."""
+        self.kept: tuple[Reservation | None] | None = None
+        """What is kept for it; None until somebody asked."""
+        self.planned: list[Release] = []
+        """When what this plan places on owned capacity is expected to end; kept only if somebody looks ahead."""
+        self.purser: Purser | None = None
+        """Asked once a job is to be rented that a cap concerns."""
+        self.holding: Holding | None = None
+        """What has to be held for the job that is looked at, where it was found to have a place."""
+        self.holds: list[tuple[int, Holding]] = []
+        """What is to be held for placements, by their position."""
+        self.refusals: list[Refusal] = []
+        """Why the job that is looked at may not be rented where there is room."""
         self.tried_owned: Iterable[Lane] | None = ()
         self.tried_rented: Iterable[Lane] | None = ()
 
@@ -128,7 +159,7 @@ class _Cycle:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue = self.board.queue
         strict = self.policies.backfill.strict
-        everything = self.board.gained or strict
+        everything = self.board.gained or strict or self.policies.backfill.reservations > 0
         if everything or queue.woken:
             self.tried_owned = self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
 
@@ -206,7 +237,7 @@ class _Cycle:
                 if self._waits(self.state.jobs[each.job])
                 or type(self.state.jobs[each.job].phase) is not Queued
             )
-        return Plan(self.now, seed, admitted, expired, tuple(self.placements))
+        return Plan(self.now, seed, admitted, expired, tuple(self.placements), tuple(self.holds))
 
     # --- how they do it
 
@@ -258,12 +289,22 @@ class _Cycle:
             ):
                 if strict:
                     break
+                if self.refusals and self._passes(job, lane):
+                    walk.go_on(lane)
+                    continue
+                if self.head is None and role is Role.OWNED and self.policies.backfill.reservations:
+                    self._keep_for(job, lane)
                 if many:
                     ceiling = ceiling or self._ceiling(role)
                     if ceiling.failed() < self.board.least_cpu():
                         return None
                 walk.stuck()
+                if self.blocked:  # by what is kept: a shorter one of the lane may start
+                    self.blocked = False
+                    walk.go_on(lane)
                 continue
+            if self.refusals:
+                self.refusals.clear()
             if ceiling is not None:
                 ceiling.took()
             if job.extra.members is not None and self._left(job, role):
@@ -286,10 +327,12 @@ class _Cycle:
         seats = self.board.seats(lane, role)
         for seat in seats:
             machine = seat.best(self.policies.place)
-            if machine is not None:
+            if machine is not None and role is Role.OWNED and self.head is not None:
+                machine = self._best_behind_head(job, seat, machine)
+            if machine is not None and (role is Role.OWNED or self._may_pay(job, seat.room)):
                 self._take(job, seat, machine, ahead=False)
                 return True
-        if not self.board.eager():
+        if not self.board.eager() or (self.head is not None and role is Role.OWNED):
             return False
         if role is Role.OWNED and self._may_be_rented(job) and self.board.seats(lane, Role.RENTED):
             return False  # room to rent comes before a place ahead of owned room
@@ -297,7 +340,7 @@ class _Cycle:
             seats = self.board.seats(lane, Role.OWNED) + seats
         for seat in seats:
             machine = seat.ahead()
-            if machine is not None:
+            if machine is not None and self._may_pay(job, seat.room):
                 self._take(job, seat, machine, ahead=True)
                 return True
         return False
@@ -305,15 +348,78 @@ class _Cycle:
     def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find places for all tasks of a job on one cluster, if there are."""
         for seat in self.board.gang_seats(lane, role):
-            parts = seat.take(self.policies.place)
+            barred = self._barred(job, seat.room) if role is Role.OWNED and self.head is not None else ()
+            parts = seat.take(self.policies.place, barred) if self._may_pay(job, seat.room) else ()
+            if barred and not parts:
+                self.blocked = True
             if parts:
                 self.trials += [(seat.room, part.machine, part.before) for part in parts]
+                if self.board.ends is not None and role is Role.OWNED:
+                    until = self._until(job)
+                    self.planned += [
+                        Release(until, seat.room, part.machine, part.resources) for part in parts
+                    ]
                 self._count(job, seat.room)
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
                 why = self._why(job, seat.room, ahead=False)
                 self.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
                 return True
         return False
+
+    # --- reservations
+
+    def _keep_for(self, job: Job, lane: Lane) -> None:
+        """Keep what the first job that does not fit will need, if it ever fits anywhere."""
+        if self.board.ends is not None and self._may_be_owned(job):
+            self.head = (job, lane)
+
+    def _may_be_owned(self, job: Job) -> bool:
+        """Whether a job is to start on owned capacity: one that may be rented takes what it gets."""
+        return job.kind.shape.burst is not Burst.ALWAYS and not self._may_be_rented(job)
+
+    def _reservation(self) -> Reservation | None:
+        """What is kept for the head; found out when somebody behind it could start."""
+        if self.head is None or self.board.ends is None:
+            return None
+        if self.kept is None:
+            head, lane = self.head
+            rooms = [
+                room
+                for room in self.board.rooms_of(lane, Role.OWNED)
+                if head.kind.shape.tasks == 1 or room.spec.gangs
+            ]
+            releases = heapq.merge(
+                self.board.ends.releases(self.now, self.board.rooms), sorted(self.planned, key=_AT), key=_AT
+            )
+            self.kept = (reserve(head.kind.shape, rooms, releases, self.policies.place),)
+        return self.kept[0]
+
+    def _until(self, job: Job) -> int:
+        """When a job would be expected to end if it started now."""
+        return self.now + estimate(job, self.policies.chosen.unknown_runtime).runtime
+
+    def _best_behind_head(self, job: Job, seat: Seat, first: Machine) -> Machine | None:
+        """The machine to take so that the head is not delayed, if there is one; `first` is the best of all."""
+        kept = self._reservation()
+        if kept is None or kept.room is not seat.room:
+            return first
+        until, barred = self._until(job), set[int]()
+        machine: Machine | None = first
+        while machine is not None and not kept.allows(machine, seat.asked, until):
+            barred.add(machine.index)
+            machine = seat.best(self.policies.place, barred)
+        if machine is not None:
+            kept.took(machine, seat.asked, until)
+        else:
+            self.blocked = True
+        return machine
+
+    def _barred(self, job: Job, room: Room) -> Collection[int]:
+        """Machines that a gang must not touch so that the head is not delayed."""
+        kept = self._reservation()
+        return () if kept is None or kept.room is not room or self._until(job) <= kept.at else kept.spare
+
+    # --- writing it down
 
     def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
@@ -324,6 +430,8 @@ class _Cycle:
             self.ahead[job.id] = None
         else:
             room.take(machine, seat.asked)
+            if self.board.ends is not None and room.spec.role is Role.OWNED:
+                self.planned.append(Release(self._until(job), room, machine, seat.asked))
         count = self._count(job, room)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)
@@ -331,12 +439,36 @@ class _Cycle:
             Placement(job.id, index, room.name, machine.name, self._why(job, room, ahead=ahead))
         )
 
+    def _may_pay(self, job: Job, room: Room) -> bool:
+        """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
+        self.holding = None
+        if room.spec.role is Role.OWNED or (job.terms.max_cost is None and not self.state.caps):
+            return True
+        self.purser = self.purser or Purser(self.state, self.now)
+        answer = self.purser.ask(job, room.spec, estimate(job, 0).runtime)
+        if answer is not None and not isinstance(answer, Holding):
+            self.refusals.append(answer)
+            return False
+        self.holding = answer
+        return True
+
+    def _passes(self, job: Job, lane: Lane) -> bool:
+        """Whether those of a lane are looked at that are behind a job which its caps keep from being rented."""
+        refusals, self.refusals = self.refusals, []
+        if self.purser is None:
+            return False
+        self.purser.refuse(job, refusals)
+        return not self.purser.gives_up(job, self.board.rented_for(lane))
+
     def _count(self, job: Job, room: Room) -> int:
         """Note that one more of a job is placed; returns how many were before."""
         count = self.taken.get(job.id, 0)
         self.taken[job.id] = count + 1
         if room.spec.role is Role.RENTED:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
+            if self.holding is not None and self.purser is not None:
+                self.purser.take(self.holding)
+                self.holds.append((len(self.placements), self.holding))
         return count
 
     def _why(self, job: Job, room: Room, *, ahead: bool) -> Reason:

@@ -14,7 +14,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.cluster import Role
-from spillover.model.ids import ClusterName
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AfterJobs,
@@ -24,6 +24,7 @@ from spillover.model.reasons import (
     Fresh,
     GangUnsupported,
     Held,
+    KeptFor,
     NoRoom,
     NotBefore,
     NotObserved,
@@ -245,9 +246,12 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
     board = engine.board
     lane = board.lanes.get(job.kind)
     strict, depth = engine.policies.backfill.strict, engine.policies.chosen.depth
+    first: JobId | None = None
     for place, (entry, each) in enumerate(board.queue.lanes()):
+        if first is None and engine.policies.backfill.reservations:
+            first = entry[2]
         if each is lane:
-            return None
+            return None if first is None or first == job.id else KeptFor(first)
         if strict:
             return BehindOthers(entry[2])
         if place + 1 >= depth:

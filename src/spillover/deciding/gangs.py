@@ -1,5 +1,6 @@
 """Room for all tasks of a job, or for none: on one cluster, whole machines first and what is left over last."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from spillover.deciding.protocols import Place
@@ -20,27 +21,29 @@ class GangSeat:
         self._others = Seat(room, shape)
         self._last = None if shape.rest is None else Seat(room, Shape(shape.rest, shape.needs))
 
-    def take(self, place: Place) -> "list[Part]":
-        """Take room for every task; empty, with nothing taken, if there is not enough."""
+    def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
+        """Take room for every task on machines that are not barred; empty, with nothing taken, if there is not enough."""
         room, total = self.room, self.total
         if total.cpu > room.cpu or total.memory > room.memory or total.gpu > room.gpu:
             return []
         parts: list[Part] = []
         left = self.shape.tasks - (0 if self._last is None else 1)
         while left:
-            machine = self._others.best(place)
+            machine = self._others.best(place, barred)
             if machine is None:
                 break
             count = min(left, _times(self.shape.resources, machine))
-            parts.append(Part(machine, machine.free, count))
+            asked = self.shape.resources
+            together = Resources(asked.cpu * count, asked.memory * count, asked.gpu * count)
+            parts.append(Part(machine, machine.free, count, together))
             room.take(machine, self.shape.resources, count)
             left -= count
         if not left and self._last is not None:
-            machine = self._last.best(place)
+            machine = self._last.best(place, barred)
             if machine is None:
                 left = 1
             else:
-                parts.append(Part(machine, machine.free, 1))
+                parts.append(Part(machine, machine.free, 1, self._last.asked))
                 room.take(machine, self._last.asked)
         if left:
             for part in reversed(parts):
@@ -56,6 +59,8 @@ class Part(NamedTuple):
     before: Free
     """What was free there before."""
     tasks: int
+    resources: Resources
+    """What they take together."""
 
 
 def _times(asked: Resources, machine: Machine) -> int:

@@ -104,6 +104,11 @@ class Policies(Struct, frozen=True):
     """By axis, why its policy could not be made; the fallback is there instead."""
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether any of them asks when what runs is expected to end."""
+        return self.backfill.reservations > 0
+
+    @property
     def back_after(self) -> int | None:
         """Nanoseconds on rented capacity after which a job is brought back to the queue, once; None as a rule."""
         return getattr(self.wait, "back_after", None)

@@ -5,7 +5,7 @@ changed since it looked last. So a lane that does not fit costs next to nothing,
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from spillover.core.book import ahead_of
 from spillover.core.state import Node
@@ -160,8 +160,8 @@ class Seat:
         self.read = -1
         """How many changes of the room it has seen; -1 is none at all."""
 
-    def best(self, place: Place) -> Machine | None:
-        """The machine to take, if any has room."""
+    def best(self, place: Place, barred: Collection[int] = ()) -> Machine | None:
+        """The machine to take, if any has room and is not barred."""
         room, shape, asked, heap = self.room, self.shape, self.asked, self.heap
         machines, score_of = room.machines, place.score
         end = room.forgotten + len(room.changes)
@@ -178,15 +178,22 @@ class Seat:
                 if cpu <= machine.cpu and gpu <= machine.gpu and memory <= machine.memory:
                     score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
                     heapq.heappush(heap, (score, index))
+        passed: list[tuple[int, int]] = []
+        found: Machine | None = None
         while heap:
             score, index = heap[0]
             machine = machines[index]
             if machine.fits(shape) and score == score_of(
                 machine.cpu, machine.memory, machine.gpu, shape, machine.total
             ):
-                return machine
+                if index not in barred:
+                    found = machine
+                    break
+                passed.append((score, index))
             heapq.heappop(heap)
-        return None
+        for each in passed:
+            heapq.heappush(heap, each)
+        return found
 
     def ahead(self) -> Machine | None:
         """The machine that takes one more lease ahead of room, the most eager first."""

@@ -55,6 +55,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "order.slack": {},
     "backfill.strict": {},
     "backfill.out_of_order": {},
+    "backfill.easy": {},
     "place.first_fit": {},
     "place.best_fit": {},
     "place.worst_fit": {},

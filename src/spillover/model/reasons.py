@@ -80,6 +80,15 @@ class BehindOthers(NotNow, frozen=True, tag="behind"):
         return f"the order is strict and {self.head}, ahead of it, does not fit yet"
 
 
+class KeptFor(NotNow, frozen=True, tag="kept_for"):
+    """There is room, but a job ahead of it that does not fit yet will need it before this one would end."""
+
+    job: JobId
+
+    def __str__(self) -> str:
+        return f"what is free is kept for {self.job}, which is ahead of it"
+
+
 class BeyondDepth(NotNow, frozen=True, tag="beyond_depth"):
     """More kinds of jobs are ahead of it than a cycle tries."""
 
@@ -369,6 +378,7 @@ Reason: TypeAlias = (
     | Fresh
     | NoRoom
     | BehindOthers
+    | KeptFor
     | BeyondDepth
     | NotObserved
     | WaitNotOver

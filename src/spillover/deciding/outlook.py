@@ -1,0 +1,230 @@
+"""What owned capacity is expected to look like later: who ends when, and when a job that does not fit now would."""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from spillover.core.state import Job, Placed, Running, State
+from spillover.deciding.estimates import estimate
+from spillover.deciding.heaps import in_order
+from spillover.deciding.protocols import Place
+from spillover.deciding.rooms import Machine, Room
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE
+
+SPARE = 1024
+"""Void entries that are not worth a sweep."""
+
+
+class Release(NamedTuple):
+    """Room that is expected to become free."""
+
+    at: int
+    """Nanoseconds UTC."""
+    room: Room
+    machine: Machine
+    resources: Resources
+
+
+class Ends:
+    """When what runs on owned capacity is expected to end, soonest first."""
+
+    def __init__(self, state: State, unknown: int) -> None:
+        self._state = state
+        self._unknown = unknown
+        """Nanoseconds expected of a job of which nothing is known."""
+        self._ends: dict[JobId, int] = {}
+        self._heap: list[tuple[int, int, JobId]] = []
+        """(end, number, job); an entry that is not the job's current one is void."""
+
+    def set(self, job: Job) -> None:
+        """A job was placed, or has started; others than placed ones on owned capacity are forgotten."""
+        phase = job.phase
+        if not isinstance(phase, Placed | Running) or self._state.is_rented(phase.cluster):
+            self._ends.pop(job.id, None)
+            return
+        began = phase.since if type(phase) is Running else phase.at
+        end = began + estimate(job, self._unknown).runtime
+        self._ends[job.id] = end
+        heapq.heappush(self._heap, (end, job.number, job.id))
+        if len(self._heap) > 2 * len(self._ends) + SPARE:
+            self._heap = [
+                entry for entry in dict.fromkeys(self._heap) if self._ends.get(entry[2]) == entry[0]
+            ]
+            heapq.heapify(self._heap)
+
+    def forget(self, job: JobId) -> None:
+        """A job is not placed any more."""
+        self._ends.pop(job, None)
+        heap = self._heap
+        while heap and self._ends.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def in_order(self, now: int) -> Iterator[tuple[int, JobId]]:
+        """Expected ends, soonest first; one that has passed is a minute from now, again and again."""
+        late: list[JobId] = []
+        soon = now + MINUTE
+        previous: tuple[int, int, JobId] | None = None
+        for entry in in_order(self._heap):
+            end, _, job = entry
+            if self._ends.get(job) != end or entry == previous:
+                continue
+            previous = entry
+            if end <= now:
+                late.append(job)
+                continue
+            if late and end >= soon:
+                yield from [(soon, each) for each in late]
+                late = []
+            yield end, job
+        yield from [(soon, each) for each in late]
+
+    def releases(self, now: int, rooms: dict[ClusterName, Room]) -> Iterator[Release]:
+        """Room that becomes free, soonest first."""
+        for end, each in self.in_order(now):
+            phase = self._state.jobs[each].phase
+            if not isinstance(phase, Placed | Running) or (room := rooms.get(phase.cluster)) is None:
+                continue
+            for name in dict.fromkeys((phase.node, *phase.others)):
+                asked = self._state.nodes[f"{phase.cluster}/{name}"].holding.get(each)
+                if asked is not None:
+                    yield Release(end, room, room.by_name[name], asked)
+
+
+class Reservation:
+    """What is kept for a job that does not fit yet: the room that it needs at the time when it is expected to start."""
+
+    def __init__(self, at: int, room: Room, spare: dict[int, list[int]]) -> None:
+        self.at = at
+        """When it is expected to start, nanoseconds UTC."""
+        self.room = room
+        self.spare = spare
+        """For each of its machines, CPU, memory and GPUs that are free then beyond what it needs."""
+
+    def allows(self, machine: Machine, asked: Resources, until: int) -> bool:
+        """Whether a task that ends then can have room there without delaying the job."""
+        if until <= self.at or machine.index not in self.spare:
+            return True
+        cpu, memory, gpu = self.spare[machine.index]
+        return asked.cpu <= cpu and asked.memory <= memory and asked.gpu <= gpu
+
+    def took(self, machine: Machine, asked: Resources, until: int) -> None:
+        """A task was given room."""
+        if until > self.at and machine.index in self.spare:
+            spare = self.spare[machine.index]
+            spare[0] -= asked.cpu
+            spare[1] -= asked.memory
+            spare[2] -= asked.gpu
+
+
+def reserve(
+    shape: Shape, rooms: Sequence[Room], releases: Iterable[Release], place: Place
+) -> Reservation | None:
+    """The first time at which all tasks of a shape fit in one of these rooms, and where; None if they never will."""
+    views = {room.name: _View(room, shape) for room in rooms}
+    at: int | None = None
+    for release in releases:
+        if at is not None and release.at > at and (found := _first_fit(views, at, place)) is not None:
+            return found
+        at = release.at
+        view = views.get(release.room.name)
+        if view is not None:
+            view.release(release.machine, release.resources)
+    return _first_fit(views, at, place) if at is not None else None
+
+
+def _first_fit(views: "dict[ClusterName, _View]", at: int, place: Place) -> Reservation | None:
+    for view in views.values():
+        if view.changed and (spare := view.fit(place)) is not None:
+            return Reservation(at, view.room, spare)
+    return None
+
+
+class _View:
+    """One room as it will be."""
+
+    def __init__(self, room: Room, shape: Shape) -> None:
+        self.room = room
+        self.shape = shape
+        self.free: dict[int, list[int]] = {
+            machine.index: [max(0, machine.cpu), machine.memory, machine.gpu]
+            for machine in room.machines
+            if machine.ready and machine.offers.issuperset(shape.needs)
+        }
+        self.changed = False
+        self._places = sum([self._times(free) for free in self.free.values()])
+        """How many tasks like the first find room."""
+
+    def release(self, machine: Machine, resources: Resources) -> None:
+        """Some room becomes free."""
+        free = self.free.get(machine.index)
+        if free is None:
+            return
+        self._places -= self._times(free)
+        free[0] += resources.cpu
+        free[1] += resources.memory
+        free[2] += resources.gpu
+        self._places += self._times(free)
+        self.changed = True
+
+    def fit(self, place: Place) -> dict[int, list[int]] | None:
+        """What is left on the machines that the job would take; None if it does not fit."""
+        self.changed = False
+        shape = self.shape
+        left = shape.tasks - (0 if shape.rest is None else 1)
+        if self._places < left:
+            return None
+        spare: dict[int, list[int]] = {}
+        for index in self._by_score(place, shape):
+            if not left:
+                break
+            free = list(self.free[index])
+            count = min(left, self._times(free))
+            if count:
+                _subtract(free, shape.resources, count)
+                spare[index] = free
+                left -= count
+        if shape.rest is not None:
+            last = Shape(shape.rest, shape.needs)
+            for index in self._by_score(place, last):
+                free = spare.get(index) or list(self.free[index])
+                if _fits(free, shape.rest):
+                    _subtract(free, shape.rest, 1)
+                    spare[index] = free
+                    break
+            else:
+                return None
+        return spare
+
+    def _by_score(self, place: Place, shape: Shape) -> list[int]:
+        """Machines in the order in which they would be taken."""
+        machines = self.room.machines
+        scored = [
+            (place.score(free[0], free[1], free[2], shape, machines[index].total), index)
+            for index, free in self.free.items()
+            if _fits(free, shape.resources)
+        ]
+        return [index for _, index in sorted(scored)]
+
+    def _times(self, free: list[int]) -> int:
+        """How many tasks find room where this much is free."""
+        asked = self.shape.resources
+        counts = [
+            have // one for have, one in zip(free, (asked.cpu, asked.memory, asked.gpu), strict=True) if one
+        ]
+        return min(counts) if counts else self.shape.tasks
+
+
+def _fits(free: list[int], asked: Resources) -> bool:
+    return asked.cpu <= free[0] and asked.memory <= free[1] and asked.gpu <= free[2]
+
+
+def _subtract(free: list[int], asked: Resources, tasks: int) -> None:
+    free[0] -= asked.cpu * tasks
+    free[1] -= asked.memory * tasks
+    free[2] -= asked.gpu * tasks

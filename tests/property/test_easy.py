@@ -1,0 +1,138 @@
+"""EASY backfill never delays the job at the head of the queue: its start is no later than it could first be promised."""
+
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spillover.core.events import AnyEvent, GangPlaced, JobEnded, JobPlaced, JobSubmitted
+from spillover.model.cluster import Billing, Price
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.sim.runner import simulate
+from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.shapes import shape_of
+from spillover.sim.trace import TraceJob
+
+NODE = Resources(4000, 8, 2)
+
+
+def setting(nodes: int, place: str, backfill: str = "easy") -> Setting:
+    return Setting(
+        Fleet(nodes, NODE),
+        Rent(Price(), Billing()),
+        PolicySet(backfill=Choice(backfill), wait=Choice("never"), place=Choice(place)),
+    )
+
+
+@st.composite
+def job_lists(draw: st.DrawFn) -> list[TraceJob]:
+    """Jobs whose runtimes are known exactly, some larger than one machine."""
+    submits = sorted(draw(st.lists(st.integers(0, 60), min_size=1, max_size=25)))
+    return [
+        TraceJob(
+            str(number),
+            submit * SECOND,
+            (runtime := draw(st.integers(1, 40)) * SECOND),
+            gpus=draw(st.sampled_from([0, 0, 1, 2])),
+            cpus=draw(st.sampled_from([1000, 2000, 4000, 8000])),
+            memory=draw(st.sampled_from([0, 1, 4, 8])),
+            estimate=runtime,
+        )
+        for number, submit in enumerate(submits)
+    ]
+
+
+class Promises:
+    """Watches a simulation and works out, from the events alone, when each head could start at the latest."""
+
+    def __init__(self, jobs: Sequence[TraceJob], setting: Setting) -> None:
+        self.jobs = jobs
+        self.shapes = [shape_of(job, setting.fleet) for job in jobs]
+        self.nodes = [f"n{number}" for number in range(1, setting.fleet.count + 1)]
+        self.queue: list[int] = []
+        self.running: dict[int, tuple[int, dict[str, Resources]]] = {}
+        self.promised: dict[int, int] = {}
+
+    def __call__(self, now: int, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self.queue.append(int(event.job))
+            elif isinstance(event, JobEnded):
+                del self.running[int(event.job)]
+            elif isinstance(event, JobPlaced | GangPlaced):
+                job = int(event.job)
+                nodes = (event.node,) if isinstance(event, JobPlaced) else event.nodes
+                self.queue.remove(job)
+                self.running[job] = (now + self.jobs[job].runtime, self._holds(job, nodes))
+                assert now <= self.promised.get(job, now), f"{job} was promised {self.promised[job]}"
+        if self.queue:
+            head = self.queue[0]
+            self.promised.setdefault(head, self._could_start(head, now))
+
+    def _holds(self, job: int, nodes: Sequence[str]) -> dict[str, Resources]:
+        shape = self.shapes[job]
+        asked = [shape.resources] * len(nodes)
+        if shape.rest is not None:
+            asked[-1] = shape.rest
+        holds: dict[str, Resources] = {}
+        for node, each in zip(nodes, asked, strict=True):
+            holds[node] = holds.get(node, Resources()) + each
+        return holds
+
+    def _could_start(self, head: int, now: int) -> int:
+        """The first moment at which it fits if nothing else starts."""
+        moments = sorted({now, *(end for end, _ in self.running.values())})
+        return next(at for at in moments if self._fits(head, at))
+
+    def _fits(self, head: int, at: int) -> bool:
+        free = dict.fromkeys(self.nodes, NODE)
+        for end, holds in self.running.values():
+            if end > at:
+                for node, asked in holds.items():
+                    free[node] -= asked
+        shape = self.shapes[head]
+        tasks = [shape.resources] * (shape.tasks - 1) + [shape.rest or shape.resources]
+        for each in tasks:  # whole machines before the rest, so taking any that fits is as good as the best
+            roomy = [node for node in self.nodes if each.fits(free[node])]
+            if not roomy:
+                return False
+            free[roomy[0]] -= each
+        return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(job_lists(), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "worst_fit"]))
+def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nodes: int, place: str) -> None:
+    where = setting(nodes, place)
+    outcomes = simulate(jobs, where, Promises(jobs, where))
+    assert len(outcomes) == len(jobs)
+
+
+def test_out_of_order_breaks_the_promise_that_easy_keeps() -> None:
+    whole, one = NODE.cpu * 2, 1000
+    jobs = [
+        TraceJob("long", 0, 10 * SECOND, cpus=4000, estimate=10 * SECOND),
+        TraceJob("head", SECOND, 5 * SECOND, cpus=whole, estimate=5 * SECOND),
+        TraceJob("late", 2 * SECOND, 60 * SECOND, cpus=one, estimate=60 * SECOND),
+        TraceJob("brief", 2 * SECOND, 8 * SECOND, cpus=one, estimate=8 * SECOND),
+    ]
+    easy = {jobs[each.job].id: each.start for each in simulate(jobs, setting(2, "first_fit"))}
+    plain = {
+        jobs[each.job].id: each.start for each in simulate(jobs, setting(2, "first_fit", "out_of_order"))
+    }
+    assert easy == {"long": 0, "head": 10 * SECOND, "late": 15 * SECOND, "brief": 2 * SECOND}
+    assert plain["late"] == 2 * SECOND
+    assert plain["head"] == 62 * SECOND
+
+
+def test_room_beyond_what_the_head_needs_is_given_to_others_however_long_they_run() -> None:
+    jobs = [
+        TraceJob("long", 0, 10 * SECOND, cpus=3000, gpus=1, estimate=10 * SECOND),
+        TraceJob("head", SECOND, 5 * SECOND, cpus=2000, gpus=2, estimate=5 * SECOND),
+        TraceJob("beside", 2 * SECOND, 60 * SECOND, cpus=1000, estimate=60 * SECOND),
+        TraceJob("in its way", 2 * SECOND, 60 * SECOND, gpus=1, estimate=60 * SECOND),
+    ]
+    starts = {jobs[each.job].id: each.start for each in simulate(jobs, setting(1, "first_fit"))}
+    assert starts == {"long": 0, "head": 10 * SECOND, "beside": 2 * SECOND, "in its way": 15 * SECOND}
