@@ -1,0 +1,172 @@
+"""Policies are shown and changed while the server runs; what cannot be made is refused before it is proposed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spillover.control.history import text_of
+from spillover.control.policies import PolicyDesk
+from spillover.core.events import PolicyChanged, PolicyDisabled
+from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import SECOND
+from spillover.policies import loading
+from spillover.ports.commands import CommandError, Kind
+from spillover.testing.inside import Inside
+from spillover.testing.world import OWNED, RENTED
+from spillover.wire.api import PolicyPatch
+
+DEFAULTS = "backfill=out_of_order,order=fifo,place=best_fit"
+
+
+class Point:
+    """An entry point."""
+
+    def __init__(self, name: str, made: Callable[..., Any]) -> None:
+        self.name = name
+        self._made = made
+
+    def load(self) -> Callable[..., Any]:
+        return self._made
+
+
+class Half:
+    """Waits a share of the expected runtime."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        if not 0 <= share <= 1:
+            raise ValueError(f"share {share} is not from 0 to 1")
+        self._share = share
+
+    def wait(self, case: Any) -> float:
+        if case.expected == 7 * SECOND:
+            raise ZeroDivisionError("seven")
+        return float(case.expected * self._share)
+
+
+@pytest.fixture
+def desk(control: Inside, monkeypatch: pytest.MonkeyPatch) -> PolicyDesk:
+    """The desk of a server on which one package is installed."""
+    monkeypatch.setattr(loading, "_points", lambda: (Point("wait.half", Half),))
+    monkeypatch.setattr("spillover.forms.policies.installed", lambda: (*loading.BUILT_IN, "wait.half"))
+    return PolicyDesk(control.loop)
+
+
+async def refused(desk: PolicyDesk, line: str) -> CommandError:
+    with pytest.raises(CommandError) as error:
+        await desk.change(PolicyPatch(line), "ada")
+    assert error.value.kind is Kind.INVALID
+    return error.value
+
+
+async def test_what_decides_is_shown_with_since_when_and_what_is_configured(desk: PolicyDesk) -> None:
+    view = await desk.show()
+    assert view.policy == f"wait=never,{DEFAULTS}"
+    assert (view.who, view.how, view.differs) == ("spillover", "configured", False)
+    outcome = await desk.change(PolicyPatch("wait=constant(90s),depth=5"), "ada")
+    assert outcome.done
+    assert outcome.changes == ["wait: never -> constant(90s)", "depth: 1000 -> 5"]
+    view = await desk.show()
+    assert view.policy == f"wait=constant(90s),{DEFAULTS},depth=5"
+    assert (view.who, view.how, view.differs) == ("ada", "set", True)
+    assert view.configured == f"wait=never,{DEFAULTS}"
+    assert {axis.axis: axis.options for axis in view.axes}["wait"] == {"wait": 90.0}
+
+
+async def test_axes_that_are_not_named_stay_and_null_goes_back(desk: PolicyDesk) -> None:
+    await desk.change(PolicyPatch("order=priority"), "ada")
+    await desk.change(PolicyPatch("wait=zero"), "bob")
+    assert (await desk.show()).policy == "wait=zero,backfill=out_of_order,order=priority,place=best_fit"
+    await desk.change(PolicyPatch(None), "ada")
+    assert not (await desk.show()).differs
+    assert [(one.who, one.changes) for one in await desk.history()] == [
+        ("ada", ["wait: zero -> never", "order: priority -> fifo"]),
+        ("bob", ["wait: never -> zero"]),
+        ("ada", ["order: fifo -> priority"]),
+        ("spillover", ["wait: compute(0.076,max_queue=30) -> never"]),
+    ]
+
+
+async def test_a_dry_run_changes_nothing(desk: PolicyDesk, control: Inside) -> None:
+    outcome = await desk.change(PolicyPatch("wait=zero", dry_run=True), "ada")
+    assert (outcome.changes, outcome.done) == (["wait: never -> zero"], False)
+    assert control.loop.state.facts.policies.wait == Choice("never")
+    assert len(await desk.history()) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("wait=nap", "wait: 'nap' is not a policy of wait; known are "),
+        ("wait=constant(soon)", "wait.constant.wait: "),
+        ("wait=constant", "wait.constant.wait: is missing"),
+        ("odrer=fifo", "there is no axis 'odrer'; did you mean `order`?"),
+        (" , ", "names no policy"),
+        ("fifo", "names no axis"),
+        ("wait=half(share=7)", "policy wait: half cannot be made: ValueError: share 7 is not from 0 to 1"),
+        ("wait=half(part=1)", "policy wait: half cannot be made: TypeError: "),
+    ],
+)
+async def test_what_cannot_be_decided_by_is_refused_in_one_line(
+    desk: PolicyDesk, line: str, told: str
+) -> None:
+    error = await refused(desk, line)
+    assert told in error.message
+    assert "\n" not in error.message
+    assert [(await desk.show()).policy] == [f"wait=never,{DEFAULTS}"]
+
+
+async def test_every_problem_of_a_line_is_named(desk: PolicyDesk) -> None:
+    error = await refused(desk, "wait=nap,order=latest,place=best_fit(3)")
+    assert error.message == "the policy has 3 problems"
+    assert [problem.path for problem in error.problems] == ["wait", "order", "place.best_fit"]
+
+
+async def test_what_somebody_else_set_meanwhile_is_not_undone(control: Inside) -> None:
+    stale = PolicySet(order=Choice("priority"))
+    reply = await control.propose(SetPolicies(PolicySet(), "bob", over=stale))
+    assert "somebody else changed the policies" in str(reply)
+
+
+async def test_failures_of_a_policy_of_ones_own_are_shown(desk: PolicyDesk, control: Inside) -> None:
+    await desk.change(PolicyPatch("wait=half(share=0.25)"), "ada")
+    await control.submit("a", estimate="7s")
+    wait = (await desk.show()).axes[0]
+    assert (wait.policy, wait.installed) == ("half(share=0.25)", True)
+    assert (wait.failures, wait.error) == (1, "ZeroDivisionError: seven")
+    assert control.loop.watch.failures() == {("wait", "half"): 1}
+
+
+async def test_what_was_disabled_is_shown_and_brought_back_by_setting_it(
+    desk: PolicyDesk, control: Inside
+) -> None:
+    await desk.change(PolicyPatch("wait=half"), "ada")
+    await control.propose(DisablePolicy("wait", "half", 3 * SECOND))
+    wait = (await desk.show()).axes[0]
+    assert (wait.policy, wait.disabled, wait.error) == ("never", "half", "it took 3s in one step")
+    last = (await desk.history())[0]
+    assert (last.who, last.how, last.error) == ("spillover", "disabled", "it took 3s in one step")
+    await desk.change(PolicyPatch("wait=half"), "ada")
+    wait = (await desk.show()).axes[0]
+    assert (wait.policy, wait.disabled, wait.error) == ("half", None, None)
+
+
+async def test_a_restart_keeps_what_was_set_and_takes_a_configuration_that_changed(
+    desk: PolicyDesk, control: Inside
+) -> None:
+    await desk.change(PolicyPatch("wait=zero"), "ada")
+    await control.propose(StartEpoch(2, (OWNED, RENTED), PolicySet(wait=Choice("never"))))
+    assert (await desk.show()).axes[0].policy == "zero"
+    await control.propose(StartEpoch(3, (OWNED, RENTED), PolicySet(order=Choice("priority"))))
+    view = await desk.show()
+    assert (view.axes[0].policy, view.differs) == ("compute(0.076,max_queue=30)", False)
+
+
+def test_changes_read_as_sentences_in_the_history() -> None:
+    assert text_of(PolicyChanged(1, "ada", PolicySet(wait=Choice("zero")))) == (
+        f"policies changed by ada: wait=zero,{DEFAULTS}"
+    )
+    slow, gone = PolicyDisabled(1, "wait", "half", SECOND), PolicyDisabled(1, "wait", "half", 0, "it is gone")
+    assert text_of(slow) == "policy wait.half is disabled: it took 1s in one step"
+    assert text_of(gone) == "policy wait.half is disabled: it is gone"
