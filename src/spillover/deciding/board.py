@@ -29,6 +29,7 @@ from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
+from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Room, Seat
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, member_id
@@ -50,9 +51,11 @@ class Board:
         """Lanes made so far."""
         self._least: list[tuple[int, Lane]] = []
         """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
-        self.queue = Line(self._is_queued)
+        self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
+        """Projects as the order ranks them; None if it ranks none."""
+        self.queue = self._line(self._is_queued)
         """All queued jobs: tried on owned capacity."""
-        self.due = Line(self._is_due)
+        self.due = self._line(self._is_due)
         """Those that may be rented."""
         self.rooms: dict[ClusterName, Room] = {}
         self.waits: list[tuple[int, int, JobId]] = []
@@ -90,6 +93,11 @@ class Board:
     def entry(self, job: Job) -> Entry:
         """How a job sorts."""
         return (self.policies.order.key(job), job.number, job.id)
+
+    def spot(self, job: Job) -> Entry:
+        """How a job sorts among all that are queued, as projects were ranked last."""
+        entry = self.entry(job)
+        return entry if self.ranking is None else self.ranking.ranked(entry, job.kind.project)
 
     def lane_of(self, job: Job) -> Lane:
         """The lane of a job."""
@@ -166,6 +174,8 @@ class Board:
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
+        if self.ranking is not None and self.queue.first:
+            waits = min(waits, self.ranking.next_time(len(self.queue.first)))
         return min(waits, self.alarms.next_time(), self.renews)
 
     def stirred(self, now: int) -> bool:
@@ -173,6 +183,8 @@ class Board:
         if self.renews <= now:
             self.renews, self.gained = FOREVER, True
         if self.fresh or self.queue.woken or self.due.woken:
+            return True
+        if self.ranking is not None and self.queue.first and self.ranking.outdated(now):
             return True
         if self.gained:
             if self.queue.first:
@@ -184,6 +196,8 @@ class Board:
         """A cycle has tried these lanes; None is all. Others are still to be tried, once they come within its depth."""
         self.gained = False
         self.renews = min(self.renews, renews)
+        if self.ranking is not None:
+            self.ranking.settle()
         self.queue.rest(queue)
         self.due.rest(due)
         if self.waits:
@@ -275,6 +289,9 @@ class Board:
         """Drop waits that are over from the front of their heap."""
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
+
+    def _line(self, valid: Callable[[Entry], bool]) -> Line:
+        return Line(valid) if self.ranking is None else RankedLine(valid, self.ranking)
 
     def _is_queued(self, entry: Entry) -> bool:
         job = self.state.jobs.get(entry[2])

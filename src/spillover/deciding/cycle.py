@@ -53,6 +53,8 @@ def run(
     state: State, board: Board, policies: Policies, now: int, seed: int, *, keep: bool = False
 ) -> Outcome:
     """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once."""
+    if board.ranking is not None:
+        board.ranking.rank(now)
     cycle = _Cycle(state, board, policies, now)
     if board.waits and board.waits[0][0] <= cycle.steady:
         cycle.expire()
@@ -193,7 +195,7 @@ class _Cycle:
         excess = sum(self._patient(job) for job in waiting) - limit
         if excess <= 0:
             return
-        for _, _, each in heapq.nlargest(excess, (self.board.entry(job) for job in waiting)):
+        for _, _, each in heapq.nlargest(excess, (self.board.spot(job) for job in waiting)):
             job = self.state.jobs[each]
             patient, left = self._patient(job), self._left(job)
             count = min(patient, excess)
@@ -209,7 +211,7 @@ class _Cycle:
         for each in self.expired:
             job = self.state.jobs[each]
             if type(job.phase) is Queued and self._left(job):
-                newly.setdefault(self.board.lane_of(job), []).append(self.board.entry(job))
+                newly.setdefault(self.board.lane_of(job), []).append(self.board.spot(job))
         for entries in newly.values():
             entries.sort()
         if newly or (due.first and (self.board.gained or due.woken)):
@@ -261,10 +263,9 @@ class _Cycle:
                 return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
 
         depth, woken = self.policies.chosen.depth, line.woken
-        if everything or len(line.first) > depth:
-            heads = line.lanes()  # what is known to be stuck counts against depth all the same
-        else:
-            heads = iter(sorted([(line.first[lane], lane) for lane in woken]))
+        # what is known to be stuck counts against depth all the same
+        whole = everything or len(line.first) > depth
+        heads = line.lanes() if whole else iter(line.awake())
         if newly:
             heads = heapq.merge(
                 heads,

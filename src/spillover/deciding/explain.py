@@ -261,9 +261,9 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
 
 def _ahead(board: Board, job: Job) -> int:
     """How many queued jobs sort before this one, members of arrays counted one by one."""
-    mine = board.entry(job)
+    mine = board.spot(job)
     return sum(
         weight(each)
         for each in board.state.jobs.values()
-        if type(each.phase) is Queued and board.entry(each) < mine
+        if type(each.phase) is Queued and board.spot(each) < mine
     )

@@ -1,5 +1,6 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -23,6 +24,14 @@ class Order(Protocol):
 
         Equal keys are tried in the order of submission.
         """
+        ...
+
+
+class Ranks(Order, Protocol):
+    """An order that ranks projects too: their jobs come in the order of ranks, and those of one project by their keys."""
+
+    def ranks(self, used: Mapping[str, int]) -> Mapping[str, int]:
+        """The rank of each project by what it has used of late; lower is earlier, and those that are left out have 0."""
         ...
 
 

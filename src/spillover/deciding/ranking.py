@@ -7,26 +7,68 @@ apart for each project, so that a walk sorts projects, not lanes.
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
+from typing import cast
 
+from spillover.core.state import State
+from spillover.core.usage import TICK, moment, used
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import FEW, Entry, Lane, Line
+from spillover.deciding.protocols import Policies, Ranks
+from spillover.model.units import FOREVER
+
+
+class Ranking:
+    """Projects in the order in which they are tried, as the policy ranked them last."""
+
+    def __init__(self, state: State, policies: Policies) -> None:
+        self._state = state
+        self._order = cast("Ranks", policies.order)
+        self._depth = policies.chosen.depth
+        backfill = policies.backfill
+        self._waits = backfill.strict or backfill.reservations > 0
+        """Whether jobs that fit wait for others that do not: then another rank lets them start."""
+        self._at = self._settled = -1
+        """As of when projects were ranked, and were so for a plan that was carried out."""
+        self.ranks: Mapping[str, int] = {}
+        """Lower is earlier; 0 for projects that are not there."""
+        self.rank(state.facts.now)
+
+    def rank(self, now: int) -> None:
+        """Rank projects by what they have used up to now."""
+        self._at = self._moment(now)
+        self.ranks = self._order.ranks(used(self._state, now))
+
+    def ranked(self, entry: Entry, project: str) -> Entry:
+        """An entry as it sorts now."""
+        return ((self.ranks.get(project, 0), entry[0]), entry[1], entry[2])
+
+    def settle(self) -> None:
+        """A plan was made by these ranks."""
+        self._settled = self._at
+
+    def outdated(self, now: int) -> bool:
+        """Whether ranks may be others than those of the last plan, so that a job may start that did not."""
+        return self._waits and self._moment(now) != self._settled
+
+    def next_time(self, lanes: int) -> int:
+        """When to rank anew, if another rank could let a job start, of so many lanes."""
+        return (self._settled // TICK + 1) * TICK if self._waits or lanes > self._depth else FOREVER
+
+    def _moment(self, now: int) -> int:
+        sharing = self._state.facts.sharing
+        return 0 if sharing is None else moment(sharing, now)
 
 
 class RankedLine(Line):
     """Lanes by the rank of their project, then by their first jobs."""
 
-    def __init__(self, valid: Callable[[Entry], bool]) -> None:
+    def __init__(self, valid: Callable[[Entry], bool], ranking: Ranking) -> None:
         super().__init__(valid)
-        self.ranks: Mapping[str, int] = {}
-        """Of projects, lower is earlier; 0 for those that are not there."""
+        self._ranking = ranking
         self._projects: dict[str, list[tuple[Entry, Lane]]] = {}
         """A heap of heads for each project; those that are not in `first` are void."""
         self._limits: dict[str, int] = {}
         """How long each heap may grow before void heads are dropped."""
-
-    def ranked(self, entry: Entry, project: str) -> Entry:
-        """An entry as it sorts now."""
-        return ((self.ranks.get(project, 0), entry[0]), entry[1], entry[2])
 
     def settle(self, lane: Lane) -> None:
         """See Line."""
@@ -50,7 +92,7 @@ class RankedLine(Line):
             yield from sorted(self._ranked_head(lane) for lane in self.first)
             return
         self._tidy_projects()
-        projects = sorted((self.ranks.get(project, 0), project) for project in self._projects)
+        projects = sorted((self._ranking.ranks.get(project, 0), project) for project in self._projects)
         for _, group in groupby(projects, key=lambda ranked: ranked[0]):
             yield from heapq.merge(*(self._lanes_of(project) for _, project in group))
 
@@ -61,10 +103,10 @@ class RankedLine(Line):
     def jobs(self, lane: Lane) -> Iterator[Entry]:
         """See Line."""
         project = lane.kind.project
-        return (self.ranked(entry, project) for entry in super(RankedLine, self).jobs(lane))
+        return (self._ranking.ranked(entry, project) for entry in super().jobs(lane))
 
     def _ranked_head(self, lane: Lane) -> tuple[Entry, Lane]:
-        return self.ranked(self.first[lane], lane.kind.project), lane
+        return self._ranking.ranked(self.first[lane], lane.kind.project), lane
 
     def _lanes_of(self, project: str) -> Iterator[tuple[Entry, Lane]]:
         """Each lane of a project with its head, in order."""
@@ -72,7 +114,7 @@ class RankedLine(Line):
         for entry, lane in in_order(self._projects[project]):
             if entry != previous and self.first.get(lane) == entry:
                 previous = entry
-                yield self.ranked(entry, project), lane
+                yield self._ranking.ranked(entry, project), lane
 
     def _tidy_projects(self) -> None:
         """Drop void heads from the front of each project, and projects that have no lane left."""

@@ -30,6 +30,7 @@ BUILT_IN: Final = {
     "order.ljf": "order_ljf:LongestFirst",
     "order.edf": "order_edf:EarliestDeadline",
     "order.slack": "order_slack:LeastSlack",
+    "order.fair_share": "order_fair_share:FairShare",
     "backfill.strict": "backfill_strict:Strict",
     "backfill.out_of_order": "backfill_out_of_order:OutOfOrder",
     "backfill.easy": "backfill_easy:Easy",
