@@ -131,10 +131,13 @@ def test_a_sweep_draws_and_a_second_one_simulates_only_what_is_new(tmp_path: Pat
     assert told[0]["rented_cost"] == told[1]["rented_cost"]
 
 
-def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     arguments = [
-        *("--trace", "synthetic:jobs=3000,load=1.2", "--owned", "8x8gpu", "--rented", "gpu=2.5"),
-        *("--sweep", "wait=constant(0.1h..2h/20)", "--out", "results.jsonl", "--processes", "2"),
+        *("--trace", "synthetic:jobs=1500,load=1.2", "--owned", "8x8gpu", "--rented", "gpu=2.5"),
+        *("--sweep", "wait=constant(0.1h..2h/12)", "--out", "results.jsonl", "--processes", "2"),
     ]
     command = [sys.executable, "-m", "spillover.cli", "simulate", *arguments]
     with subprocess.Popen(
@@ -147,22 +150,25 @@ def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(tm
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if " of 21: " in line:
+            if " of 13: " in line:
                 break
-        os.killpg(process.pid, signal.SIGINT)
-        rest = process.stderr.read()
-        assert process.wait(30) == 130
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does it
+        else:
+            process.send_signal(number)
+        rest = process.stderr.read()  # to its end, which comes when no process is left that could write
+        assert process.wait(30) == code
     assert "Traceback" not in rest
     deadline = time.monotonic() + 10
     while group_lives(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not group_lives(process.pid)
     kept = len((tmp_path / "results.jsonl").read_text().splitlines())
-    assert 1 <= kept < 21
+    assert 1 <= kept < 13
     typed = spill(tmp_path, *arguments)
     assert typed.returncode == 0, typed.stderr
     assert f"{kept} results are known already" in typed.stderr
-    assert f"{21 - kept} simulations" in typed.stderr
+    assert f"{13 - kept} simulations" in typed.stderr
 
 
 def group_lives(group: int) -> bool:

@@ -4,7 +4,8 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 
 from spillover.model.policy import PolicySet
 from spillover.sim.study import Result, Study, read_jobs, run
@@ -52,9 +53,18 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 
 def _start(study: Study) -> None:
-    """Read the trace, in a new process."""
+    """Read the trace, in a new process, which does not outlive the one that started it."""
+    Thread(target=_end_with_parent, daemon=True).start()
     global _at_work  # noqa: PLW0603 - this is how a pool hands things to its processes
     _at_work = study, read_jobs(study).jobs
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the process that started this one, however it came, and end too."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(policies: PolicySet) -> Result:
