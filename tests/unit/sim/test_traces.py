@@ -66,6 +66,11 @@ def test_processors_count_only_when_gpus_and_cpus_are_blank(tmp_path: Path) -> N
     assert [(job.gpus, job.cpus) for job in jobs] == [(2, 0), (0, 4000), (0, 8000), (0, 16_000)]
 
 
+def test_a_limit_of_nothing_is_none(tmp_path: Path) -> None:
+    jobs = read(tmp_path, "submit_s,runtime_s,gpus,req_walltime_s\n0,1,1,0\n1,1,1,\n2,1,1,5\n").jobs
+    assert [job.walltime for job in jobs] == [None, None, 5 * SECOND]
+
+
 def test_whole_nodes_are_enough(tmp_path: Path) -> None:
     (job,) = read(tmp_path, "submit_s,runtime_s,nodes\n0,1,3\n").jobs
     assert (job.nodes, job.gpus, job.cpus) == (3, 0, 0)

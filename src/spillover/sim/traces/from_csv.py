@@ -98,7 +98,7 @@ class _Table:
             self._bytes[row[self._memory]],
             row[self._user],
             row[self._project],
-            self._limit_of[limit] if limit else None,
+            (self._limit_of[limit] or None) if limit else None,
         )
         if not (job.gpus or job.cpus or nodes):
             raise WrongRow("asks for nothing; give gpus, cpus or nodes")
