@@ -8,14 +8,15 @@ import asyncpg
 import msgspec
 import pytest
 
-from spillover.ports.archive import Query
+from spillover.ports.archive import Query, Spent
 from spillover.ports.journal import Changed, TooNew, Unreadable
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
 from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import a_batch, events_of, lead, tail_of
 
-OLD = Path(__file__).parent.parent / "fixtures" / "store-version-0"
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+OLD = FIXTURES / "store-version-0"
 BORN = 1_700_000_000_000_000_000
 
 
@@ -52,6 +53,15 @@ async def _postgresql(request: pytest.FixtureRequest) -> Old:
         await connection.close()
 
     return Old(url, request.getfixturevalue("tmp_path"), execute)
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_1(request: pytest.FixtureRequest) -> Old:
+    """Data of version 1."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-1" / f"{kind}.sql").read_text())
+    return data
 
 
 @pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
@@ -127,10 +137,37 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
     await old.execute("UPDATE meta SET value = '3' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"are of version 3; this Spillover knows up to 1: use a newer Spillover"
+        TooNew, match=r"are of version 3; this Spillover knows up to 2: use a newer Spillover"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
         assert str(refused.value).startswith(f"data in {old.folder} are")
     await old.execute("UPDATE meta SET value = '0' WHERE name = 'version'")
     await (await old.open()).close()
+
+
+async def test_what_jobs_of_version_1_cost_is_summed(old_1: Old) -> None:
+    store = await old_1.open()
+    assert await events_of(store.journal) == [(3, b"one"), (4, b"two")]
+    assert await store.archive.costs("cluster", None, []) == [
+        Spent("cloud", 3_500_000, 2),
+        Spent("spot", 2_000_000, 1),
+    ]
+    assert await store.archive.costs("project", BORN + 1, []) == [
+        Spent("it's", 2_000_000, 1),
+        Spent("vision", 1_000_000, 1),
+    ]
+    assert [job.cost for job in await store.archive.list(Query())] == [3_000_000, 0, 2_500_000]
+    await store.close()
+    again = await old_1.open()
+    assert await again.archive.costs("user", None, []) == [
+        Spent("ada", 2_500_000, 1),
+        Spent("bob", 3_000_000, 2),
+    ]
+    await again.close()
+
+
+async def test_what_jobs_of_version_0_cost_is_summed(old: Old) -> None:
+    store = await old.open()
+    assert sum(spent.amount for spent in await store.archive.costs("user", None, [])) > 0
+    await store.close()

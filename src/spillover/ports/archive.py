@@ -1,12 +1,17 @@
 """Finished jobs: a projection of the journal with a revision of its own, read by people and by back-tests."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
+
+Payment: TypeAlias = tuple[int, str, int]
+"""When an attempt was over (nanoseconds UTC), the cluster it ran on, and what it cost (millionths)."""
+CostBy: TypeAlias = Literal["project", "user", "cluster", "day"]
+COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day")
 
 
 class Finished(Struct, frozen=True):
@@ -48,6 +53,19 @@ class Finished(Struct, frozen=True):
     """For an array: its encoded summary by state."""
     predicted: int | None = None
     """Nanoseconds that jobs like it had run when it was submitted; None if that was not asked for, or not known."""
+    paid: tuple[Payment, ...] = ()
+    """What attempts before the last one cost; those that cost nothing are left out."""
+
+
+class Spent(Struct, frozen=True):
+    """What was spent on one project, by one user, on one cluster or on one day."""
+
+    key: str
+    """Its name; of a day its date, as 2027-01-31."""
+    amount: int
+    """Millionths."""
+    jobs: int
+    """Jobs that were paid for."""
 
 
 class Query(Struct, frozen=True):
@@ -89,6 +107,13 @@ class Archive(Protocol):
         """Newest submission first; for equal numbers by id."""
         ...
 
+    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+        """What attempts cost that were over at or after a time (None: all), by key; without those of some jobs.
+
+        An attempt counts to the cluster that it ran on and to the day, in UTC, that it was over.
+        """
+        ...
+
     async def count(self) -> int:
         """How many are there."""
         ...
@@ -96,3 +121,15 @@ class Archive(Protocol):
     async def forget(self, before: int, epoch: int) -> int:
         """Drop jobs that finished before a time; returns how many."""
         ...
+
+
+def payments(job: Finished) -> list[Payment]:
+    """What each attempt of a job cost, where and when; none for an array, whose members paid."""
+    if job.array is not None:
+        return []
+    last = job.cost - sum(amount for _, _, amount in job.paid)
+    return (
+        [*job.paid, (job.finished, job.cluster, last)]
+        if last > 0 and job.cluster is not None
+        else [*job.paid]
+    )

@@ -8,10 +8,19 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 
 from spillover.model.ids import JobId
-from spillover.ports.archive import Finished, Query
+from spillover.ports.archive import CostBy, Finished, Query, Spent
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
-from spillover.stores.rows import BatchRow, check_checkpoint, check_epoch, check_tip, encode_events
+from spillover.stores.rows import (
+    COST_BY_ROW,
+    BatchRow,
+    check_checkpoint,
+    check_epoch,
+    check_tip,
+    cost_rows,
+    encode_events,
+    spent_from,
+)
 from spillover.stores.store import TERM, Store
 from spillover.stores.tail import read_tail
 from spillover.stores.watch import Watch
@@ -201,6 +210,17 @@ class MemoryArchive:
         """See Archive."""
         found = (job for job in _newest(self._shelf) if _matches(job, query))
         return list(islice(found, query.limit))
+
+    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+        """See Archive."""
+        left_out = set(without)
+        found: dict[str | int, tuple[int, set[str]]] = {}
+        for row in cost_rows(self._shelf.finished.values()):
+            if row[0] not in left_out and (since is None or row[1] >= since):
+                amount, jobs = found.setdefault(COST_BY_ROW[by](row), (0, set()))
+                jobs.add(row[0])
+                found[COST_BY_ROW[by](row)] = amount + row[5], jobs
+        return [spent_from(by, key, amount, len(jobs)) for key, (amount, jobs) in sorted(found.items())]
 
     async def count(self) -> int:
         """See Archive."""

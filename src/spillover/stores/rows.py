@@ -4,7 +4,8 @@ A batch of events is one row. An ended job is columns to look it up by, and one 
 field goes at its end with a default and old rows stay readable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -12,10 +13,11 @@ from msgspec import Struct
 
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
-from spillover.ports.archive import Finished
+from spillover.model.units import DAY, format_time
+from spillover.ports.archive import CostBy, Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Of the tables; one number for all stores."""
 
 STEP_ROWS: Final = 2_000
@@ -67,7 +69,26 @@ class Rest(Struct, frozen=True, array_like=True):
     not_before: int | None
     array: bytes | None
     predicted: int | None = None
+    paid: tuple[Payment, ...] = ()
 
+
+COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")
+CostRow: TypeAlias = tuple[str, int, str, str, str, int]
+"""The values of COST_COLUMNS, in that order."""
+COST_KEYS: Final[dict[CostBy, str]] = {
+    "project": "project",
+    "user": "owner",
+    "cluster": "cluster",
+    "day": f"at / {DAY}",
+}
+"""What costs are grouped by, in SQL."""
+COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
+    "project": itemgetter(2),
+    "user": itemgetter(3),
+    "cluster": itemgetter(4),
+    "day": lambda row: row[1] // DAY,
+}
+"""The same of a row."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _events: Final = msgspec.msgpack.Decoder(list[bytes])
@@ -140,3 +161,17 @@ def finished_from(row: Sequence[Any]) -> Finished:
         spec=spec,
         **{field: getattr(rest, field) for field in Rest.__struct_fields__},
     )
+
+
+def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:
+    """What attempts of ended jobs cost, as columns."""
+    return [
+        (job.job, at, job.project, job.user, cluster, amount)
+        for job in jobs
+        for at, cluster, amount in payments(job)
+    ]
+
+
+def spent_from(by: CostBy, key: str | int, amount: int, jobs: int) -> Spent:
+    """A sum of costs from its columns; days are counted from 1970."""
+    return Spent(format_time(int(key) * DAY)[:10] if by == "day" else str(key), int(amount), int(jobs))

@@ -9,6 +9,9 @@ Version 0 (before the first release):
 * `archive(job, number, body)` has nothing to filter by: the body is a map of all fields, without `usage` and `placed_why`.
 
 Version 1 puts events into `batches`, the epoch with its holder into `leader`, and gives the archive its columns.
+
+Version 2 adds `costs(job, at, project, owner, cluster, amount)`: what each attempt of an ended job cost, to be summed. Of older
+jobs the last attempt is taken for all.
 """
 
 from collections.abc import Iterable, Iterator

@@ -3,7 +3,8 @@
 import pytest
 
 from spillover.model.ids import JobId, member_id
-from spillover.ports.archive import Finished, Query
+from spillover.model.units import DAY
+from spillover.ports.archive import Finished, Query, Spent
 from spillover.stores.store import Store
 from spillover.testing.stores import Opener, a_finished, lead
 
@@ -124,6 +125,42 @@ class ArchiveSuite:
         await store.archive.put([new, old, other, a_finished("dddddddddddd", 4)], 1)
         assert await store.archive.keyed(["k", "other", "none"]) == {"k": new, "other": other}
         assert await store.archive.keyed([]) == {}
+
+    async def test_costs_are_summed_by_project_user_cluster_and_day(self, store: Store) -> None:
+        """Each attempt where it ran and on the day it was over; arrays through their members."""
+        array = JobId("cccccccccccc")
+        free = a_finished("eeeeeeeeeeee", 5, cost=0)
+        jobs = [
+            a_finished(
+                "aaaaaaaaaaaa", 1, cost=5, cluster="cloud", finished=DAY, paid=((DAY - 1, "spot", 2),)
+            ),
+            a_finished("bbbbbbbbbbbb", 2, cost=7, cluster="cloud", finished=3 * DAY, user="bob"),
+            a_finished(array, 3, cost=11, cluster=None, finished=4 * DAY, array=b"sum"),
+            a_finished(member_id(array, 1), 3, cost=11, cluster="spot", finished=4 * DAY, project="speech"),
+            a_finished("dddddddddddd", 4, cost=3, cluster=None, finished=5 * DAY, paid=((1, "spot", 3),)),
+            free,
+        ]
+        await store.archive.put(jobs, 1)
+        await store.archive.put(jobs[:1], 1)
+        costs = store.archive.costs
+        assert await costs("project", None, []) == [Spent("speech", 11, 1), Spent("vision", 15, 3)]
+        assert await costs("user", None, []) == [Spent("ada", 19, 3), Spent("bob", 7, 1)]
+        assert await costs("cluster", None, []) == [Spent("cloud", 10, 2), Spent("spot", 16, 3)]
+        assert await costs("day", None, []) == [
+            Spent("1970-01-01", 5, 2),
+            Spent("1970-01-02", 3, 1),
+            Spent("1970-01-04", 7, 1),
+            Spent("1970-01-05", 11, 1),
+        ]
+        assert await costs("user", DAY, ["bbbbbbbbbbbb", "none"]) == [Spent("ada", 14, 2)]
+        assert await costs("cluster", 9 * DAY, []) == []
+        assert await store.archive.get(jobs[0].job) == jobs[0]
+
+    async def test_costs_are_forgotten_with_their_jobs(self, store: Store) -> None:
+        """So that they never tell more than the list of jobs does."""
+        await store.archive.put([a_finished(cost=5), a_finished("bbbbbbbbbbbb", 2, cost=7)], 1)
+        assert await store.archive.forget(3_002, 1) == 1
+        assert await store.archive.costs("user", None, []) == [Spent("ada", 7, 1)]
 
     async def test_any_number_of_jobs_is_forgotten(self, store: Store) -> None:
         """Also when it takes more than one step."""

@@ -116,4 +116,5 @@ def finished_of(job: Job) -> Finished | None:
         not_before=job.extra.not_before,
         array=None if members is None else msgspec.msgpack.encode(members.ended),
         predicted=job.predicted,
+        paid=tuple((each.at, each.cluster, each.amount) for each in job.extra.paid),
     )

@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from typing import Final
 
 from spillover.model.ids import JobId
-from spillover.ports.archive import Finished, Query
+from spillover.ports.archive import CostBy, Finished, Query, Spent
 from spillover.stores.filters import conditions, prefix_range
 from spillover.stores.postgresql.connection import Database
-from spillover.stores.postgresql.journal import count_of, fence
-from spillover.stores.postgresql.schema import PUT_FINISHED
-from spillover.stores.rows import FINISHED_COLUMNS, STEP_ROWS, finished_from, finished_row
+from spillover.stores.postgresql.journal import fence
+from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED
+from spillover.stores.rows import (
+    COST_KEYS,
+    FINISHED_COLUMNS,
+    STEP_ROWS,
+    cost_rows,
+    finished_from,
+    finished_row,
+    spent_from,
+)
 
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
+_FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 
 
 class PostgresqlArchive:
@@ -26,6 +35,8 @@ class PostgresqlArchive:
         async with self._database.write() as connection:
             await fence(connection, epoch)
             await connection.executemany(PUT_FINISHED, rows)
+            await connection.execute(_FORGET_COSTS, [job.job for job in jobs])
+            await connection.executemany(PUT_COST, cost_rows(jobs))
 
     async def get(self, job: JobId) -> Finished | None:
         """See Archive."""
@@ -65,6 +76,17 @@ class PostgresqlArchive:
             )
         return [finished_from(tuple(row)) for row in rows]
 
+    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+        """See Archive."""
+        async with self._database.read() as connection:
+            rows = await connection.fetch(
+                f"SELECT {COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+                "WHERE at >= $1 AND NOT (job = ANY($2::text[])) GROUP BY name ORDER BY name",
+                since if since is not None else -1,
+                list(without),
+            )
+        return [spent_from(by, *row) for row in rows]
+
     async def count(self) -> int:
         """See Archive."""
         async with self._database.read() as connection:
@@ -80,9 +102,10 @@ class PostgresqlArchive:
     async def _forget_some(self, before: int, epoch: int) -> int:
         async with self._database.write() as connection:
             await fence(connection, epoch)
-            status = await connection.execute(
-                "DELETE FROM archive WHERE job IN (SELECT job FROM archive WHERE finished < $1 LIMIT $2)",
+            gone = await connection.fetch(
+                "DELETE FROM archive WHERE job IN (SELECT job FROM archive WHERE finished < $1 LIMIT $2) RETURNING job",
                 before,
                 STEP_ROWS,
             )
-        return count_of(status)
+            await connection.execute(_FORGET_COSTS, [job for (job,) in gone])
+        return len(gone)

@@ -9,7 +9,13 @@ import asyncpg
 
 from spillover.ports.journal import Unreadable
 from spillover.stores.postgresql.connection import SCHEMA, Database
-from spillover.stores.rows import FINISHED_COLUMNS, SCHEMA_VERSION
+from spillover.stores.rows import (
+    FINISHED_COLUMNS,
+    SCHEMA_VERSION,
+    STEP_ROWS,
+    cost_rows,
+    finished_from,
+)
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
 # Two servers may create the tables at once; any number will do that no other program takes.
@@ -63,6 +69,19 @@ CREATE INDEX archive_key ON archive (key) WHERE key IS NOT NULL;
 CREATE INDEX archive_finished ON archive (finished);
 CREATE INDEX archive_spec ON archive (spec);
 """
+_COSTS: Final = """
+CREATE TABLE costs (
+    job text COLLATE "C" NOT NULL,
+    at bigint NOT NULL,
+    project text COLLATE "C" NOT NULL,
+    owner text COLLATE "C" NOT NULL,
+    cluster text COLLATE "C" NOT NULL,
+    amount bigint NOT NULL
+);
+CREATE INDEX costs_job ON costs (job);
+CREATE INDEX costs_at ON costs (at);
+"""
+PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
 _UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
 PUT_FINISHED: Final = (
     f"INSERT INTO archive ({', '.join(FINISHED_COLUMNS)}) "  # noqa: S608 - constants
@@ -82,6 +101,8 @@ async def prepare(database: Database) -> None:
             refuse_newer(version, database.name)
             if version == 0:
                 await _upgrade_from_0(connection)
+            if version < SCHEMA_VERSION:
+                await _add_costs(connection)
 
 
 async def require_current(database: Database) -> None:
@@ -106,7 +127,7 @@ async def _version(connection: Any) -> int | None:
 
 async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-    await connection.execute(_META + _RECORDS + _TABLES)
+    await connection.execute(_META + _RECORDS + _TABLES + _COSTS)
     await connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0)")
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
@@ -141,3 +162,15 @@ async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
     bodies = await connection.fetch("SELECT body FROM archive_v0")
     await connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     await connection.execute("DROP TABLE meta_v0, blobs_v0, archive_v0, events")
+
+
+async def _add_costs(connection: asyncpg.Connection) -> None:
+    """Version 2: what each attempt cost."""
+    await connection.execute(_COSTS)
+    last = ""
+    statement = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive WHERE job > $1 ORDER BY job LIMIT $2"  # noqa: S608 - constants
+    while rows := await connection.fetch(statement, last, STEP_ROWS):
+        jobs = [finished_from(tuple(row)) for row in rows]
+        await connection.executemany(PUT_COST, cost_rows(jobs))
+        last = jobs[-1].job
+    await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)

@@ -4,15 +4,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
+import msgspec
 
 from spillover.model.ids import JobId
-from spillover.ports.archive import Finished, Query
+from spillover.ports.archive import CostBy, Finished, Query, Spent
 from spillover.stores.filters import conditions, prefix_range
-from spillover.stores.rows import FINISHED_COLUMNS, STEP_ROWS, finished_from, finished_row
+from spillover.stores.rows import (
+    COST_KEYS,
+    FINISHED_COLUMNS,
+    STEP_ROWS,
+    cost_rows,
+    finished_from,
+    finished_row,
+    spent_from,
+)
 from spillover.stores.sqlite.database import Database
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
-from spillover.stores.sqlite.schema import PUT_FINISHED
+from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED
 
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 
@@ -31,6 +40,8 @@ class SqliteArchive:
             with transaction(connection):
                 fence(connection, epoch)
                 connection.executemany(PUT_FINISHED, rows)
+                connection.executemany("DELETE FROM costs WHERE job = ?", [(job.job,) for job in jobs])
+                connection.executemany(PUT_COST, cost_rows(jobs))
 
         await self._database.write(work)
 
@@ -72,6 +83,17 @@ class SqliteArchive:
             values,
         )
 
+    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+        """See Archive."""
+        statement = (
+            f"SELECT {COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+            "WHERE at >= ? AND job NOT IN (SELECT value FROM json_each(?)) GROUP BY name ORDER BY name"
+        )
+        values = (since if since is not None else -1, msgspec.json.encode(list(without)).decode())
+        return await self._database.read(
+            lambda connection: [spent_from(by, *row) for row in connection.execute(statement, values)]
+        )
+
     async def count(self) -> int:
         """See Archive."""
         return await self._database.read(lambda connection: one(connection, "SELECT count(*) FROM archive"))
@@ -82,11 +104,12 @@ class SqliteArchive:
         def work(connection: apsw.Connection) -> int:
             with transaction(connection):
                 fence(connection, epoch)
-                connection.execute(
-                    "DELETE FROM archive WHERE rowid IN (SELECT rowid FROM archive WHERE finished < ? LIMIT ?)",
+                gone = connection.execute(
+                    "DELETE FROM archive WHERE rowid IN (SELECT rowid FROM archive WHERE finished < ? LIMIT ?) RETURNING job",
                     (before, STEP_ROWS),
-                )
-                return connection.changes()
+                ).fetchall()
+                connection.executemany("DELETE FROM costs WHERE job = ?", gone)
+                return len(gone)
 
         gone = 0
         while some := await self._database.write(work):

@@ -9,7 +9,13 @@ from typing import Final
 import apsw
 
 from spillover.ports.journal import Unreadable
-from spillover.stores.rows import FINISHED_COLUMNS, SCHEMA_VERSION
+from spillover.stores.rows import (
+    COST_COLUMNS,
+    FINISHED_COLUMNS,
+    SCHEMA_VERSION,
+    cost_rows,
+    finished_from,
+)
 from spillover.stores.upgrade import batches_from_v0, finished_from_v0, refuse_newer
 
 TABLES: Final = """
@@ -58,6 +64,19 @@ CREATE INDEX archive_finished ON archive (finished);
 CREATE INDEX archive_spec ON archive (spec);
 """
 
+COSTS: Final = """
+CREATE TABLE costs (
+    job TEXT NOT NULL,
+    at INTEGER NOT NULL,        -- when the attempt was over
+    project TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    amount INTEGER NOT NULL
+);
+CREATE INDEX costs_job ON costs (job);
+CREATE INDEX costs_at ON costs (at);
+"""
+
 FIRST_TABLES: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE records (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -67,6 +86,7 @@ PUT_FINISHED: Final = (
     f"INSERT OR REPLACE INTO archive ({', '.join(FINISHED_COLUMNS)}) "  # noqa: S608 - constants
     f"VALUES ({', '.join('?' * len(FINISHED_COLUMNS))})"
 )
+PUT_COST: Final = f"INSERT INTO costs VALUES ({', '.join('?' * len(COST_COLUMNS))})"  # noqa: S608 - constants
 
 
 class NoData(Unreadable):
@@ -106,6 +126,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             refuse_newer(version, folder)
             if version == 0:
                 _upgrade_from_0(connection)
+            _add_costs(connection)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -114,7 +135,7 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
 
 
 def _create(connection: apsw.Connection) -> None:
-    connection.execute(FIRST_TABLES + TABLES)
+    connection.execute(FIRST_TABLES + TABLES + COSTS)
     connection.execute("INSERT INTO leader VALUES (0, NULL, '', 0, 0)")
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
@@ -146,3 +167,11 @@ def _upgrade_from_0(connection: apsw.Connection) -> None:
     connection.executemany(PUT_FINISHED, (finished_from_v0(body) for (body,) in bodies))
     for table in ("meta_v0", "blobs_v0", "archive_v0", "events"):
         connection.execute(f"DROP TABLE {table}")
+
+
+def _add_costs(connection: apsw.Connection) -> None:
+    """Version 2: what each attempt cost."""
+    connection.execute(COSTS)
+    rows = connection.execute(f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive")  # noqa: S608 - constants
+    connection.executemany(PUT_COST, (cost for row in rows for cost in cost_rows([finished_from(row)])))
+    connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
