@@ -1,5 +1,6 @@
 """A sweep on the command line: its progress, its table and its picture."""
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,10 +134,8 @@ def _draw(
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
     curves = [
-        Curve(
-            _curve_name(text), [dot for point, dot in zip(points, dots, strict=True) if point.curve == number]
-        )
-        for number, text in enumerate(args.sweep, 1)
+        Curve(name, [dot for point, dot in zip(points, dots, strict=True) if point.curve == number])
+        for number, name in enumerate(curve_names(args.sweep), 1)
     ]
     jobs = results[0].statistics.jobs
     draw(
@@ -147,9 +146,17 @@ def _draw(
     )
 
 
-def _curve_name(sweep: str) -> str:
-    """A sweep as a picture names it: the policy alone if one axis changes."""
-    return sweep.partition("=")[2].partition("(")[0] if sweep.count("(") == 1 and ")," not in sweep else sweep
+def curve_names(sweeps: Sequence[str]) -> list[str]:
+    """Sweeps as a picture names them: policies without what changes along the curve; as written if that is not enough."""
+    names = [", ".join(_policy_name(part) for part in re.split(r",(?![^()]*\))", sweep)) for sweep in sweeps]
+    return [name if names.count(name) == 1 else sweep for name, sweep in zip(names, sweeps, strict=True)]
+
+
+def _policy_name(part: str) -> str:
+    """`compute(max_queue=30)` for `wait=compute(0.1..1/9,max_queue=30)`."""
+    name, _, options = part.strip().partition("=")[2].partition("(")
+    rest = ",".join(one for one in options.removesuffix(")").split(",") if one and ".." not in one)
+    return f"{name}({rest})" if rest else name
 
 
 def _name(trace: str) -> str:

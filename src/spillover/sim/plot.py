@@ -70,9 +70,11 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
         figure = Figure(figsize=(8.4, 5.2), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        _frontier(axes, [zero, *(dot for curve in curves for dot in curve.dots)])
+        dots = [zero, *(dot for curve in curves for dot in curve.dots)]
+        centre = (min(dot.cost for dot in dots) + max(dot.cost for dot in dots)) / 2
+        _frontier(axes, dots)
         for number, curve in enumerate(curves):
-            _curve(axes, curve, _COLOURS[number % len(_COLOURS)])
+            _curve(axes, curve, _COLOURS[number % len(_COLOURS)], to_left=_middle(curve).cost > centre)
         _zero(axes, zero)
         _frame(axes, zero, title)
         kind = path.suffix.lower()
@@ -87,7 +89,12 @@ def _frontier(axes: "Axes", dots: Sequence[Dot]) -> None:
         axes.plot(*zip(*best, strict=True), color="#e9e2b8", linewidth=7, zorder=1, solid_capstyle="round")
 
 
-def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
+def _middle(curve: Curve) -> Dot:
+    """The point that the name of a curve stands at."""
+    return curve.dots[len(curve.dots) // 2]
+
+
+def _curve(axes: "Axes", curve: Curve, colour: str, *, to_left: bool) -> None:
     """A thin line through all points of a sweep; its name and its ends are written beside them."""
     costs, hours = [dot.cost for dot in curve.dots], [dot.hours for dot in curve.dots]
     axes.plot(costs, hours, color=colour, linewidth=0.9, alpha=0.55, zorder=2)
@@ -113,12 +120,13 @@ def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
             color=_GREY if dot.beaten else colour,
             zorder=6,
         )
-    middle = curve.dots[len(curve.dots) // 2]
+    middle = _middle(curve)
     axes.annotate(
         curve.name,
         (middle.cost, middle.hours),
-        xytext=(8, 7),
+        xytext=(-8 if to_left else 8, 7),
         textcoords="offset points",
+        ha="right" if to_left else "left",
         fontsize=9,
         fontweight="bold",
         color=colour,
