@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
-from spillover.forms.policies import AXES, OPTIONS, STUDY, Option, Takes, main_option, read_choice
+from spillover.forms.policies import AXES, COMMON, OPTIONS, STUDY, Option, Takes, main_option, read_choice
 from spillover.forms.problems import BadForm, Findings, Problem, shown
 from spillover.forms.quantities import duration
 from spillover.model.policy import Choice, PolicySet
@@ -73,7 +73,7 @@ def write_choice(axis: str, choice: Choice) -> str:
     if not choice.options:
         return choice.name
     policy = f"{axis}.{choice.name}"
-    kinds = {**OPTIONS.get(policy, {}), **STUDY}
+    kinds = {**OPTIONS.get(policy, COMMON if axis == "wait" else {}), **STUDY}
     main = main_option(policy)
     parts = [_written(kinds.get(main), choice.options[main])] if main and main in choice.options else []
     rest = [name for name in kinds if name in choice.options and name != main]

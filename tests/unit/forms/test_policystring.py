@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillover.forms.policies import OPTIONS
 from spillover.forms.policystring import points, read_policies, short_duration, write_policies
 from spillover.forms.problems import BadForm
 from spillover.model.policy import Choice, PolicySet
@@ -179,3 +180,9 @@ def test_a_short_duration_is_exact(nanoseconds: int) -> None:
 def test_a_short_duration_is_what_a_person_would_write() -> None:
     texts = ["0s", "1h", "90s", "30m", "0.5556h", "2d", "0.25s", "1ns"]
     assert [short_duration(parse_duration(text)) for text in texts][1:] == texts[1:]
+
+
+def test_bounds_of_an_installed_wait_are_written_as_they_are_read() -> None:
+    known = (*OPTIONS, "wait.half")
+    written = "wait=half(max_wait=1.5h,max_queue=3,share=0.5),backfill=out_of_order,order=fifo,place=best_fit"
+    assert write_policies(read_policies(written, known=known)) == written

@@ -1,0 +1,1 @@
+"""Policies for Spillover: small jobs first, and waits in two steps."""
