@@ -184,5 +184,5 @@ def test_a_short_duration_is_what_a_person_would_write() -> None:
 
 def test_bounds_of_an_installed_wait_are_written_as_they_are_read() -> None:
     known = (*OPTIONS, "wait.half")
-    written = "wait=half(max_wait=1.5h,max_queue=3,share=0.5),backfill=out_of_order,order=fifo,place=best_fit"
+    written = "wait=half(max_wait=90m,max_queue=3,share=0.5),backfill=out_of_order,order=fifo,place=best_fit"
     assert write_policies(read_policies(written, known=known)) == written
