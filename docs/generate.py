@@ -98,6 +98,7 @@ _USUAL: Final = {
     "jobs": "ids",
     "on": "id of the job that ended",
     "clusters": "name, kind, role, price, billing",
+    "budgets": "project, period and limit",
     "incarnation": "number of the registration",
     "capacity": "thousandths of a CPU, bytes, GPUs",
     "labels": "as configured",
