@@ -1,10 +1,12 @@
 """Types of arguments that several commands take; a wrong one is refused with what to write instead."""
 
 from argparse import ArgumentTypeError
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 
 from spillover.cli.shown import STATES
-from spillover.model.units import SECOND, UnitError, parse_duration
+from spillover.model.units import SECOND, UnitError, parse_duration, parse_time
 
 
 def seconds(text: str) -> float:
@@ -13,6 +15,22 @@ def seconds(text: str) -> float:
         return parse_duration(text) / SECOND
     except UnitError as error:
         raise ArgumentTypeError(str(error)) from None
+
+
+def since(text: str) -> datetime:
+    """How long ago (`2d`), a day (`2027-01-31`, which begins in UTC) or a time with its zone, as a time."""
+    with suppress(UnitError):
+        return datetime.now(UTC) - timedelta(seconds=parse_duration(text) / SECOND)
+    with suppress(ValueError):
+        day = date.fromisoformat(text) if len(text) == len("2027-01-31") else None
+        if day is not None:
+            return datetime(day.year, day.month, day.day, tzinfo=UTC)
+    try:
+        parse_time(text)
+    except UnitError:
+        hint = "write how long ago, as 2d, a day as 2027-01-31, or 2027-01-31T18:00:00Z"
+        raise ArgumentTypeError(f"{text!r} is not a time; {hint}") from None
+    return datetime.fromisoformat(text)
 
 
 def count(text: str) -> int:

@@ -16,6 +16,8 @@ COLUMNS: Final = (
     Column("WHERE"),
     Column("WHEN"),
     Column("COST", right=True),
+    Column("IF RENTED", right=True),
+    Column("AT WALLTIME", right=True),
     Column("WHY", gives=True),
 )
 _NOW: Final = 1.0
@@ -34,7 +36,8 @@ def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]],
 
 def _row(one: "Forecast") -> Row:
     where = "/".join(part for part in (one.cluster, one.node) if part)
-    return (one.name, where or NOTHING, _when(one), money(one.cost), one.reason.message)
+    rented, most = money(one.estimated_cost), money(one.cost_at_walltime)
+    return (one.name, where or NOTHING, _when(one), money(one.cost), rented, most, one.reason.message)
 
 
 def _when(one: "Forecast") -> str:

@@ -40,6 +40,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "release": Entry("commands.change", "let held jobs go"),
     "requeue": Entry("commands.change", "put placed or running jobs back into the queue"),
     "set": Entry("commands.change", "change the priority of a job"),
+    "cost": Entry("commands.cost", "what was spent on rented capacity"),
+    "budgets": Entry("commands.cost", "how far budgets are"),
     "clusters": Entry("commands.places", "list clusters"),
     "agents": Entry("commands.places", "list agents"),
     "policy": Entry("commands.policy", "which policies decide; change them"),

@@ -12,7 +12,9 @@ from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.wire.api import (
     Action,
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
     Forecast,
     Forecasts,
     Health,
@@ -137,6 +139,16 @@ def clusters() -> Ask[list[ClusterView]]:
 def agents() -> Ask[list[AgentView]]:
     """All agents."""
     return Ask("GET", "/v1/agents", _reader(list[AgentView]))
+
+
+def costs(by: Literal["project", "user", "cluster", "day"], since: str | datetime | None) -> Ask[CostReport]:
+    """What was spent."""
+    return Ask("GET", "/v1/costs", _reader(CostReport), _query(by=by, since=since))
+
+
+def budgets() -> Ask[list[BudgetView]]:
+    """All budgets."""
+    return Ask("GET", "/v1/budgets", _reader(list[BudgetView]))
 
 
 def server() -> Ask[ServerView]:

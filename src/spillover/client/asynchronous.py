@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
@@ -18,7 +18,9 @@ from spillover.client.flows import PERSIST, Attempts, Following, History, Output
 from spillover.client.place import find
 from spillover.wire.api import (
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
     EventView,
     Forecast,
     JobDetail,
@@ -161,6 +163,18 @@ class AsyncClient:
     async def agents(self) -> list[AgentView]:
         """All agents."""
         return await self._ask(asks.agents())
+
+    async def costs(
+        self,
+        by: Literal["project", "user", "cluster", "day"] = "project",
+        since: str | datetime | None = None,
+    ) -> CostReport:
+        """What was spent by attempts that were over at or after a time, and on those under way."""
+        return await self._ask(asks.costs(by, since))
+
+    async def budgets(self) -> list[BudgetView]:
+        """All budgets, in the period that is now."""
+        return await self._ask(asks.budgets())
 
     async def server(self) -> ServerView:
         """The server itself."""

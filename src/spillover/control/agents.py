@@ -199,7 +199,7 @@ class Desk:
             type(job.phase) is Placed
             and job.due is not None
             and not engine.state.is_rented(cluster)
-            and engine.board.rentable_now(job)
+            and engine.board.rentable_now(job, engine.now)
         )
 
     def _check_lead(self) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from spillover import __version__
 from spillover.control import forecasting, views
+from spillover.control.costs import budget_views, cost_report
 from spillover.control.history import history
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
@@ -25,14 +26,16 @@ from spillover.core.state import Ended, Job
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, member_id
 from spillover.model.units import SECOND
-from spillover.ports.archive import Archive, Finished
+from spillover.ports.archive import Archive, CostBy, Finished
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import JobQuery
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
     EventView,
     Forecasts,
     Ids,
@@ -82,7 +85,7 @@ class Commands:
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Where and when these jobs would start, without submitting them."""
         ids, tried = await self._parts.submitting.trial(jobs, user)
-        return forecasting.forecasts(self._loop.state, ids, jobs, tried)
+        return forecasting.forecasts(self._loop.engine.board, ids, jobs, tried)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
@@ -213,6 +216,14 @@ class Commands:
             running=state.running,
             policy=msgspec.to_builtins(state.facts.policies),
         )
+
+    async def costs(self, by: CostBy, since: int | None) -> CostReport:
+        """What was spent, by project, user, cluster or day."""
+        return await cost_report(self._loop, self._parts.archive, by, since, self._parts.currency)
+
+    async def budgets(self) -> list[BudgetView]:
+        """All budgets, in the period that is now."""
+        return budget_views((await self._loop.read()).state, self._loop.now())
 
     async def policy(self) -> PolicyView:
         """What decides now."""

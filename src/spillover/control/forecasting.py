@@ -2,24 +2,30 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from spillover.control.views import money, reason_view, when
-from spillover.core.state import Job, State
+from spillover.core.state import Job
+from spillover.deciding.board import Board
 from spillover.deciding.engine import Trial
 from spillover.deciding.explain import Explanation
-from spillover.deciding.plan import Placement
+from spillover.deciding.plan import GangPlacement, Placement
+from spillover.deciding.purse import Holding
+from spillover.deciding.quotes import quote, quote_on
 from spillover.forms.jobs import JobForm
-from spillover.model.cluster import ClusterSpec, Role, cost_of
+from spillover.model.cluster import Role
 from spillover.model.ids import JobId
-from spillover.model.reasons import AfterJobs, Reason
+from spillover.model.reasons import AfterJobs, OverBudget, OverMaxCost, Reason
 from spillover.model.units import FOREVER, SECOND
 from spillover.wire.api import Forecast, Forecasts, ReasonView
 
 
-def forecasts(state: State, ids: Sequence[str], forms: Sequence[JobForm], tried: Trial) -> Forecasts:
+def forecasts(board: Board, ids: Sequence[str], forms: Sequence[JobForm], tried: Trial) -> Forecasts:
     """One forecast for each job, in the order they were given."""
-    placed: dict[str, Placement] = {}
+    placed: dict[str, Placement | GangPlacement] = {}
     for placement in tried.plan.placements:
         placed.setdefault(placement.job, placement)
+    holds = {tried.plan.placements[at].job: hold for at, hold in tried.plan.holds}
     latest = dict(tried.plan.admitted)
     shown = []
     for job_id, form in zip(ids, forms, strict=True):
@@ -27,15 +33,21 @@ def forecasts(state: State, ids: Sequence[str], forms: Sequence[JobForm], tried:
             shown.append(_known(form, job_id))
             continue
         job, said = tried.jobs[JobId(job_id)]
-        shown.append(_forecast(state, tried, job, said, placed.get(job_id), latest.get(JobId(job_id))))
+        forecast = _forecast(board, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
+        shown.append(_with_costs(board, forecast, job, said.estimate.runtime, holds.get(job.id)))
     return Forecasts(shown)
 
 
 def _forecast(
-    state: State, tried: Trial, job: Job, said: Explanation, placement: Placement | None, latest: int | None
+    board: Board,
+    tried: Trial,
+    job: Job,
+    said: Explanation,
+    placement: Placement | GangPlacement | None,
+    latest: int | None,
 ) -> Forecast:
     """What would become of one job."""
-    now = tried.now
+    now, state = tried.now, board.state
     spills_at = latest + state.facts.jumped if latest is not None and latest < FOREVER else None
     cluster, starts_at, node = None, None, None
     reason: Reason | None = said.reason
@@ -44,16 +56,21 @@ def _forecast(
     if type(reason) is AfterJobs:
         reason = AfterJobs(tuple(_name_of(each, tried) for each in reason.jobs))
     if placement is not None:
-        cluster, node, starts_at, reason = placement.cluster, placement.node, now, placement.why
+        cluster, starts_at, reason = placement.cluster, now, placement.why
+        node = placement.node if isinstance(placement, Placement) else placement.nodes[0]
     elif spills_at is not None:
         could = [
             each.cluster
             for each in said.verdicts
-            if each.role is Role.RENTED and (each.reason is None or not each.reason.never)
+            if each.role is Role.RENTED
+            and (each.reason is None or not each.reason.never)
+            and not isinstance(each.reason, OverMaxCost | OverBudget)
         ]
         if could:
             cluster, starts_at = could[0], max(now, spills_at)
     spec = state.clusters.get(cluster) if cluster is not None else None
+    if spec is not None and starts_at is not None:
+        starts_at += spec.startup
     view = reason_view(reason)
     return Forecast(
         name=job.name,
@@ -61,7 +78,7 @@ def _forecast(
         node=node,
         starts_at=when(starts_at),
         reason=view or ReasonView("unknown", "nothing keeps it", never=False),
-        cost=None if spec is None else money(_cost(spec, job, said.estimate.runtime)),
+        cost=None if spec is None else money(quote_on(spec, job, said.estimate.runtime).expected),
         spills_at=when(spills_at) if placement is None else None,
         estimate_s=said.estimate.runtime / SECOND,
     )
@@ -72,11 +89,17 @@ def _name_of(job: JobId, tried: Trial) -> JobId:
     return JobId(tried.jobs[job][0].name) if job in tried.jobs else job
 
 
-def _cost(spec: ClusterSpec, job: Job, runtime: int) -> int:
-    """What the job is expected to cost there, all members of an array together."""
-    members = job.extra.members
-    each = cost_of(spec.price, spec.billing, job.kind.shape.resources, runtime)
-    return each * (1 if members is None else members.size)
+def _with_costs(board: Board, forecast: Forecast, job: Job, expected: int, hold: Holding | None) -> Forecast:
+    """A forecast with what the job would cost if it were rented."""
+    if (quoted := quote(board, job, expected)) is None:
+        return forecast
+    most = quoted.at_walltime
+    return replace(
+        forecast,
+        estimated_cost=money(quoted.expected),
+        cost_at_walltime=None if most is None else money(most),
+        given_walltime_s=None if hold is None or hold.limit is None else hold.limit / SECOND,
+    )
 
 
 def _known(form: JobForm, job_id: str) -> Forecast:

@@ -10,11 +10,14 @@ from spillover.core import ranges
 from spillover.core.events import (
     AgentRegistered,
     AnyEvent,
+    BudgetsConfigured,
     ClockJumped,
     ClustersConfigured,
+    CostHeld,
     Decided,
     DependencyEnded,
     EpochStarted,
+    GangPlaced,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -34,7 +37,7 @@ from spillover.core.events import (
 )
 from spillover.forms.policystring import write_policies
 from spillover.model.ids import member_id
-from spillover.model.units import SECOND, format_duration, format_time
+from spillover.model.units import SECOND, format_duration, format_money, format_time
 from spillover.ports.journal import Journal
 from spillover.wire.api import EventView
 from spillover.wire.journal import decode_event
@@ -106,8 +109,13 @@ def text_of(event: AnyEvent) -> str:
             return _many(event.jobs, "may be rented", "jobs may be rented") + f": {event.why}"
         case JobPlaced() | MemberPlaced():
             return f"placed on {event.cluster}/{event.node}: {event.why}"
+        case GangPlaced():
+            return f"{len(event.nodes)} tasks placed on {event.cluster}: {event.why}"
         case MembersDropped():
             return f"{ranges.size(event.members)} pending members will not start: {event.state}"
+        case CostHeld():
+            limit = "" if event.limit is None else f", which pays for {format_duration(event.limit)}"
+            return f"{format_money(event.amount)} is held for it{limit}"
         case JobStarted():
             return f"started (attempt {event.attempt})"
         case JobStopping():
@@ -129,6 +137,8 @@ def text_of(event: AnyEvent) -> str:
             return _many(event.jobs, "moved to the archive", "jobs moved to the archive")
         case ClustersConfigured():
             return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in event.clusters)
+        case BudgetsConfigured():
+            return f"{len(event.budgets)} budget{'s' if len(event.budgets) != 1 else ''} from now on"
         case AgentRegistered():
             return f"agent {event.cluster}/{event.node} registered with {event.capacity}"
         case EpochStarted():

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from spillover.control.loop import RETRY, Loop
 from spillover.control.specs import Specs
 from spillover.core.events import (
     AgentRegistered,
     AnyEvent,
+    CostHeld,
     JobPlaced,
     JobStopping,
     Lease,
@@ -25,6 +27,7 @@ from spillover.core.events import (
 from spillover.core.proposals import Outcome, Result
 from spillover.core.state import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.job import JobSpec
 from spillover.ports.cluster import Agents, Start, Unsendable
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
@@ -40,6 +43,8 @@ class _Grant(NamedTuple):
     lease: Lease
     spec: bytes
     cluster: ClusterName
+    limit: int | None = None
+    """Nanoseconds that it may run because its cap pays for no more; None leaves it with its own walltime."""
 
 
 class Runner:
@@ -82,6 +87,8 @@ class Runner:
                 case MemberPlaced():
                     lease = Lease(member_id(event.array, event.index), 1, event.seq)
                     self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
+                case CostHeld():
+                    self._limit(event)
                 case AgentRegistered():
                     node = f"{event.cluster}/{event.node}"
                     self._incarnations[node] = event.incarnation
@@ -101,6 +108,13 @@ class Runner:
         if job is not None and node in self._incarnations:
             self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
 
+    def _limit(self, event: CostHeld) -> None:
+        """Give the leases that were just granted for a job the time that its cap pays for."""
+        at = len(self._grants) - 1
+        while event.limit is not None and at >= 0 and self._grants[at].lease.job == event.job:
+            self._grants[at] = self._grants[at]._replace(limit=event.limit)
+            at -= 1
+
     def _wake(self, job_id: JobId) -> None:
         """Have the agent of a job ask for its orders now."""
         job = self._loop.state.jobs.get(job_id)
@@ -113,7 +127,7 @@ class Runner:
         starts: dict[tuple[str, int], list[Start]] = {}
         for grant in grants:
             if grant.spec in specs:
-                start = Start(grant.lease, specs[grant.spec], grant.cluster)
+                start = Start(grant.lease, _limited(specs[grant.spec], grant.limit), grant.cluster)
                 starts.setdefault((grant.node, grant.incarnation), []).append(start)
             else:
                 self._fail(grant.node, Unsendable(grant.lease, "what it runs is missing from the store"))
@@ -138,3 +152,8 @@ class Runner:
             self._news.set()
         else:
             self._failed = []
+
+
+def _limited(spec: JobSpec, limit: int | None) -> JobSpec:
+    """A spec with the walltime that its cap pays for, if it is given one."""
+    return spec if limit is None else replace(spec, terms=replace(spec.terms, walltime=limit))

@@ -11,6 +11,7 @@ from spillover.core.state import Ended, Job, Node, Placed, Queued, Running, Spre
 from spillover.deciding.engine import Engine
 from spillover.deciding.estimates import estimate
 from spillover.deciding.explain import Explanation, explain, reason_of
+from spillover.deciding.quotes import quote
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
 from spillover.model.reasons import Reason, code_of
@@ -57,10 +58,12 @@ def _detail(name: str, value: Any) -> tuple[str, Any]:
     """A field of a reason in the units of the API: times as text, durations in seconds, resources by name."""
     if isinstance(value, Resources):
         return name, amounts(value)
-    if name == "at":
-        return name, format_time(value)
-    if name == "waited":
-        return "waited_s", value / SECOND
+    if name in {"at", "until"}:
+        return name, format_time(value) if value < FOREVER else None
+    if name in {"waited", "runs", "walltime"}:
+        return f"{name}_s", value / SECOND
+    if name in {"cost", "left", "limit"}:
+        return name, money(value)
     return name, msgspec.to_builtins(value)
 
 
@@ -75,7 +78,9 @@ class Reasons:
         """Of one job."""
         if type(job.phase) is not Queued:
             return reason_view(reason_of(self._engine, job))
-        alike = job.kind, job.latest, job.due is None
+        alike: object = (job.kind, job.latest, job.due is None)
+        if job.terms.max_cost is not None or self._engine.state.caps:
+            alike = (alike, job.terms, job.user, job.cost, job.predicted)
         if alike not in self._queued:
             self._queued[alike] = reason_view(reason_of(self._engine, job))
         return self._queued[alike]
@@ -122,7 +127,22 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         resources=amounts(job.kind.shape.resources),
         placed_because=reason_view(why),
         array=array_view(engine.state, job),
+        **costs_of(engine, job, expected.runtime),
     )
+
+
+def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, float | None]:
+    """What a job that has not ended is expected to cost, and what is held for it."""
+    if isinstance(job.phase, Ended):
+        return {}
+    quoted, hold = quote(engine.board, job, expected), job.extra.hold
+    most = None if quoted is None else quoted.at_walltime
+    return {
+        "estimated_cost": None if quoted is None else money(quoted.expected),
+        "cost_at_walltime": None if most is None else money(most),
+        "held_cost": None if hold is None else money(hold.amount),
+        "given_walltime_s": None if hold is None or hold.limit is None else hold.limit / SECOND,
+    }
 
 
 def array_view(state: State, job: Job) -> ArrayView | None:
@@ -139,7 +159,15 @@ def array_view(state: State, job: Job) -> ArrayView | None:
 
 def pending_member(array: JobView, member: JobId) -> JobView:
     """A member that is not a job of its own yet."""
-    return msgspec.structs.replace(array, id=member, array=None, cost=0.0)
+    size = array.array.size if array.array is not None else 1
+    return msgspec.structs.replace(
+        array,
+        id=member,
+        array=None,
+        cost=0.0,
+        estimated_cost=None if array.estimated_cost is None else array.estimated_cost / size,
+        cost_at_walltime=None if array.cost_at_walltime is None else array.cost_at_walltime / size,
+    )
 
 
 def finished_view(row: Finished, unknown_runtime: int) -> JobView:
@@ -181,6 +209,7 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
     if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:
         said = msgspec.structs.replace(said, spills_at=job.latest + engine.state.facts.jumped)
     spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
+    costs = costs_of(engine, job, said.estimate.runtime)
     return WhyView(
         id=job.id,
         state=job.state,
@@ -196,6 +225,8 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
         clusters=[
             ClusterVerdict(each.cluster, each.role, reason_view(each.reason)) for each in said.verdicts
         ],
+        estimated_cost=costs.get("estimated_cost"),
+        cost_at_walltime=costs.get("cost_at_walltime"),
     )
 
 
@@ -285,6 +316,9 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
     for node in ready:
         capacity, used = capacity + node.capacity, used + node.used
     price = spec.price
+    more = {} if price.node is None else {"node_hour": money(price.node.hour)}
+    if price.egress_gb:
+        more["egress_gb"] = money(price.egress_gb)
     return ClusterView(
         name=spec.name,
         kind=spec.kind,
@@ -298,5 +332,7 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
             "cpu_hour": money(price.cpu_hour),
             "memory_gib_hour": money(price.memory_gib_hour),
             "gpu_hour": money(price.gpu_hour),
+            **more,
         },
+        startup_s=spec.startup / SECOND,
     )

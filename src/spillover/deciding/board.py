@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from spillover.core.estimates import estimate
 from spillover.core.events import (
     AnyEvent,
     GangPlaced,
@@ -29,6 +30,7 @@ from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
+from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Room, Seat
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
@@ -158,12 +160,16 @@ class Board:
         """Whether any machine takes leases ahead of room."""
         return any(room.eager for room in self.rooms.values())
 
-    def rentable_now(self, job: Job) -> bool:
-        """Whether rented capacity has room for a job right now."""
-        shape = job.kind.shape
-        rooms = (room for room in self.rooms.values() if room.spec.role is Role.RENTED)
+    def rentable_now(self, job: Job, now: int) -> bool:
+        """Whether rented capacity has room for a job right now, and its caps let it be rented."""
+        shape, purser = job.kind.shape, Purser(self.state, now)
+        rooms = [
+            room
+            for room in self.rooms.values()
+            if room.spec.role is Role.RENTED and any(machine.fits(shape) for machine in room.machines)
+        ]
         return shape.burst is not Burst.NEVER and any(
-            machine.fits(shape) for room in rooms for machine in room.machines
+            purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
         )
 
     def counts_waiting(self, job: Job) -> bool:

@@ -88,6 +88,11 @@ class Purser:
         limit = min(LONGEST, paid // step * step - beyond)
         return Holding(cost_of_job(spec, shape, limit + beyond, terms.data), limit, pockets)
 
+    def allows(self, job: Job, spec: ClusterSpec, expected: int | None) -> bool:
+        """Whether the caps on a job let it be rented there."""
+        answer = self.ask(job, spec, expected) if self.concerns(job) else None
+        return answer is None or isinstance(answer, Holding)
+
     def take(self, holding: Holding) -> None:
         """Count what is about to be held."""
         for pocket in holding.purses:

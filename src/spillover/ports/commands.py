@@ -10,10 +10,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from spillover.forms.jobs import JobForm
+from spillover.ports.archive import CostBy
 from spillover.wire.api import (
     Action,
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
     EventView,
     FieldProblem,
     Forecasts,
@@ -145,6 +148,14 @@ class Commands(Protocol):
 
     async def server(self) -> ServerView:
         """The server itself."""
+        ...
+
+    async def costs(self, by: CostBy, since: int | None) -> CostReport:
+        """What was spent by attempts that were over at or after a time (nanoseconds UTC; None: all), and on those under way."""
+        ...
+
+    async def budgets(self) -> list[BudgetView]:
+        """All budgets, in the period that is now."""
         ...
 
     async def policy(self) -> PolicyView:

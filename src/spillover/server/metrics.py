@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from spillover.control.costs import budget_views
 from spillover.control.loop import Loop
 from spillover.core.events import (
     AnyEvent,
@@ -42,6 +43,20 @@ class _Now(Collector):
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
             cpus.add_metric((node.cluster, node.name, "used"), node.used.cpu / 1000)
         yield cpus
+        money = GaugeMetricFamily(
+            "spill_budget",
+            "Budgets in the period that is now, in the currency.",
+            labels=("of", "name", "per", "what"),
+        )
+        for budget in budget_views(state, self._loop.now()):
+            for what in ("limit", "spent", "held"):
+                money.add_metric((budget.of, budget.name, budget.per, what), getattr(budget, what))
+        yield money
+        yield CounterMetricFamily(
+            "spill_cost_overruns",
+            "Attempts that cost more than was held for them.",
+            value=state.facts.overruns,
+        )
         failures = CounterMetricFamily(
             "spill_policy_failures", "Times that a policy failed.", labels=("axis", "policy")
         )

@@ -10,11 +10,16 @@ import msgspec
 
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import job_id
+from spillover.model.units import format_time
+from spillover.ports.archive import CostBy
 from spillover.ports.commands import CommandError, JobQuery, Kind
 from spillover.wire.api import (
     Action,
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
+    CostView,
     EventView,
     Forecast,
     Forecasts,
@@ -245,6 +250,20 @@ class FakeCommands:
         self._called("server")
         queued = sum(job.state == "QUEUED" for job in self.all.values())
         return ServerView("0", 1, True, True, None, "USD", len(self.history), queued, 0, {"order": "fifo"})
+
+    async def costs(self, by: CostBy, since: int | None) -> CostReport:
+        """One row."""
+        self._called(f"costs by {by} since {since}")
+        when = None if since is None else format_time(since)
+        rows = [CostView("vision", 3, 12.5, 1.0, 2.0)]
+        return CostReport(by, when, "USD", rows, CostView("total", 3, 12.5, 1.0, 2.0))
+
+    async def budgets(self) -> list[BudgetView]:
+        """One."""
+        self._called("budgets")
+        return [
+            BudgetView("project", "vision", "month", "2027-01", _AT, 500.0, 12.5, 2.0, 485.5, 0.0),
+        ]
 
     async def policy(self) -> PolicyView:
         """The default."""

@@ -64,6 +64,15 @@ class JobView(Struct, frozen=True):
     placed_because: ReasonView | None = None
     """Why it runs, or ran, where it does; null before it was placed."""
     array: ArrayView | None = None
+    estimated_cost: float | None = None
+    """What it is expected to cost where it is, or else on the rented cluster that is cheapest for it; null if it cannot be
+    rented, and once it has ended."""
+    cost_at_walltime: float | None = None
+    """Likewise if it runs as long as it may; null without a limit."""
+    held_cost: float | None = None
+    """What is held for it while it runs under a cap; null if nothing is."""
+    given_walltime_s: float | None = None
+    """How long it may run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
 
 
 class JobDetail(JobView, frozen=True):
@@ -113,6 +122,58 @@ class WhyView(Struct, frozen=True):
     estimate_from: str | None
     """`estimate`, `walltime` or `default`."""
     clusters: list[ClusterVerdict]
+    estimated_cost: float | None = None
+    """As of a job."""
+    cost_at_walltime: float | None = None
+    """As of a job."""
+
+
+class CostView(Struct, frozen=True):
+    """What was spent on one project, by one user, on one cluster or on one day."""
+
+    key: str
+    """Its name; of a day its date, in UTC, as 2027-01-31."""
+    jobs: int
+    """Jobs that were paid for, or that run on rented capacity now."""
+    cost: float
+    """Of attempts that are over, each counted to the cluster it ran on and the day it was over."""
+    running: float
+    """What attempts under way have cost by now; of a day, today."""
+    held: float
+    """What is held for attempts under way by caps."""
+
+
+class CostReport(Struct, frozen=True):
+    """What was spent."""
+
+    by: str
+    since: Time | None
+    currency: str
+    rows: list[CostView]
+    """By key."""
+    total: CostView
+
+
+class BudgetView(Struct, frozen=True):
+    """A budget in the period that is now."""
+
+    of: str
+    """`project` or `user`."""
+    name: str
+    """`*` stands for all that have spent nothing yet."""
+    per: str
+    period: str
+    """As 2027-01."""
+    ends_at: Time | None
+    """Null if it never does."""
+    limit: float
+    spent: float
+    """Of attempts that were rented in this period and are over."""
+    held: float
+    """For attempts under way."""
+    left: float
+    over: float
+    """What attempts cost beyond what was held for them, as their agents did not keep to the walltime."""
 
 
 class Ids(Struct, frozen=True):
@@ -149,6 +210,12 @@ class Forecast(Struct, frozen=True):
     """Estimated; null when its place is not known."""
     spills_at: Time | None
     estimate_s: float | None
+    estimated_cost: float | None = None
+    """What it would cost on the rented cluster that is cheapest for it, or where it would start; null if it cannot be rented."""
+    cost_at_walltime: float | None = None
+    """Likewise if it runs as long as it may; null without a limit."""
+    given_walltime_s: float | None = None
+    """How long it could run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
 
 
 class Forecasts(Struct, frozen=True):
@@ -188,6 +255,9 @@ class ClusterView(Struct, frozen=True):
     used: dict[str, float]
     running: int
     price: dict[str, float]
+    """Of an hour of a CPU, a GiB and a GPU, and where there is such a price of a `node` and of a GB of egress."""
+    startup_s: float = 0.0
+    """Between renting a machine and running on it."""
 
 
 class EventView(Struct, frozen=True):

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from spillover.api.http.problems import invalid, misfit
 from spillover.model.units import FOREVER, UnitError, parse_time
+from spillover.ports.archive import CostBy
 from spillover.ports.commands import JobQuery
 from spillover.wire.api import FieldProblem
 
@@ -39,6 +40,14 @@ class ListQuery(Struct, frozen=True):
     """`next` of the page before."""
     members: bool = False
     """Whether members of arrays are listed too."""
+
+
+class CostQuery(Struct, frozen=True):
+    """What costs are summed by, and since when."""
+
+    by: CostBy = "project"
+    since: Moment | None = None
+    """Attempts that were over at or after it, RFC 3339 with a zone."""
 
 
 class WaitQuery(Struct, frozen=True):
@@ -102,14 +111,19 @@ def read_query(raw: bytes, form: type[Q]) -> Q:
     return form(**values)
 
 
+def moment(since: str | None) -> int | None:
+    """A time as nanoseconds UTC, if one is given."""
+    if since is None:
+        return None
+    try:
+        return min(max(0, parse_time(since)), FOREVER)
+    except UnitError as error:
+        raise invalid([FieldProblem("since", str(error))], "the query") from None
+
+
 def job_query(query: ListQuery) -> JobQuery:
     """A listing as commands understand it."""
-    since = None
-    if query.since is not None:
-        try:
-            since = min(max(0, parse_time(query.since)), FOREVER)
-        except UnitError as error:
-            raise invalid([FieldProblem("since", str(error))], "the query") from None
+    since = moment(query.since)
     return JobQuery(
         state=query.state,
         project=query.project,

@@ -11,12 +11,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from spillover.api.http.bodies import JOBS, Body, json_body
 from spillover.api.http.queries import (
+    CostQuery,
     EventsQuery,
     ListQuery,
     LogsQuery,
     NoQuery,
     WaitQuery,
     job_query,
+    moment,
 )
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.streams import Stream
@@ -25,7 +27,9 @@ from spillover.ports.commands import Commands
 from spillover.wire.api import (
     Action,
     AgentView,
+    BudgetView,
     ClusterView,
+    CostReport,
     EventView,
     Forecasts,
     Health,
@@ -178,6 +182,16 @@ async def server(call: Call[NoQuery, None]) -> Reply:
     return as_json(await call.commands.server())
 
 
+async def costs(call: Call[CostQuery, None]) -> Reply:
+    """Sum costs."""
+    return as_json(await call.commands.costs(call.query.by, moment(call.query.since)))
+
+
+async def budgets(call: Call[NoQuery, None]) -> Reply:
+    """List budgets."""
+    return as_json(await call.commands.budgets())
+
+
 async def policy(call: Call[NoQuery, None]) -> Reply:
     """Show what decides."""
     return as_json(await call.commands.policy())
@@ -250,6 +264,8 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
+    Route("GET", "/v1/costs", costs, "Say what was spent, by project, user, cluster or day", CostReport, CostQuery, errors=_BUSY),
+    Route("GET", "/v1/budgets", budgets, "List budgets in the period that is now", list[BudgetView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/policy", policy, "Show which policies decide", PolicyView, NoQuery, errors=_BUSY),
     Route("PATCH", "/v1/policy", set_policy, "Decide by other policies from now on", PolicyOutcome, NoQuery, json_body(PolicyPatch), errors=(*_BODY, *_BUSY)),
     Route("GET", "/v1/policy/history", policy_history, "List changes of the policies, newest first", list[PolicyRecord], NoQuery, errors=_BUSY),

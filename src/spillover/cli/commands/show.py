@@ -67,6 +67,12 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("ran", _ran(job)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("signal", "" if job.signal is None else str(job.signal)),
+        ("walltime", _given(job)),
+        ("would cost", _quoted(job, currency)),
+        (
+            "held",
+            "" if job.held_cost is None else f"{money(job.held_cost, currency)}, the most that it can cost",
+        ),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
     ]
 
@@ -77,6 +83,20 @@ def _source(job: "JobDetail") -> str | None:
     if not isinstance(said, dict):
         return None
     return next((name for name in ("estimate", "walltime") if said.get(name) is not None), "default")
+
+
+def _given(job: "JobDetail") -> str:
+    """How long it may run because of its cap."""
+    given = job.given_walltime_s
+    return "" if given is None else f"{duration(given)}, which is what its cap pays for"
+
+
+def _quoted(job: "JobDetail", currency: str) -> str:
+    """What it is expected to cost, and what it can cost at the most."""
+    if job.estimated_cost is None or (job.node is not None and not job.estimated_cost):
+        return ""
+    told = money(job.estimated_cost, currency) + ("" if job.node is not None else " if it is rented")
+    return told + ("" if job.cost_at_walltime is None else f", {money(job.cost_at_walltime)} at its walltime")
 
 
 def _started(job: "JobDetail") -> str:

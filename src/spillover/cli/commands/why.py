@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.output import Column, Output
-from spillover.cli.shown import duration, expected, local
+from spillover.cli.shown import duration, expected, local, money
 
 if TYPE_CHECKING:
     from spillover.wire.api import WhyView
@@ -55,6 +55,7 @@ def facts(why: "WhyView") -> list[tuple[str, str]]:
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
         ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
+        ("would cost", _quoted(why)),
         (
             "never",
             "no cluster that is known could ever run it"
@@ -62,6 +63,16 @@ def facts(why: "WhyView") -> list[tuple[str, str]]:
             else "",
         ),
     ]
+
+
+def _quoted(why: "WhyView") -> str:
+    """What it is expected to cost, and what it can cost at the most."""
+    if not why.estimated_cost:
+        return ""
+    most = "" if why.cost_at_walltime is None else f", {money(why.cost_at_walltime)} at its walltime"
+    return (
+        money(why.estimated_cost) + ("" if why.state in {"PLACED", "RUNNING"} else " if it is rented") + most
+    )
 
 
 COMMANDS = {

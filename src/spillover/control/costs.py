@@ -1,0 +1,140 @@
+"""What was spent, by ended jobs and by those under way, and how far budgets are."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from spillover.control.loop import Loop
+from spillover.control.views import money, when
+from spillover.core.deciders.endings import attempt_cost, elapsed
+from spillover.core.state import Ended, Job, Placed, Running, State
+from spillover.model.budget import EVERY, Budget, period_of, purse_prefix
+from spillover.model.ids import JobId
+from spillover.model.units import FOREVER, format_time
+from spillover.ports.archive import Archive, CostBy
+from spillover.wire.api import BudgetView, CostReport, CostView
+
+
+class _Item(NamedTuple):
+    """Money that one attempt of a job cost, or costs."""
+
+    job: JobId
+    key: str
+    cost: int = 0
+    running: int = 0
+    held: int = 0
+
+
+class _Sum:
+    """Money of one key."""
+
+    def __init__(self) -> None:
+        self.cost = self.running = self.held = 0
+        self.archived = 0
+        """Jobs that only the archive knows."""
+        self.jobs: dict[JobId, None] = {}
+
+    def add(self, item: _Item) -> None:
+        self.cost += item.cost
+        self.running += item.running
+        self.held += item.held
+        self.jobs[item.job] = None
+
+    def view(self, key: str) -> CostView:
+        jobs = self.archived + len(self.jobs)
+        return CostView(key, jobs, money(self.cost), money(self.running), money(self.held))
+
+
+async def cost_report(
+    loop: Loop, archive: Archive, by: CostBy, since: int | None, currency: str
+) -> CostReport:
+    """What was spent since a time, by key."""
+    # The state first: what it tells is left out of the archive, so nothing that moves meanwhile is counted twice or not at all.
+    state, now = (await loop.read()).state, loop.now()
+    items = list(_items(state, by, since, now))
+    seen = list(dict.fromkeys(item.job for item in _items(state, by, None, now)))
+    sums: dict[str, _Sum] = {}
+    total = _Sum()
+    for item in items:
+        sums.setdefault(item.key, _Sum()).add(item)
+        total.add(item)
+    for spent in await archive.costs(by, since, seen):
+        found = sums.setdefault(spent.key, _Sum())
+        for each in (found, total):
+            each.cost += spent.amount
+            each.archived += spent.jobs
+    rows = [found.view(key) for key, found in sorted(sums.items())]
+    return CostReport(by, when(since), currency, rows, total.view("total"))
+
+
+def _items(state: State, by: CostBy, since: int | None, now: int) -> Iterator[_Item]:
+    """What jobs of the state cost: attempts that are over at or after a time, and those under way."""
+    for job in state.jobs.values():
+        if job.extra.members is not None:
+            continue
+        phase = job.phase
+        paid = [(each.at, each.cluster, each.amount) for each in job.extra.paid]
+        if isinstance(phase, Ended) and phase.cluster is not None:
+            paid.append((phase.at, phase.cluster, job.cost - sum(amount for _, _, amount in paid)))
+        for at, cluster, amount in paid:
+            if amount and (since is None or at >= since):
+                yield _Item(job.id, _key(job, by, cluster, at), cost=amount)
+        if isinstance(phase, Placed | Running) and state.is_rented(phase.cluster):
+            hold = job.extra.hold
+            yield _Item(
+                job.id,
+                _key(job, by, phase.cluster, now),
+                running=attempt_cost(state, job, elapsed(state, job, now)) if type(phase) is Running else 0,
+                held=hold.amount if hold is not None else 0,
+            )
+
+
+def _key(job: Job, by: CostBy, cluster: str, at: int) -> str:
+    """What an attempt counts under."""
+    match by:
+        case "project":
+            return job.kind.project
+        case "user":
+            return job.user
+        case "cluster":
+            return cluster
+        case "day":
+            return format_time(at)[:10]
+
+
+def budget_views(state: State, now: int) -> list[BudgetView]:
+    """Budgets in their order; one for all is shown for each that has spent of it."""
+    named = {(each.of, each.name, each.per) for each in state.facts.budgets}
+    shown = []
+    for budget in state.facts.budgets:
+        if budget.name != EVERY:
+            shown.append(_budget(state, budget, budget.name, now))
+            continue
+        label = period_of(budget.per, now).label
+        keys = (key.split("/") for key in state.purses)
+        names = [
+            name
+            for of, name, per, period in keys
+            if (of, per, period) == (budget.of, budget.per, label)
+            and (budget.of, name, budget.per) not in named
+        ]
+        shown += [_budget(state, budget, name, now) for name in sorted(names) or [EVERY]]
+    return shown
+
+
+def _budget(state: State, budget: Budget, name: str, now: int) -> BudgetView:
+    """One budget of one project or user."""
+    period = period_of(budget.per, now)
+    purse = state.purses.get(f"{purse_prefix(budget.of, name, budget.per)}/{period.label}")
+    spent, held, over = (purse.spent, purse.held, purse.over) if purse is not None else (0, 0, 0)
+    return BudgetView(
+        of=budget.of,
+        name=name,
+        per=budget.per,
+        period=period.label,
+        ends_at=None if period.until >= FOREVER else format_time(period.until),
+        limit=money(budget.limit),
+        spent=money(spent),
+        held=money(held),
+        left=money(budget.limit - spent - held),
+        over=money(over),
+    )
