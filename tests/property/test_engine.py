@@ -83,14 +83,25 @@ waits = st.sampled_from(
         Choice("constant", {"wait": 5 * SECOND}),
         Choice("constant", {"wait": 5 * SECOND, "max_queue": 2}),
         Choice("compute", {"coefficient": 0.1, "max_queue": 1, "min_wait": SECOND}),
+        Choice("runtime", {"coefficient": 0.5, "short_job_threshold": 2 * SECOND}),
+        Choice("resource", {"coefficient": SECOND, "max_wait": 3 * SECOND, "rent_cpu_only": True}),
+    ]
+)
+SHORT = {"half_life": 64, "shares": "p=3;q=0.5"}
+"""So short that the clock of what projects use is set back now and then."""
+orders = st.sampled_from(
+    [
+        *[Choice(name) for name in ("fifo", "lifo", "priority", "sjf", "ljf", "edf", "slack")],
+        *[Choice("fair_share", {"half_life": 90 * SECOND, "shares": "p=2"})] * 3,
+        Choice("fair_share", SHORT),
     ]
 )
 policy_sets = st.builds(
     PolicySet,
-    order=st.sampled_from([Choice("fifo"), Choice("priority")]),
+    order=orders,
     backfill=st.sampled_from([Choice("strict"), Choice("out_of_order"), Choice("out_of_order")]),
     wait=waits,
-    place=st.sampled_from([Choice("first_fit"), Choice("best_fit")]),
+    place=st.sampled_from([Choice(name) for name in ("first_fit", "best_fit", "worst_fit", "spread")]),
     depth=st.sampled_from([1, 2, 1000]),
 )
 RARELY = st.sampled_from([True, *([False] * 5)])
@@ -172,7 +183,7 @@ class Life(RuleBasedStateMachine):
             now = self.world.now
             spec = JobSpec(
                 Shell("true"),
-                f"name-{at}",
+                f"name-{at % 2}",
                 data.draw(st.sampled_from(["p", "q"])),
                 "default",
                 shape,

@@ -18,11 +18,14 @@ from spillover.core.events import JobEnded, JobState
 from spillover.core.samples import UNIT, WINDOW, About, Sample, log2_of
 from spillover.core.state import Job, State
 from spillover.model.job import Shape
+from spillover.model.units import DAY
 
 FEW: Final = 3
 """Jobs from which on a sample is believed."""
 ENOUGH: Final = 16
 """Jobs from which on its spread is believed as it is."""
+MOST: Final = 365 * DAY
+"""Nanoseconds that count of one job."""
 KEPT: Final = 10_000
 """Samples that are kept; of more, those that have not learned for the longest time are dropped."""
 DROPPED: Final = KEPT // 8
@@ -49,7 +52,7 @@ class Doubt(NamedTuple):
 
 def learn(state: State, job: Job, event: JobEnded) -> None:
     """Take in how long a job ran, if that says something about others."""
-    ran, ended = event.usage.ran, event.state
+    ran, ended = min(event.usage.ran, MOST), event.state
     if ran <= 0 or (ended is not JobState.SUCCEEDED and ended is not JobState.TIMED_OUT):
         return
     history, user, shape = state.history, job.user, job.kind.shape

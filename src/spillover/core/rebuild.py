@@ -4,14 +4,16 @@ from collections.abc import Iterable
 
 from spillover.core.appliers.queue import weight
 from spillover.core.samples import Sample
-from spillover.core.sharing import Using
+from spillover.core.sharing import KeptUsing
 from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, PolicyBook, Purse, Queued, Running, State
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
 
 
-def rebuild(records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample | Using]]) -> State:
+def rebuild(
+    records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing]],
+) -> State:
     """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
     jobs: list[Job] = []
@@ -25,8 +27,8 @@ def rebuild(records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook
                 state.caps = Caps(record.budgets)
             case Sample():
                 samples.append(record)
-            case Using():
-                state.usage[record.project] = record
+            case KeptUsing():
+                state.usage[record.project] = record.using
             case Purse():
                 state.purses[record.key] = record
             case PolicyBook():

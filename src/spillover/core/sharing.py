@@ -9,6 +9,12 @@ from spillover.model.job import Shape
 
 STEPS: Final = 64
 """Of one half life."""
+LONG: Final = 128
+"""Half lives after which the clock is set back."""
+KEPT: Final = 64
+"""Half lives that stay on it then: what is older counts nothing."""
+FAR: Final = 4096
+"""Half lives after which nothing is left of what was used before, however much it was."""
 _ONE: Final = 2**20
 """How fast the clock runs in its first step."""
 
@@ -45,16 +51,6 @@ class Measure(Struct, frozen=True, array_like=True, gc=False):
         return total.cpu + total.gpu * self.gpu_weight
 
 
-class Sharing(Struct, array_like=True, gc=False):
-    """Use is being measured."""
-
-    measure: Measure
-    since: int
-    """When its clock shows 0, nanoseconds UTC."""
-    last: int
-    """When something started or ended last, nanoseconds UTC."""
-
-
 class Using(Struct, array_like=True, gc=False):
     """One project."""
 
@@ -64,11 +60,61 @@ class Using(Struct, array_like=True, gc=False):
     spent: int = 0
     """What it has used, less what its placed jobs had used if they had been there since the clock showed 0."""
 
+    @property
+    def kept(self) -> "KeptUsing":
+        """As a checkpoint keeps it."""
+        return KeptUsing(self.project, self.rate, f"{self.spent:x}")
 
-def grown(sharing: Sharing, at: int) -> int:
-    """What the clock shows at a moment."""
-    length = sharing.measure.half_life // STEPS
-    step, rest = divmod(max(0, at - sharing.since), length)
-    half_lives, step = divmod(step, STEPS)
-    whole = _BEFORE[STEPS] * ((1 << half_lives) - 1) + (_BEFORE[step] << half_lives)
-    return whole * length + (_SPEEDS[step] << half_lives) * rest
+
+class KeptUsing(Struct, frozen=True, array_like=True, gc=False):
+    """A project in a checkpoint, whose numbers have 64 bits at the most."""
+
+    project: str
+    rate: int
+    spent: str
+    """Hexadecimal."""
+
+    @property
+    def using(self) -> Using:
+        """As it was."""
+        return Using(self.project, self.rate, int(self.spent, 16))
+
+
+class Sharing(Struct, array_like=True, gc=False):
+    """Use is being measured."""
+
+    measure: Measure
+    since: int
+    """When its clock shows 0, nanoseconds UTC."""
+    last: int
+    """When something started or ended last, nanoseconds UTC."""
+
+    def grown(self, at: int) -> int:
+        """What the clock shows at a moment."""
+        length = self.measure.half_life // STEPS
+        step, rest = divmod(max(0, at - self.since), length)
+        half_lives, step = divmod(step, STEPS)
+        whole = _BEFORE[STEPS] * ((1 << half_lives) - 1) + (_BEFORE[step] << half_lives)
+        return whole * length + (_SPEEDS[step] << half_lives) * rest
+
+    def old(self, at: int) -> int:
+        """Half lives by which the clock is to be set back at a moment, so that its numbers stay small; 0 for a while."""
+        half_lives = (at - self.since) // self._half_life
+        return half_lives - KEPT if half_lives > LONG else 0
+
+    def set_back(self, half_lives: int) -> "Sharing":
+        """The same, with a clock that shows 0 so much later."""
+        return Sharing(self.measure, self.since + half_lives * self._half_life, self.last)
+
+    def carried(self, using: Using, half_lives: int) -> int:
+        """What is spent of a project by a clock that is set back so far: all that was used is divided alike."""
+        if half_lives > FAR:
+            return using.rate * _BEFORE[STEPS] * (self.measure.half_life // STEPS)
+        return (
+            using.rate * self.grown(self.since + half_lives * self._half_life) + using.spent
+        ) >> half_lives
+
+    @property
+    def _half_life(self) -> int:
+        """In whole steps."""
+        return self.measure.half_life // STEPS * STEPS

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
 from spillover.core.samples import About, Sample
-from spillover.core.sharing import Sharing, Using
+from spillover.core.sharing import KeptUsing, Sharing, Using
 from spillover.core.tally import Tally
 from spillover.model.budget import Budget, Caps
 from spillover.model.cluster import ClusterSpec, Role
@@ -388,7 +388,7 @@ class State:
 
     def record(
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | Using | None":
+    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -400,7 +400,7 @@ class State:
             case "history":
                 return self.samples.get(key)
             case "usage":
-                return self.usage.get(key)
+                return self.usage[key].kept if key in self.usage else None
             case "policies":
                 return self.policies
             case _:

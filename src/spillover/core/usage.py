@@ -8,7 +8,7 @@ any moment is then `rate * grown + spent`: two additions when a job starts or en
 
 from typing import Final
 
-from spillover.core.sharing import STEPS, Measure, Sharing, Using, grown
+from spillover.core.sharing import STEPS, Measure, Sharing, Using
 from spillover.core.state import Job, Placed, Running, State
 from spillover.model.policy import PolicySet
 from spillover.model.units import DAY, MINUTE
@@ -21,10 +21,6 @@ GPU_WEIGHT: Final = 53
 """CPUs that one GPU counts as, unless the policy says otherwise."""
 TICK: Final = MINUTE
 """How often projects are compared anew while nothing happens, in nanoseconds."""
-_LONG: Final = 128
-"""Half lives after which the clock is set back, so that numbers stay small."""
-_KEEP: Final = 64
-"""Half lives that stay on it then: what is older counts nothing."""
 
 
 def measure_of(policies: PolicySet) -> Measure | None:
@@ -44,8 +40,13 @@ def used(state: State, now: int) -> dict[str, int]:
     sharing = state.facts.sharing
     if sharing is None:
         return {}
-    clock = grown(sharing, moment(sharing, now))
-    return {using.project: max(0, using.rate * clock + using.spent) for using in state.usage.values()}
+    at = moment(sharing, now)
+    old = sharing.old(at)
+    clock = (sharing.set_back(old) if old else sharing).grown(at)
+    return {
+        using.project: max(0, using.rate * clock + (sharing.carried(using, old) if old else using.spent))
+        for using in state.usage.values()
+    }
 
 
 def moment(sharing: Sharing, now: int) -> int:
@@ -84,30 +85,26 @@ def _change(state: State, job: Job, at: int, more: int) -> None:
     sharing = state.facts.sharing
     if sharing is None:
         return
-    if at - sharing.since > _LONG * sharing.measure.half_life:
-        _set_back(state, sharing, at)
+    if old := sharing.old(at):
+        sharing = _set_back(state, sharing, old)
     project = job.kind.project
     using = state.usage.get(project)
     if using is None:
         using = state.usage[project] = Using(project)
     size = more * sharing.measure.size(job.kind.shape)
     using.rate += size
-    using.spent -= size * grown(sharing, at)
+    using.spent -= size * sharing.grown(at)
     sharing.last = max(sharing.last, at)
     state.dirty["usage", project] = None
     state.touch_facts()
 
 
-def _set_back(state: State, sharing: Sharing, at: int) -> None:
-    """Let the clock start later. All that was used is divided alike; who used nothing for so long has used nothing."""
-    length = sharing.measure.half_life // STEPS * STEPS
-    half_lives = (at - sharing.since) // length - _KEEP
-    since = sharing.since + half_lives * length
-    clock = grown(sharing, since)
+def _set_back(state: State, sharing: Sharing, half_lives: int) -> Sharing:
+    """Let the clock start later. Who has used nothing for long has used nothing."""
     for using in list(state.usage.values()):
-        using.spent = (using.rate * clock + using.spent) >> half_lives
-        if not using.rate and not using.spent:
+        using.spent = sharing.carried(using, half_lives)
+        if not using.rate and using.spent <= 0:
             del state.usage[using.project]
         state.dirty["usage", using.project] = None
-    sharing.since = since
-    state.touch_facts()
+    state.facts.sharing = sharing.set_back(half_lives)
+    return state.facts.sharing

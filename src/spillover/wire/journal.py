@@ -12,7 +12,7 @@ import msgspec
 from spillover.core.events import AnyEvent
 from spillover.core.rebuild import rebuild
 from spillover.core.samples import Sample
-from spillover.core.sharing import Using
+from spillover.core.sharing import KeptUsing
 from spillover.core.state import Facts, Job, Node, PolicyBook, Purse, State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
@@ -27,7 +27,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "node": msgspec.msgpack.Decoder(Node),
     "purse": msgspec.msgpack.Decoder(Purse),
     "history": msgspec.msgpack.Decoder(Sample),
-    "usage": msgspec.msgpack.Decoder(Using),
+    "usage": msgspec.msgpack.Decoder(KeptUsing),
     "policies": msgspec.msgpack.Decoder(PolicyBook),
 }
 
