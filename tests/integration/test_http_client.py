@@ -60,6 +60,10 @@ def test_the_synchronous_face_does_everything(client: Client, server: Threaded[F
     assert client.clusters()[0].name == "onprem"
     assert client.agents()[0].name == "n1"
     assert client.server().currency == "USD"
+    assert client.policy().policy == "order=fifo"
+    assert client.set_policy("order=priority", dry_run=True).after == "order=priority"
+    assert client.set_policy(None).done
+    assert client.policy_history()[0].who == "ada"
     assert client.ready() is None
     server.commands.missing = "an agent"
     assert client.ready() == "an agent"
@@ -82,6 +86,9 @@ async def test_the_asynchronous_face_does_everything(asked: AsyncClient, command
     assert (await asked.clusters())[0].name == "onprem"
     assert (await asked.agents())[0].name == "n1"
     assert (await asked.server()).currency == "USD"
+    assert (await asked.policy()).policy == "order=fifo"
+    assert (await asked.set_policy("order=priority")).done
+    assert (await asked.policy_history())[0].who == "ada"
     assert await asked.ready() is None
 
 

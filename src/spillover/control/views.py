@@ -79,7 +79,7 @@ class Reasons:
         if type(job.phase) is not Queued:
             return reason_view(reason_of(self._engine, job))
         alike: object = (job.kind, job.latest, job.due is None)
-        if job.terms.max_cost is not None or self._engine.state.caps:
+        if job.terms.max_cost is not None or self._engine.state.caps or self._engine.policies.guards:
             alike = (alike, job.terms, job.user, job.cost, job.predicted)
         if alike not in self._queued:
             self._queued[alike] = reason_view(reason_of(self._engine, job))

@@ -146,11 +146,22 @@ async def test_history_is_lines_of_json(http: httpx.AsyncClient, commands: FakeC
     assert len((await http.get("/v1/events", params={"after": 1, "job": job})).text.splitlines()) == 1
 
 
-@pytest.mark.parametrize("path", ["/v1/clusters", "/v1/agents", "/v1/server"])
+@pytest.mark.parametrize(
+    "path", ["/v1/clusters", "/v1/agents", "/v1/server", "/v1/policy", "/v1/policy/history"]
+)
 async def test_what_there_is_can_be_listed(http: httpx.AsyncClient, path: str) -> None:
     answer = await http.get(path)
     assert answer.status_code == 200
     assert answer.json()
+
+
+async def test_policies_are_set_by_who_asks(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    answer = await http.patch("/v1/policy", json={"policy": "wait=zero"})
+    assert (answer.status_code, answer.json()["done"]) == (200, True)
+    assert (await http.patch("/v1/policy", json={"policy": None, "dry_run": True})).json()["done"] is False
+    assert commands.calls == ["set policy wait=zero by ada", "set policy None by ada"]
+    for body in ({}, {"policy": ""}, {"policy": 3}, {"policy": "x" * 10_001}, {"policy": None, "more": 1}):
+        assert (await http.patch("/v1/policy", json=body)).status_code == 400
 
 
 async def test_figures_are_in_the_form_of_prometheus(http: httpx.AsyncClient) -> None:

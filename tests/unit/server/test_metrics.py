@@ -1,8 +1,13 @@
+from functools import partial
+
 import pytest
 
 from spillover.control.clock import SystemClock
 from spillover.control.loop import Loop
+from spillover.core.proposals import DisablePolicy
 from spillover.model.job import Burst
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.server.metrics import Metrics
 from spillover.stores.memory import open_memory
@@ -45,3 +50,27 @@ def test_jobs_are_counted_where_they_are_placed(world: World) -> None:
     assert counted(world, "spill_jobs_submitted_total") == 2
     assert counted(world, "spill_jobs_placed_total", cluster="cloud") == 1
     assert counted(world, "spill_jobs_queued") == 1
+
+
+def test_policies_that_fail_or_are_disabled_are_counted() -> None:
+    class Failing:
+        def wait(self, case: object) -> int:
+            raise ValueError("no")
+
+    world = World(partial(load, more={"wait.failing": Failing}), PolicySet(wait=Choice("failing")))
+    world.agent("n1")
+    world.submit(a_job("one"), a_job("two"), a_job("three"))
+    (guard,) = world.engine.policies.guards
+    loop = Loop(open_memory().journal, load, SystemClock())
+    loop.engine = world.engine
+    loop.watch._past["wait", "failing"] = guard.failures
+    metrics = Metrics(loop)
+    world.propose(DisablePolicy("wait", "failing", SECOND))
+    metrics._see(len(world.events), world.events)
+    labels = {"axis": "wait", "policy": "failing"}
+    for name, value in (
+        ("spill_policy_failures_total", 2),
+        ("spill_policy_disabled", 1),
+        ("spill_policies_disabled_total", 1),
+    ):
+        assert metrics.registry.get_sample_value(name, labels) == value, name
