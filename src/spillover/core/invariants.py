@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from spillover.core import ranges
+from spillover.core.appliers.queue import granted
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
@@ -80,6 +81,9 @@ def _counts(state: State) -> list[str]:
     running = sum(type(job.phase) is Running for job in state.jobs.values())
     if queued != state.queued:
         found.append(f"{queued} jobs are queued, {state.queued} are counted")
+    waits = sum(granted(job) for job in state.jobs.values() if type(job.phase) is Queued)
+    if waits != state.facts.tally.granted:
+        found.append(f"queued jobs may wait {waits}, {state.facts.tally.granted} are counted")
     if running != state.running:
         found.append(f"{running} jobs run, {state.running} are counted")
     return found

@@ -5,7 +5,7 @@ The live loop adds waiting, writing and the gate around it; a simulator adds a v
 
 from collections.abc import Callable, Iterable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spillover.core import invariants, ranges
 from spillover.core.apply import APPLIERS
@@ -110,6 +110,7 @@ class Engine:
         if isinstance(reply, Refusal):
             return reply
         numbered, dirty = self.state.facts.numbered, dict(self.state.dirty)
+        tally = structs.replace(self.state.facts.tally)
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
@@ -121,6 +122,7 @@ class Engine:
             for job in submitted:
                 self._withdraw(job)
             self.state.facts.numbered, self.state.dirty = numbered, dirty
+            self.state.facts.tally = tally
         return Trial(now, plan, jobs)
 
     def _tell_waits(self, plan: Plan, submitted: list[JobId]) -> None:

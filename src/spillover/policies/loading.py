@@ -40,6 +40,7 @@ BUILT_IN: Final = {
     "wait.resource": "wait_resource:Resource",
     "wait.runtime": "wait_runtime:Runtime",
     "wait.star": "wait_star:Star",
+    "wait.budget": "wait_budget:Budget",
     "wait.compute": "wait_compute:Compute",
     "place.first_fit": "place_first_fit:FirstFit",
     "place.best_fit": "place_best_fit:BestFit",

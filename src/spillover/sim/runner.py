@@ -87,7 +87,7 @@ class _Simulation:
         jobs, world, engine, setting = self._jobs, self._world, self._engine, self._setting
         at, count = 0, len(jobs)
         ended: list[JobId] = []
-        while at < count or world.busy():
+        while True:
             now = min(world.next_time(), engine.next_time(), jobs[at].submit if at < count else FOREVER)
             if now >= FOREVER:
                 break

@@ -59,10 +59,6 @@ class World:
         self._outcomes: list[Outcome] = []
         self._now = 0
 
-    def busy(self) -> bool:
-        """Whether anything is still to happen without anybody proposing it."""
-        return bool(self._tasks)
-
     def next_time(self) -> int:
         """When the next thing happens; FOREVER if nothing will."""
         if self._stopped:

@@ -1,7 +1,7 @@
 """Arrays: one record until their members are placed, which are jobs of their own from then on."""
 
 from spillover.core import ranges, usage
-from spillover.core.appliers.queue import job_of
+from spillover.core.appliers.queue import count_wait, granted, job_of
 from spillover.core.book import put_on_node
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
 from spillover.core.state import NO_EXTRA, Extra, Job, Placed, Queued, Spread, State
@@ -15,7 +15,10 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     members = array.extra.members
     if members is None or not ranges.contains(members.pending, event.index):
         raise Impossible(f"MemberPlaced on {array}: {event}")
+    before = granted(array)
     members.pending = ranges.without(members.pending, event.index)
+    state.facts.tally.granted += granted(array) - before
+    state.facts.tally.settled += before - granted(array)
     members.live += 1
     if members.due and state.is_rented(event.cluster):
         members.due -= 1
@@ -46,6 +49,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     state.members.setdefault(array.id, {})[job.id] = None
     state.touch_job(job.id)
     put_on_node(state, job, event.cluster, event.node)
+    count_wait(state, job, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -57,7 +61,10 @@ def members_dropped(state: State, event: MembersDropped) -> None:
     if members is None:
         raise Impossible(f"MembersDropped on {array}: {event}")
     count = ranges.size(event.members)
+    before = granted(array)
     members.pending = ranges.minus(members.pending, event.members)
+    if type(array.phase) is Queued:
+        state.facts.tally.granted += granted(array) - before
     members.ended[event.state] = members.ended.get(event.state, 0) + count
     if type(array.phase) is Queued:
         state.queued -= count

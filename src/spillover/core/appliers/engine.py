@@ -1,6 +1,7 @@
 """Agents, clusters, clocks and policies."""
 
 from spillover.core import usage
+from spillover.core.appliers.queue import grant
 from spillover.core.book import move_up
 from spillover.core.events import (
     AgentDraining,
@@ -128,5 +129,5 @@ def _wait_anew(state: State) -> None:
     """Let the next cycle give every waiting job a new wait."""
     for job in state.jobs.values():
         if type(job.phase) is Queued and job.latest is not None and job.due is None:
-            job.latest = None
+            grant(state, job, None)
             state.touch_job(job.id)

@@ -5,7 +5,15 @@ from msgspec.structs import replace
 from spillover.core import ranges, usage
 from spillover.core.appliers import money
 from spillover.core.appliers.arrays import count_ended
-from spillover.core.appliers.queue import enter_queue, job_of, leave_queue
+from spillover.core.appliers.queue import (
+    count_wait,
+    enter_queue,
+    expected_of,
+    grant,
+    granted,
+    job_of,
+    leave_queue,
+)
 from spillover.core.book import leave_node, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
@@ -66,6 +74,9 @@ def submitted(state: State, event: JobSubmitted) -> None:
     )
     state.jobs[job.id] = job
     state.touch_job(job.id)
+    expected = expected_of(job)
+    if expected:
+        state.facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
     if event.key is not None:
         state.keys[event.key] = job.id
     for wanted in event.after:
@@ -77,7 +88,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
 def admitted(state: State, event: JobsAdmitted) -> None:
     """Jobs know how long they wait for owned capacity."""
     for job, latest in zip(event.jobs, event.latest, strict=True):
-        state.jobs[job].latest = latest
+        grant(state, state.jobs[job], latest)
         state.touch_job(job)
 
 
@@ -94,11 +105,15 @@ def expired(state: State, event: WaitsExpired) -> None:
 def placed(state: State, event: JobPlaced) -> None:
     """A job has a lease."""
     job = job_of(state, event.job, event)
+    latest = job.latest
+    state.facts.tally.settled += granted(job)
     leave_queue(state, job)
+    job.latest = latest  # leased ahead of room, its wait goes on
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
     put_on_node(state, job, event.cluster, event.node)
+    count_wait(state, job, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -106,12 +121,14 @@ def placed(state: State, event: JobPlaced) -> None:
 def gang_placed(state: State, event: GangPlaced) -> None:
     """A job has leases for all of its tasks."""
     job = job_of(state, event.job, event)
+    state.facts.tally.settled += granted(job)
     leave_queue(state, job)
     first, *others = event.nodes
     job.phase = Placed(event.cluster, first, event.at, event.why, others=tuple(others))
     job.attempt = event.attempt
     job.seq = event.seq
     put_gang_on_nodes(state, job, event.cluster, event.nodes)
+    count_wait(state, job, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -179,6 +196,7 @@ def ended(state: State, event: JobEnded) -> None:
     phase = job.phase if isinstance(job.phase, Placed | Running) else None
     if phase is not None:
         _leave_place(state, job, event.usage.ran)
+        state.facts.tally.ran += event.usage.ran - expected_of(job)
         if state.facts.sharing is not None:
             usage.end(state, job, event.at)
     else:

@@ -5,6 +5,7 @@ from spillover.core.events import AnyEvent
 from spillover.core.state import QUEUED, Job, Queued, State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
+from spillover.model.units import FOREVER
 
 
 def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
@@ -22,10 +23,41 @@ def weight(job: Job) -> int:
     return 1 if members is None else ranges.size(members.pending)
 
 
+def expected_of(job: Job) -> int:
+    """Nanoseconds that a job is expected to run by what is known of it alone; 0 if that is nothing."""
+    return job.terms.estimate or job.terms.walltime or job.predicted or 0
+
+
+def count_wait(state: State, job: Job, at: int) -> None:
+    """Count what a job waited for its first place, and that it will run; one that was lost is not counted again."""
+    if job.attempt == 1 or job.extra.returned:
+        tally = state.facts.tally
+        tally.waited += max(0, state.steady(at) - job.arrived)
+        if job.attempt == 1:
+            tally.ran += expected_of(job)
+
+
 def leave_queue(state: State, job: Job) -> None:
     """Count a job out of the queue, if it is there."""
     if type(job.phase) is Queued:
+        grant(state, job, None)
         state.queued -= weight(job)
+
+
+def grant(state: State, job: Job, latest: int | None) -> None:
+    """Let a queued job wait until then, in steady time; None takes back what it was granted."""
+    if job.latest is not None:
+        state.facts.tally.granted -= granted(job)
+    job.latest = latest
+    if latest is not None:
+        state.facts.tally.granted += granted(job)
+
+
+def granted(job: Job) -> int:
+    """Nanoseconds that a queued job may wait, all pending members of an array together; 0 if that has no limit."""
+    if job.latest is None or job.latest >= FOREVER:
+        return 0
+    return (job.latest - job.arrived) * weight(job)
 
 
 def enter_queue(state: State, job: Job) -> None:
