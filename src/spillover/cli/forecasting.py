@@ -16,8 +16,8 @@ COLUMNS: Final = (
     Column("WHERE"),
     Column("WHEN"),
     Column("COST", right=True),
-    Column("IF RENTED", right=True),
-    Column("AT WALLTIME", right=True),
+    Column("RENTED", right=True),
+    Column("MOST", right=True),
     Column("WHY", gives=True),
 )
 _NOW: Final = 1.0

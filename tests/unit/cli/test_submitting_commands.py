@@ -104,7 +104,7 @@ def test_a_dry_run_prints_where_when_and_at_what_cost(
     typed = spill("submit", "a.yaml", "--dry-run")
     assert (typed.code, typed.err) == (0, "")
     title, one, two, three, four = typed.out.splitlines()
-    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "WHY"]
+    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "RENTED", "MOST", "WHY"]
     assert one.split(maxsplit=4) == ["one", "onprem/n1", "now", "0.00", "owned capacity had room"]
     assert " 2999-01-31 10:00:00 UTC (in " in two
     assert three.split()[:4] == ["three", "-", "never", "-"]
