@@ -123,6 +123,10 @@ def test_the_example_is_installed_and_decides(
     why = shown(server, "why", "long")
     assert (why["state"], 3500 < why["spills_in_s"] <= 3600) == ("QUEUED", True)
     assert [axis(server, name)["failures"] for name in ("order", "wait")] == [0, 0]
+    trace = ("--trace", "synthetic:jobs=300", "--owned", "2x8gpu", "--rented", "gpu=2.5")
+    simulated = server.spill("simulate", *trace, "--policy", line, "--json")
+    assert simulated.returncode == 0, simulated
+    assert "order=small_first" in json.loads(simulated.stdout)["policy"]
     bad = server.spill("policy", "set", "wait=stepped(short=soon)")
     assert bad.returncode == 2
     assert bad.stderr.count("\n") == 1

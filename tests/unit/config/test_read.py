@@ -161,7 +161,10 @@ retention: {jobs: 90}
         ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
         ("clusters: []", "clusters: is empty"),
         ("clusters: [{name: k, kind: kubernetes}]", "clusters[0].kind: 'kubernetes' is not agents"),
-        ("clusters: [{name: a, role: rented, price: {cpu_hour: -1}}]", "clusters[0].price.cpu_hour: -1 is out of bounds"),
+        (
+            "clusters: [{name: a, role: rented, price: {cpu_hour: -1}}]",
+            "clusters[0].price.cpu_hour: -1 is out of bounds",
+        ),
         ("clusters: [{name: a, billing: {step: 0s}}]", "clusters[0].billing.step: '0s' is out of bounds"),
         (
             "agents: {lost_after: 5s}",
@@ -171,6 +174,8 @@ retention: {jobs: 90}
         ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
         ("policy: {depth: 0}", "policy.depth: 0 is too small; the least is 1"),
         ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of bounds"),
+        ("policy: {slow_after: 2m}", "policy.slow_after: '2m' is out of bounds"),
+        ("policy: {slow_after: soon}", "policy.slow_after: 'soon' is not a duration"),
         ("policy: {wait: constant}", "policy.wait.constant.wait: is missing; write how long to wait, as 10m"),
         ("policy: {wait: compute}", "policy.wait.compute.coefficient: is missing"),
         ("policy: {wait: {zero: {}, never: {}}}", "policy.wait: names 2 policies; write one"),
@@ -212,6 +217,28 @@ def test_an_installed_policy_checks_its_own_options() -> None:
     assert config.policies.wait == Choice("mine", {"soon": "5m", "really": True})
     (told,) = refused("policy: {wait: {mine: {soon: [1]}}}", policies={"wait.mine"})
     assert "must be text, a number, true or false" in told
+
+
+def test_how_long_a_policy_of_ones_own_may_take_is_read() -> None:
+    assert read("policy: {slow_after: 50ms}").slow_after == SECOND // 20
+    assert read("").slow_after == default_config().slow_after == SECOND // 4
+
+
+def test_an_installed_policy_that_cannot_be_made_is_refused_with_its_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Half:
+        def __init__(self, share: int) -> None:
+            raise ValueError(f"{share} is no share")
+
+    class Point:
+        name = "wait.half"
+        load = staticmethod(lambda: Half)
+
+    monkeypatch.setattr("spillover.policies.loading._points", lambda: (Point,))
+    monkeypatch.setattr("spillover.forms.policies.installed", lambda: (*OPTIONS, "wait.half"))
+    told = "policy wait: half cannot be made: ValueError: 7 is no share"
+    assert refused("policy:\n  wait: {half: {share: 7}}\n") == [f"spill.yaml:4: policy.wait: {told}"]
 
 
 def test_the_built_in_policies_are_known() -> None:
