@@ -200,12 +200,12 @@ class Board:
 
     def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None, renews: int) -> None:
         """A cycle has tried these lanes; None is all. Others are still to be tried, once they come within its depth."""
-        self.gained = False
+        gained, self.gained = self.gained, False
         self.renews = min(self.renews, renews)
         if self.ranking is not None:
             self.ranking.settle()
-        self.queue.rest(queue)
-        self.due.rest(due)
+        self.queue.rest(queue, gained=gained)
+        self.due.rest(due, gained=gained)
         if self.waits:
             self.forget_waits()
 

@@ -88,10 +88,12 @@ class Line:
         while heads and self.first.get(heads[0][1]) != heads[0][0]:
             heapq.heappop(heads)
 
-    def rest(self, tried: Iterable[Lane] | None) -> None:
-        """These lanes were tried as they are now; None is all."""
+    def rest(self, tried: Iterable[Lane] | None, *, gained: bool) -> None:
+        """These lanes were tried as they are now; None is all. Those that were not are still to see room that was gained."""
         if tried is None:
             self.woken.clear()
+        elif gained and len(self.first) > len(tried := dict.fromkeys(tried)):
+            self.woken = {lane: None for lane in self.first if lane not in tried}
         elif self.woken:
             for lane in tried:
                 self.woken.pop(lane, None)
