@@ -105,7 +105,9 @@ class GuardedWait(Guard):
         return None
 
     def _ask(self, case: Case) -> int:
-        wait = self.policy.wait(case)
+        wait = self.policy.wait(
+            case._replace(tally=structs.replace(case.tally))
+        )  # which others read after it
         if not isinstance(wait, int | float) or not wait >= 0:  # which nan is not
             raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
         return FOREVER if wait >= FOREVER else int(wait)
