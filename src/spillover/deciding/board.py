@@ -181,7 +181,7 @@ class Board:
         """When something falls due that no event announces; FOREVER if nothing will."""
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
         if self.ranking is not None and self.queue.first:
-            waits = min(waits, self.ranking.next_time(len(self.queue.first)))
+            waits = min(waits, self.ranking.next_time(beyond=bool(self.queue.woken or self.due.woken)))
         return min(waits, self.alarms.next_time(), self.renews)
 
     def stirred(self, now: int) -> bool:

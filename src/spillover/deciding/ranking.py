@@ -23,7 +23,6 @@ class Ranking:
     def __init__(self, state: State, policies: Policies) -> None:
         self._state = state
         self._order = cast("Ranks", policies.order)
-        self._depth = policies.chosen.depth
         backfill = policies.backfill
         self._waits = backfill.strict or backfill.reservations > 0
         """Whether jobs that fit wait for others that do not: then another rank lets them start."""
@@ -50,9 +49,9 @@ class Ranking:
         """Whether ranks may be others than those of the last plan, so that a job may start that did not."""
         return self._waits and self._moment(now) != self._settled
 
-    def next_time(self, lanes: int) -> int:
-        """When to rank anew, if another rank could let a job start, of so many lanes."""
-        return (self._settled // TICK + 1) * TICK if self._waits or lanes > self._depth else FOREVER
+    def next_time(self, *, beyond: bool) -> int:
+        """When to rank anew, if another rank could let a job start; `beyond` says whether lanes wait to come within depth."""
+        return (self._settled // TICK + 1) * TICK if self._waits or beyond else FOREVER
 
     def _moment(self, now: int) -> int:
         sharing = self._state.facts.sharing
