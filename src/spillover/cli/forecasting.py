@@ -16,10 +16,10 @@ COLUMNS: Final = (
     Column("WHERE"),
     Column("WHEN"),
     Column("COST", right=True),
-    Column("RENTED", right=True),
-    Column("MOST", right=True),
     Column("WHY", gives=True),
 )
+RENTED: Final = (Column("RENTED", right=True), Column("MOST", right=True))
+"""What a job would cost if it were rented, and that at its walltime; shown where any could be."""
 _NOW: Final = 1.0
 """Seconds from now that are not worth a time."""
 
@@ -30,14 +30,16 @@ def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]],
     if as_json:
         out.json(told)
     else:
-        out.table(COLUMNS, [_row(one) for one in told])
+        rented = any(one.estimated_cost is not None for one in told)
+        columns = (*COLUMNS[:-1], *RENTED, COLUMNS[-1]) if rented else COLUMNS
+        out.table(columns, [_row(one, rented=rented) for one in told])
     return codes.OK
 
 
-def _row(one: "Forecast") -> Row:
+def _row(one: "Forecast", *, rented: bool) -> Row:
     where = "/".join(part for part in (one.cluster, one.node) if part)
-    rented, most = money(one.estimated_cost), money(one.cost_at_walltime)
-    return (one.name, where or NOTHING, _when(one), money(one.cost), rented, most, one.reason.message)
+    quoted = (money(one.estimated_cost), money(one.cost_at_walltime)) if rented else ()
+    return (one.name, where or NOTHING, _when(one), money(one.cost), *quoted, one.reason.message)
 
 
 def _when(one: "Forecast") -> str:

@@ -104,13 +104,25 @@ def test_a_dry_run_prints_where_when_and_at_what_cost(
     typed = spill("submit", "a.yaml", "--dry-run")
     assert (typed.code, typed.err) == (0, "")
     title, one, two, three, four = typed.out.splitlines()
-    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "RENTED", "MOST", "WHY"]
+    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "WHY"]
     assert one.split(maxsplit=4) == ["one", "onprem/n1", "now", "0.00", "owned capacity had room"]
     assert " 2999-01-31 10:00:00 UTC (in " in two
     assert three.split()[:4] == ["three", "-", "never", "-"]
     assert "not known" in four
     assert [asked[0] for asked in client.asked] == ["forecast"]
     assert len(json.loads(spill("submit", "a.yaml", "--dry-run", "--json").out)) == 4
+
+
+def test_a_dry_run_tells_what_jobs_would_cost_if_they_were_rented(
+    client: Any, spill: Callable[..., Any], here: Path, a_reason: Any
+) -> None:
+    (here / "a.yaml").write_text(TWO_JOBS)
+    plain = Forecast("one", "onprem", "n1", None, a_reason(), 0.0, None, 3600.0, 0.08, 0.16)
+    client.forecasts = [plain, Forecast("two", None, None, None, a_reason(), None, None, None)]
+    title, one, two = spill("submit", "a.yaml", "--dry-run").out.splitlines()
+    assert title.split() == ["NAME", "WHERE", "WHEN", "COST", "RENTED", "MOST", "WHY"]
+    assert one.split()[4:7] == ["0.00", "0.0800", "0.1600"]
+    assert two.split()[-7:-4] == ["-", "-", "-"]
 
 
 def test_a_dry_run_has_nothing_to_wait_for(client: Any, spill: Callable[..., Any]) -> None:
