@@ -1,11 +1,12 @@
 """What each policy takes: the one table for spill.yaml and for policies written in a line."""
 
 from collections.abc import Collection, Mapping
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 from spillover.forms.problems import Findings, Path, shown
-from spillover.forms.quantities import MOST_TIME, duration
+from spillover.forms.quantities import MOST_TIME, check_name, duration
 from spillover.model.policy import Choice
 
 GROUP: Final = "spillover.policies"
@@ -25,6 +26,8 @@ class Takes(StrEnum):
     """Whole, not negative."""
     FLAG = "flag"
     """True or false."""
+    SHARES = "shares"
+    """A number above 0 for each of some projects: a mapping, or `vision=2;nlp=1`."""
 
 
 Option: TypeAlias = Takes | tuple[str, ...]
@@ -53,6 +56,11 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "order.ljf": {},
     "order.edf": {},
     "order.slack": {},
+    "order.fair_share": {
+        "half_life": Takes.DURATION,
+        "shares": Takes.SHARES,
+        "gpu_weight": Takes.NUMBER,
+    },
     "backfill.strict": {},
     "backfill.out_of_order": {},
     "backfill.easy": {},
@@ -162,6 +170,8 @@ def _value(takes: Option, value: object, path: Path, found: Findings) -> int | f
         if not isinstance(value, bool):
             found.add(path, f"{shown(value)} is neither true nor false")
         return bool(value)
+    if takes is Takes.SHARES:
+        return _shares(value, path, found)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         found.add(path, f"must be a {takes}")
         return None
@@ -173,6 +183,33 @@ def _value(takes: Option, value: object, path: Path, found: Findings) -> int | f
         found.add(path, f"{shown(value)} is not {what} from 0 to {10**9}")
         return None
     return value
+
+
+def _shares(value: object, path: Path, found: Findings) -> str | None:
+    """Shares of projects, as one line: options hold no mappings."""
+    given: Mapping[object, object]
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(";") if part.strip()]
+        given = {part.rpartition("=")[0].strip() or part: part.rpartition("=")[2].strip() for part in parts}
+    elif isinstance(value, Mapping):
+        given = value
+    else:
+        found.add(
+            path, f"{shown(value)} are no shares; write {{vision: 2, nlp: 1}}, or vision=2;nlp=1 in a line"
+        )
+        return None
+    shares: dict[str, str] = {}
+    for project, share in given.items():
+        place = (*path, str(project))
+        check_name(str(project), place, found)
+        shares[str(project)] = written = "" if isinstance(share, bool) else str(share)
+        try:
+            right = 0 < Decimal(written) <= 10**9
+        except InvalidOperation:
+            right = False
+        if not right:
+            found.add(place, f"{shown(share)} is not a number above 0, up to {10**9}")
+    return ";".join(f"{project}={shares[project]}" for project in sorted(shares))
 
 
 def _plain(value: object, path: Path, found: Findings) -> object:

@@ -214,7 +214,7 @@ def _choice(
 
 def _read(kind: Option | None, value: str) -> object:
     """A value as it would stand in a file: a number, true, false or text."""
-    if kind is Takes.DURATION or isinstance(kind, tuple):
+    if kind in {Takes.DURATION, Takes.SHARES} or isinstance(kind, tuple):
         return value
     if value in {"true", "false"}:
         return value == "true"
