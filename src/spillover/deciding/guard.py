@@ -5,6 +5,7 @@ directly and pay nothing for it. Answers are remembered where the cycle compares
 does not keep to its word would otherwise lose jobs.
 """
 
+from operator import index
 from typing import Any, Final
 
 from msgspec import structs
@@ -67,7 +68,7 @@ class GuardedOrder(Guard):
         if known is not None and known[0] == made_from:
             return known[1]
         try:
-            key = _sortable(self.policy.key(structs.replace(job, phase=QUEUED, latest=None, due=None)))
+            key = _sortable(self.policy.key(_as_queued(job)))
         except CAUGHT as error:
             self.failed(error)
             key = LAST
@@ -108,7 +109,7 @@ class GuardedWait(Guard):
         wait = self.policy.wait(
             case._replace(tally=structs.replace(case.tally))
         )  # which others read after it
-        if not isinstance(wait, int | float) or not wait >= 0:  # which nan is not
+        if not (isinstance(wait, float) or hasattr(wait, "__index__")) or not wait >= 0:  # which nan is not
             raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
         return FOREVER if wait >= FOREVER else int(wait)
 
@@ -127,16 +128,17 @@ class GuardedPlace(Guard):
         if known is not None:
             return known
         try:
-            score = self.policy.score(*asked)
-            if not isinstance(score, int):
-                raise TypeError(f"score() gave {_shown(score)}, not a whole number")
+            given = self.policy.score(*asked)
+            if not hasattr(given, "__index__"):
+                raise TypeError(f"score() gave {_shown(given)}, not a whole number")
+            score = index(given)
         except CAUGHT as error:
             self.failed(error)
             score = FOREVER
         if len(self._scores) >= 16 * SPARE:
             self._scores.clear()
-        self._scores[asked] = int(score)
-        return int(score)
+        self._scores[asked] = score
+        return score
 
 
 class FixedBackfill:
@@ -148,6 +150,15 @@ class FixedBackfill:
             raise TypeError("strict must be true or false, and reservations a whole number from 0")
         self.strict = strict
         self.reservations = reservations
+
+
+def _as_queued(job: Job) -> Job:
+    """A copy of what stays as it is while a job is queued, down to all that could be written to."""
+    members = job.extra.members
+    if members is not None:
+        members = structs.replace(members, pending=(), live=0, ended={}, due=0)
+    extra = structs.replace(job.extra, members=members)
+    return structs.replace(job, phase=QUEUED, latest=None, due=None, extra=extra)
 
 
 def line_of(error: BaseException) -> str:
@@ -165,8 +176,8 @@ def _shown(value: object) -> str:
 
 def _sortable(key: object) -> tuple[Any, ...]:
     """A key that sorts with any other: numbers, then text, then tuples of these."""
-    if isinstance(key, int):
-        return 0, int(key)
+    if hasattr(key, "__index__"):
+        return 0, index(key)
     if isinstance(key, float) and key == key:  # noqa: PLR0124 - nan is not itself, and sorts nowhere
         return 0, float(key)
     if isinstance(key, str):

@@ -112,7 +112,7 @@ def _make(axis: str, choice: Choice, more: Mapping[str, Maker]) -> Any:
         module, _, made = BUILT_IN[name].partition(":")
         try:
             return getattr(import_module(f"spillover.policies.{module}"), made)(**own)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise UnknownPolicy(
                 axis, f"policy {axis}: {choice.name} does not take these options: {error}"
             ) from error

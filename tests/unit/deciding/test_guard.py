@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spillover.core.events import PolicyDisabled
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
-from spillover.core.state import Job
+from spillover.core.state import NO_EXTRA, Job
 from spillover.deciding.explain import explain
 from spillover.deciding.guard import GuardedOrder
 from spillover.deciding.protocols import Case
@@ -176,13 +176,18 @@ def test_a_policy_sees_nothing_of_a_job_that_changes_while_it_is_queued() -> Non
         def key(self, job: Job) -> int:
             seen.append(job)
             job.priority = 99
+            assert job.extra.members is not None
+            job.extra.members.pending = ()
+            job.extra.deadline = 1
             return job.number
 
     policies = PolicySet(order=Choice("spy"), wait=Choice("never"))
     world = World(partial(load, more={"order.spy": lambda: Spy(boom)}), policies)
-    world.submit(a_job("a"))
+    world.submit(a_job("a").array(1, 3))
     assert [job.id for job in seen] == ["a"]
     assert world.job("a").priority == 0
+    assert world.state.queued == 3
+    assert (NO_EXTRA.deadline, world.job("a").extra.deadline) == (None, None)
     assert seen[0].latest is None
 
 
