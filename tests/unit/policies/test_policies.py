@@ -4,19 +4,26 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from spillover.core.state import QUEUED, Extra, Job, Kind
 from spillover.core.tally import Tally
 from spillover.deciding.protocols import Case
-from spillover.model.job import Shape
+from spillover.model.ids import JobId
+from spillover.model.job import Shape, Terms
 from spillover.model.policy import AXES, Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, HOUR, MINUTE, SECOND
 from spillover.policies import loading
 from spillover.policies.loading import UnknownPolicy, known, load
+from spillover.policies.order_fair_share import FairShare
 from spillover.policies.place_best_fit import BestFit
 from spillover.policies.place_first_fit import FirstFit
+from spillover.policies.place_spread import Spread
+from spillover.policies.place_worst_fit import WorstFit
 from spillover.policies.wait_compute import Compute
 from spillover.policies.wait_constant import Constant
 from spillover.policies.wait_never import Never
+from spillover.policies.wait_resource import Resource
+from spillover.policies.wait_runtime import Runtime
 from spillover.policies.wait_zero import Zero
 
 MACHINE = Resources(8000, 2**40, 8)
@@ -35,6 +42,13 @@ def test_waits_are_those_of_their_formulas() -> None:
     assert Compute(0.076).wait(a_case(TWO_CPUS, HOUR)) == 2 * 76 * HOUR // 1000
     assert Compute(0.076).wait(a_case(FOUR_GPUS, HOUR)) == 4 * 76 * HOUR // 1000
     assert Compute(0.5).wait(a_case(Shape(Resources(1000), tasks=3), MINUTE)) == 90 * SECOND
+    assert Runtime(0.25).wait(a_case(FOUR_GPUS, HOUR)) == 15 * MINUTE
+    assert Runtime(0.1).wait(a_case(TWO_CPUS, 30)) == 3, (
+        "exactly, where floating-point numbers would give 3.0000000000000004"
+    )
+    assert Resource(30 * MINUTE).wait(a_case(FOUR_GPUS, 1)) == 2 * HOUR
+    assert Resource(30 * MINUTE).wait(a_case(Shape(Resources(500)), HOUR)) == 15 * MINUTE
+    assert Resource(MINUTE).wait(a_case(Shape(Resources(1000, 0, 8), tasks=3), HOUR)) == 24 * MINUTE
 
 
 def test_best_fit_looks_at_what_is_asked_for() -> None:
@@ -42,6 +56,120 @@ def test_best_fit_looks_at_what_is_asked_for() -> None:
     assert best(8000, 0, 2, FOUR_GPUS, MACHINE) < best(1000, 0, 4, FOUR_GPUS, MACHINE)
     assert best(2000, 0, 4, TWO_CPUS, MACHINE) < best(4000, 0, 0, TWO_CPUS, MACHINE)
     assert first(1, 1, 1, TWO_CPUS, MACHINE) == first(9, 9, 9, TWO_CPUS, MACHINE)
+
+
+def test_worst_fit_takes_the_emptiest_and_spread_the_one_that_is_used_least_for_its_size() -> None:
+    large, small = Resources(8000, 0, 8), Resources(2000, 0, 2)
+    worst, spread = WorstFit().score, Spread().score
+    one_gpu, one_cpu = Shape(Resources(0, 0, 1)), Shape(Resources(1000))
+    assert worst(8000, 0, 4, one_gpu, large) < worst(2000, 0, 2, one_gpu, small)
+    assert spread(2000, 0, 2, one_gpu, small) < spread(8000, 0, 4, one_gpu, large)
+    assert worst(4000, 0, 0, one_cpu, large) < worst(2000, 0, 2, one_cpu, small)
+    assert spread(2000, 0, 0, one_cpu, small) < spread(4000, 0, 8, one_cpu, large)
+    assert spread(0, 0, 0, Shape(Resources()), Resources()) == spread(0, 0, 0, one_gpu, large), (
+        "full, or nothing to use"
+    )
+
+
+def a_queued_job(
+    number: int,
+    estimate: int | None = None,
+    *,
+    walltime: int | None = None,
+    predicted: int | None = None,
+    deadline: int | None = None,
+    priority: int = 0,
+    project: str = "p",
+) -> Job:
+    return Job(
+        JobId(f"job-{number}"),
+        number,
+        "ada",
+        "train",
+        Kind(TWO_CPUS, "default", project),
+        Terms(walltime=walltime, estimate=estimate),
+        b"",
+        0,
+        0,
+        priority,
+        QUEUED,
+        extra=Extra(deadline=deadline),
+        predicted=predicted,
+    )
+
+
+def order_of(name: str, *jobs: Job) -> list[int]:
+    """The numbers of jobs as an order has them."""
+    key = load(PolicySet(order=Choice(name), unknown_runtime=10 * MINUTE)).order.key
+    return [job.number for job in sorted(jobs, key=lambda job: (key(job), job.number))]
+
+
+def test_orders_sort_as_their_names_say() -> None:
+    jobs = [
+        a_queued_job(1, HOUR, deadline=3 * HOUR),
+        a_queued_job(2, MINUTE, priority=1),
+        a_queued_job(3, 4 * HOUR, deadline=5 * HOUR, priority=1),
+        a_queued_job(4, MINUTE, deadline=4 * HOUR),
+    ]
+    assert order_of("fifo", *jobs) == [1, 2, 3, 4]
+    assert order_of("lifo", *jobs) == [4, 3, 2, 1]
+    assert order_of("priority", *jobs) == [2, 3, 1, 4]
+    assert order_of("sjf", *jobs) == [2, 4, 1, 3]
+    assert order_of("ljf", *jobs) == [3, 1, 2, 4]
+    assert order_of("edf", *jobs) == [1, 4, 3, 2]
+    assert order_of("slack", *jobs) == [3, 1, 4, 2]
+    assert order_of("fair_share", *jobs) == [2, 3, 1, 4], "within one project, by priority"
+
+
+def test_orders_by_runtime_go_by_the_best_that_is_known() -> None:
+    jobs = [
+        a_queued_job(1),
+        a_queued_job(2, predicted=9 * MINUTE),
+        a_queued_job(3, walltime=8 * MINUTE),
+        a_queued_job(4, 11 * MINUTE, walltime=MINUTE, predicted=1),
+    ]
+    assert order_of("sjf", *jobs) == [3, 2, 1, 4]
+    assert order_of("ljf", *jobs) == [4, 1, 2, 3]
+
+
+def test_fair_share_ranks_projects_by_what_they_used_of_their_share() -> None:
+    used = {"vision": 40, "nlp": 15, "idle": 0, "web": 30}
+    assert FairShare().ranks(used) == {"idle": 0, "nlp": 1, "web": 2, "vision": 3}
+    assert FairShare(shares="vision=4; nlp=0.5").ranks(used) == {"idle": 0, "vision": 1, "nlp": 2, "web": 2}
+    assert FairShare().ranks({}) == {}
+    for wrong in ("vision", "vision=0", "vision=two", "vision=1/0"):
+        with pytest.raises(UnknownPolicy, match="is no share; write vision=2;nlp=1"):
+            load(PolicySet(order=Choice("fair_share", {"shares": wrong})))
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        Choice("zero"),
+        Choice("never"),
+        Choice("constant", {"wait": HOUR}),
+        Choice("runtime", {"coefficient": 0.5}),
+        Choice("resource", {"coefficient": MINUTE}),
+        Choice("compute", {"coefficient": 0.076}),
+    ],
+    ids=lambda wait: wait.name,
+)
+def test_common_options_combine_with_every_wait(wait: Choice) -> None:
+    def waits(shape: Shape, expected: int, **options: int | bool) -> int:
+        chosen = PolicySet(wait=Choice(wait.name, {**wait.options, **options}))
+        return load(chosen).wait_of(a_case(shape, expected))
+
+    plain = waits(FOUR_GPUS, HOUR)
+    assert waits(FOUR_GPUS, HOUR, min_wait=2 * HOUR) == max(plain, 2 * HOUR)
+    assert waits(FOUR_GPUS, HOUR, max_wait=SECOND) == min(plain, SECOND)
+    assert waits(FOUR_GPUS, HOUR, min_wait=SECOND, max_wait=SECOND) == SECOND
+    assert waits(FOUR_GPUS, HOUR, rent_cpu_only=True) == plain
+    assert waits(TWO_CPUS, HOUR, rent_cpu_only=True, min_wait=MINUTE) == 0, (
+        "rented at once, whatever the floor"
+    )
+    assert waits(FOUR_GPUS, HOUR, short_job_threshold=HOUR) == plain
+    assert waits(FOUR_GPUS, HOUR - 1, short_job_threshold=HOUR, min_wait=MINUTE) == 0
+    assert load(PolicySet(wait=Choice(wait.name, {**wait.options, "max_queue": 3}))).max_queue == 3
 
 
 def test_floor_and_cap_combine_with_every_wait() -> None:
