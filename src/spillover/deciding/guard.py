@@ -106,9 +106,8 @@ class GuardedWait(Guard):
         return None
 
     def _ask(self, case: Case) -> int:
-        wait = self.policy.wait(
-            case._replace(tally=structs.replace(case.tally))
-        )  # which others read after it
+        own = case._replace(tally=structs.replace(case.tally))  # what it writes to it, nobody else reads
+        wait = self.policy.wait(own)
         if not (isinstance(wait, float) or hasattr(wait, "__index__")) or not wait >= 0:  # which nan is not
             raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
         return FOREVER if wait >= FOREVER else int(wait)
