@@ -193,7 +193,7 @@ class Job(Struct, array_like=True, gc=False):
     @property
     def state(self) -> JobState:
         """The state that people see."""
-        return _STATE_OF[type(self.phase)] if type(self.phase) is not Ended else self.phase.state
+        return STATE_OF[type(self.phase)] if type(self.phase) is not Ended else self.phase.state
 
     @property
     def partly_due(self) -> bool:
@@ -212,7 +212,7 @@ class Job(Struct, array_like=True, gc=False):
         return Lease(self.id, self.attempt, self.seq)
 
 
-_STATE_OF: dict[type, JobState] = {
+STATE_OF: dict[type, JobState] = {
     Waiting: JobState.HELD,
     Queued: JobState.QUEUED,
     Placed: JobState.PLACED,

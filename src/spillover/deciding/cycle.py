@@ -282,7 +282,7 @@ class _Cycle:
         while (found := walk.next()) is not None:
             entry, lane = found
             job = jobs[entry[2]]
-            if not self._left(job, role):
+            if (job.id in self.taken or job.extra.members is not None) and not self._left(job, role):
                 walk.go_on(lane)
                 continue
             if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(

@@ -51,9 +51,14 @@ from spillover.core.transitions import Impossible
 def submitted(state: State, event: JobSubmitted) -> None:
     """A new job, queued at once if nothing keeps it."""
     members = Members(ranges.size(event.array), event.array) if event.array else None
-    rare = event.deadline, event.not_before, event.after, event.key, members
     extra = NO_EXTRA
-    if any(value is not None and value != () for value in rare):
+    if (
+        event.after
+        or members is not None
+        or event.key is not None
+        or event.deadline is not None
+        or event.not_before is not None
+    ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
     state.facts.numbered += 1
     state.touch_facts()

@@ -2,16 +2,22 @@
 
 from spillover.core import ranges
 from spillover.core.events import AnyEvent
-from spillover.core.state import QUEUED, Job, Queued, State
+from spillover.core.state import QUEUED, STATE_OF, Job, Queued, State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER
 
 
+_ALLOWED = frozenset(
+    (phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state
+)
+"""The table of a job's life, by the phases that stand for its states: this is asked for every event."""
+
+
 def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
     """The job of an event, if its state allows such an event."""
     found = state.jobs.get(job)
-    if found is None or (found.state, type(event)) not in JOB:
+    if found is None or (type(found.phase), type(event)) not in _ALLOWED:
         raise Impossible(f"{type(event).__name__} on {found or job!r}: {event}")
     state.touch_job(job)
     return found
