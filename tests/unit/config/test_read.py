@@ -7,11 +7,12 @@ from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Ret
 from spillover.config.read import default_config, read_config
 from spillover.forms.policies import OPTIONS, installed
 from spillover.forms.problems import BadForm
-from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.budget import Budget, Of, Per
+from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, HOUR, MINUTE, SECOND
+from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
@@ -172,6 +173,35 @@ retention: {jobs: 90}
         ),
         ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of bounds; the least is 50ms"),
         ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
+        (
+            "clusters: [{name: a, price: {cpu_hour: 1}}]",
+            "clusters[0].price: is of an owned cluster, which is there anyway",
+        ),
+        (
+            "clusters: [{name: a, role: rented, price: {cpu_hour: 1, node: {cpu: 4, hour: 1}}}]",
+            "clusters[0].price.cpu_hour: cannot stand beside `node`",
+        ),
+        (
+            "clusters: [{name: a, role: rented, price: {node: {hour: 1}}}]",
+            "clusters[0].price.node.cpu: is missing",
+        ),
+        (
+            "clusters: [{name: a, role: rented, price: {egress_gb: -1}}]",
+            "clusters[0].price.egress_gb: -1 is out of bounds",
+        ),
+        ("clusters: [{name: a, startup: 2d}]", "clusters[0].startup: '2d' is out of bounds"),
+        ("budgets: [{per: day, limit: 1}]", "budgets[0]: is of one `project` or one `user`"),
+        (
+            "budgets: [{project: a, user: b, per: day, limit: 1}]",
+            "budgets[0]: is of one `project` or one `user`; write exactly one of them",
+        ),
+        ("budgets: [{project: a b, per: day, limit: 1}]", "budgets[0].project: 'a b' is not a name"),
+        ("budgets: [{project: a, per: hour, limit: 1}]", "budgets[0].per: 'hour' is not day or ever or month"),
+        ("budgets: [{project: a, per: day, limit: -1}]", "budgets[0].limit: -1 is out of bounds"),
+        (
+            "budgets: [{project: a, per: day, limit: 1}, {project: a, per: day, limit: 2}]",
+            "budgets[1]: is the second one of project 'a' per day; keep one",
+        ),
         ("policy: {depth: 0}", "policy.depth: 0 is too small; the least is 1"),
         ("policy: {unknown_runtime: 0s}", "policy.unknown_runtime: '0s' is out of bounds"),
         ("policy: {slow_after: 2m}", "policy.slow_after: '2m' is out of bounds"),
@@ -260,3 +290,30 @@ def test_an_agent_does_not_offer_what_agents_cannot_run() -> None:
         "spill.yaml:3: clusters[0].local[0].offers[1]: agents cannot run container jobs yet; leave out 'container'",
         "spill.yaml:3: clusters[0].local[0].offers[2]: agents cannot run python jobs yet; leave out 'python'",
     ]
+
+
+def test_prices_and_budgets_are_read() -> None:
+    config = read_config(
+        HEAD
+        + """
+clusters:
+- name: whole
+  role: rented
+  price: {node: {name: g5, cpu: 4, memory: 16Gi, gpu: 1, hour: 1.006}, egress_gb: 0.09}
+  billing: {step: 1m, minimum: 5m}
+  startup: 2m
+budgets:
+- {project: vision, per: month, limit: 500}
+- {project: "*", per: month, limit: 100}
+- {user: ada, per: ever, limit: 0}
+"""
+    )
+    (cluster,) = config.clusters
+    node = NodeClass("g5", Resources(4000, 16 * 2**30, 1), 1_006_000)
+    assert cluster.price == Price(node=node, egress_gb=90_000)
+    assert cluster.startup == 2 * MINUTE
+    assert config.budgets == (
+        Budget(Of.PROJECT, "vision", Per.MONTH, 500 * MONEY),
+        Budget(Of.PROJECT, "*", Per.MONTH, 100 * MONEY),
+        Budget(Of.USER, "ada", Per.EVER, 0),
+    )

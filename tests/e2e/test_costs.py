@@ -1,0 +1,124 @@
+"""Money, on a real server with a rented cluster: what is estimated, held, refused, spent and summed."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spillover.testing.processes import ServerProcess
+
+CLUSTERS: list[dict[str, Any]] = [
+    {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 1, "memory": "1Gi"}]},
+    {
+        "name": "cloud",
+        "role": "rented",
+        "local": [{"name": "v1", "cpu": 2, "memory": "1Gi"}],
+        "price": {"cpu_hour": 36},
+        "billing": {"step": "1s", "minimum": "1s"},
+    },
+]
+BUDGETS = [{"project": "vision", "per": "ever", "limit": 1}]
+
+
+def a_job(name: str, run: str, **spec: object) -> str:
+    doc = {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "project": "vision"},
+        "spec": {"run": run, "burst": "always", **spec},
+    }
+    return json.dumps(doc)
+
+
+def until(ask: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
+    """Ask until the answer is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if answer := ask():
+            return answer
+        time.sleep(0.05)
+    pytest.fail(f"{what} did not happen within {seconds:g} seconds")
+
+
+def said(server: ServerProcess, *words: str) -> Any:
+    done = server.spill(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_told(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(clusters=CLUSTERS, budgets=BUDGETS, policy={"wait": "zero"}).up()
+    try:
+        until(lambda: all(one["agents"] for one in said(server, "clusters")), "both clusters")
+        dry = server.spill("submit", "-", "--dry-run", "--json", typed=a_job("a", "true", walltime="20s"))
+        (forecast,) = json.loads(dry.stdout)
+        assert (forecast["cluster"], forecast["estimated_cost"], forecast["cost_at_walltime"]) == (
+            "cloud",
+            0.2,
+            0.2,
+        )
+
+        first = server.spill("submit", "-", typed=a_job("first", "sleep 600", walltime="20s")).stdout.strip()
+        until(lambda: said(server, "show", first)["state"] == "RUNNING", "the first job runs")
+        shown = said(server, "show", first)
+        assert (shown["held_cost"], shown["given_walltime_s"]) == (
+            0.6,
+            None,
+        )  # 20 s, 10 s of grace, 30 s of slack
+
+        second = server.spill("submit", "-", typed=a_job("second", "true", walltime="20s")).stdout.strip()
+        until(lambda: said(server, "why", second)["reason"]["code"] == "over_budget", "it is refused")
+        reason = said(server, "why", second)["reason"]
+        assert {name: reason["details"][name] for name in ("cost", "left", "limit", "runs_s", "until")} == {
+            "cost": 0.6,
+            "left": 0.4,
+            "limit": 1.0,
+            "runs_s": 20.0,
+            "until": None,
+        }
+        (budget,) = said(server, "budgets")
+        assert (budget["name"], budget["spent"], budget["held"], budget["left"]) == ("vision", 0.0, 0.6, 0.4)
+
+        assert server.spill("cancel", "first").returncode == 0
+        until(
+            lambda: said(server, "show", second)["state"] == "SUCCEEDED", "the second job is rented after all"
+        )
+        assert server.spill("wait", first).returncode == 1
+        spent = said(server, "show", first)["cost"] + said(server, "show", second)["cost"]
+        assert 0 < spent < 0.6
+        for by, key in (("project", "vision"), ("cluster", "cloud")):
+            (row,) = said(server, "cost", "--by", by)
+            assert (row["key"], row["jobs"], row["running"], row["held"]) == (key, 2, 0.0, 0.0)
+            assert row["cost"] == pytest.approx(spent)
+        (budget,) = said(server, "budgets")
+        assert (budget["spent"], budget["held"]) == (pytest.approx(spent), 0.0)
+        assert said(server, "cost", "--since", "2200-01-01") == []
+        assert "vision" in server.spill("cost").stdout
+        assert "project vision" in server.spill("budgets").stdout
+        assert "is held for it" in server.spill("events").stdout
+    finally:
+        server.stop()
+    again = servers(clusters=CLUSTERS, budgets=BUDGETS, policy={"wait": "zero"}).up()
+    (budget,) = said(again, "budgets")
+    assert budget["spent"] == pytest.approx(spent)
+    assert said(again, "cost")[0]["cost"] == pytest.approx(spent)
+
+
+def test_a_job_without_a_walltime_is_stopped_when_its_cap_is_used_up(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    clusters = [CLUSTERS[0], CLUSTERS[1] | {"price": {"cpu_hour": 3600}}]
+    server = servers(clusters=clusters, policy={"wait": "zero"}).up()
+    job = server.spill(
+        "submit", "-", typed=a_job("a", "sleep 600", max_cost=92, grace="0s", estimate="60s")
+    ).stdout.strip()
+    until(lambda: said(server, "show", job)["state"] == "RUNNING", "it runs")
+    shown = said(server, "show", job)
+    assert (shown["given_walltime_s"], shown["held_cost"]) == (62.0, 92.0)
+    assert "1m2s, which is what its cap pays for" in server.spill("show", job).stdout
+    assert server.spill("cancel", job).returncode == 0
+    assert server.spill("wait", job).returncode == 1

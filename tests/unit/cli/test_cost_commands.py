@@ -1,0 +1,84 @@
+"""`spill cost` and `spill budgets`, and what other commands say of money."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spillover.wire.api import BudgetView, CostReport, CostView
+
+AT = "2027-02-01T00:00:00.000000Z"
+
+
+@pytest.fixture
+def bank(client: Any) -> Any:
+    """A client that knows what was spent."""
+    client.rows = [CostView("speech", 2, 41.2, 0.0, 0.0), CostView("vision", 3, 212.87, 3.1, 9.8)]
+    client.since = []
+
+    def costs(by: str, since: datetime | None) -> CostReport:
+        client.since.append(since)
+        return CostReport(by, None, "USD", client.rows, CostView("total", 5, 254.07, 3.1, 9.8))
+
+    client.costs = costs
+    client.budgets = lambda: [
+        BudgetView("project", "vision", "month", "2027-01", AT, 500.0, 212.87, 9.8, 277.33, 0.0),
+        BudgetView("user", "ada", "ever", "ever", None, 5.0, 5.0, 0.0, 0.0, 0.0),
+    ]
+    return client
+
+
+def test_costs_are_a_table_with_a_total(bank: Any, spill: Callable[..., Any]) -> None:
+    title, speech, vision, total = spill("cost").out.splitlines()
+    assert title.split() == ["PROJECT", "JOBS", "COST", "(USD)", "RUNNING", "HELD"]
+    assert speech.split() == ["speech", "2", "41.20", "-", "-"]
+    assert vision.split() == ["vision", "3", "212.87", "3.10", "9.80"]
+    assert total.split() == ["total", "5", "254.07", "3.10", "9.80"]
+    bank.rows = bank.rows[:1]
+    assert len(spill("cost", "--by", "day").out.splitlines()) == 2
+    bank.rows = []
+    assert spill("cost") == (0, "", "spill: nothing was spent\n")
+    assert spill("cost", "--json").out == "[]\n"
+
+
+def test_since_is_an_age_a_day_or_a_time(bank: Any, spill: Callable[..., Any]) -> None:
+    for text in ("2d", "2027-01-31", "2027-01-31T18:00:00Z"):
+        assert spill("cost", "--since", text).code == 0
+    ago, day, moment = bank.since
+    assert abs(datetime.now(UTC) - timedelta(days=2) - ago) < timedelta(minutes=1)
+    assert (day, moment) == (datetime(2027, 1, 31, tzinfo=UTC), datetime(2027, 1, 31, 18, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2027-13-31", "2027-01-31T18:00:00", "-2d"])
+def test_a_since_that_is_none_is_one_clear_line(bank: Any, spill: Callable[..., Any], text: str) -> None:
+    typed = spill("cost", f"--since={text}")
+    assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
+    assert "is not a time; write how long ago, as 2d" in typed.err
+
+
+def test_budgets_are_a_table(bank: Any, spill: Callable[..., Any]) -> None:
+    title, vision, ada = spill("budgets").out.splitlines()
+    assert title.split()[:4] == ["BUDGET", "PERIOD", "LIMIT", "(USD)"]
+    assert vision.split()[:7] == ["project", "vision", "2027-01", "500.00", "212.87", "9.80", "277.33"]
+    assert ada.split() == ["user", "ada", "ever", "5.00", "5.00", "-", "0.00", "-"]
+    assert [one["left"] for one in json.loads(spill("budgets", "--json").out)] == [277.33, 0.0]
+    bank.budgets = list
+    assert spill("budgets").err == "spill: no budgets; spill.yaml sets them under `budgets`\n"
+
+
+def test_show_tells_what_a_job_would_cost_and_what_is_held(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    waiting = a_job(
+        state="QUEUED", cluster=None, node=None, finished_at=None, estimated_cost=0.12, cost_at_walltime=0.32
+    )
+    client.jobs_by_id = {waiting.id: waiting}
+    client.job = lambda _: waiting
+    assert "would cost  0.1200 USD if it is rented, 0.3200 at its walltime" in spill("show", "train").out
+    running = a_job(state="RUNNING", estimated_cost=0.12, held_cost=5.0, given_walltime_s=4500.0)
+    client.job = lambda _: running
+    shown = spill("show", "train").out
+    assert "held        5.00 USD, the most that it can cost" in shown
+    assert "walltime    1h15m, which is what its cap pays for" in shown
