@@ -1,0 +1,208 @@
+"""What is learned from jobs that ended, and what is expected of new ones because of it."""
+
+from math import log2
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from spillover.core import history
+from spillover.core.events import JobEnded, JobState, JobSubmitted
+from spillover.core.history import FEW, predict, spread_of
+from spillover.core.proposals import Outcome, Submit, Submitted
+from spillover.core.samples import UNIT, Sample, log2_of, stretched
+from spillover.core.state import Job
+from spillover.deciding.estimates import estimate, expected_end
+from spillover.deciding.explain import explain
+from spillover.model.ids import JobId
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.policies.loading import load
+from spillover.testing.builders import JobBuilder, a_job
+from spillover.testing.sameness import Checkpoints, said_by
+from spillover.testing.world import World
+
+WITHIN = 0.01
+
+
+def a_world(cpus: int = 64) -> World:
+    world = World(load, PolicySet(wait=Choice("never")))
+    world.agent("n1", cpus=cpus)
+    return world
+
+
+def submit(world: World, job: JobBuilder) -> Job:
+    """One more job, of a name that others may have."""
+    identity = JobId(f"job-{world.state.facts.numbered}")
+    reply = world.propose(Submit((replace(job.build(), job=identity),), "ada"))
+    assert isinstance(reply, Submitted), reply
+    return world.job(identity)
+
+
+def run_jobs(
+    world: World, *ran: float, name: str = "train", cpus: int = 1, estimate: int | None = None
+) -> None:
+    """Jobs of one name run and succeed, each for so many seconds."""
+    for seconds in ran:
+        job = a_job(name).cpus(cpus).terms(estimate=estimate)
+        submitted = submit(world, job)
+        world.start(submitted.id)
+        world.finish(submitted.id, ran=seconds)
+
+
+@given(st.integers(1, 2**62))
+def test_logarithms_are_near_the_true_ones_and_back_again(value: int) -> None:
+    assert log2_of(value) / UNIT == pytest.approx(log2(value), abs=WITHIN)
+    assert stretched(10**9, log2_of(value) - log2_of(10**9)) == pytest.approx(value, rel=0.02, abs=1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**15), st.integers(1, 100)), min_size=1, max_size=50))
+def test_logarithms_rise_with_their_numbers(values: list[tuple[int, int]]) -> None:
+    for value, more in values:
+        assert log2_of(value) <= log2_of(value + more)
+
+
+def test_a_job_that_says_nothing_is_expected_to_run_as_those_like_it_did() -> None:
+    world = a_world()
+    run_jobs(world, 10, 20)
+    assert submit(world, a_job("train")).predicted is None, "two are too few"
+    run_jobs(world, 30)
+    job = submit(world, a_job("train"))
+    assert estimate(job, HOUR) == (20 * SECOND, "history")
+    assert explain(world.engine, job).estimate.source == "history"
+    run_jobs(world, 1000)
+    assert job.predicted == 20 * SECOND, "what was predicted stays"
+
+
+def test_ones_own_word_and_the_limit_come_first() -> None:
+    world = a_world()
+    run_jobs(world, 10, 10, 10)
+    told = submit(world, a_job("train").terms(estimate=MINUTE))
+    limited = submit(world, a_job("train").terms(walltime=2 * MINUTE))
+    assert estimate(told, HOUR) == (MINUTE, "estimate")
+    assert estimate(limited, HOUR) == (2 * MINUTE, "walltime")
+    assert [event.predicted for event in world.happened(JobSubmitted)] == [None] * 5
+
+
+def test_what_was_never_seen_together_falls_back_to_the_name_then_to_the_shape() -> None:
+    world = a_world()
+    run_jobs(world, 10, 10, 10, cpus=1)
+    run_jobs(world, 70, 70, 70, 70, 70, 70, name="other", cpus=2)
+    user = "ada"
+    assert predict(world.state, user, "train", a_job().cpus(2).build().spec.shape) == 10 * SECOND
+    assert predict(world.state, user, "new", a_job().cpus(2).build().spec.shape) == 70 * SECOND
+    assert predict(world.state, user, "new", a_job().cpus(3).build().spec.shape) is None
+    assert predict(world.state, "bob", "train", a_job().cpus(1).build().spec.shape) is None
+
+
+def test_a_job_that_runs_all_the_time_does_not_outweigh_the_others() -> None:
+    world = a_world()
+    run_jobs(world, *[1] * 40, cpus=1)
+    run_jobs(world, 100, 100, 100, cpus=2)
+    sample = world.state.history["name", "ada", "train", None]
+    assert sample.count == 2 * FEW
+    assert sample.mean == 50.5 * SECOND
+
+
+def test_recent_runs_count_more_than_old_ones() -> None:
+    world = a_world()
+    run_jobs(world, *[10] * 200)
+    run_jobs(world, *[100] * 200)
+    predicted = submit(world, a_job("train")).predicted
+    assert predicted is not None
+    assert 75 * SECOND < predicted <= 100 * SECOND
+
+
+def test_only_jobs_that_succeeded_or_ran_out_of_time_are_learned_from() -> None:
+    world = a_world()
+    jobs = world.submit(*[a_job(name) for name in ("fails", "stops", "late")])
+    for job in jobs:
+        world.start(job)
+    world.finish("fails", exit_code=1, ran=5)
+    world.cancel("stops")
+    world.finish("stops", outcome=Outcome.STOPPED, ran=5)
+    assert not world.state.history
+    world.finish("late", outcome=Outcome.WALLTIME, ran=5)
+    assert [event.state for event in world.happened(JobEnded)][-1] is JobState.TIMED_OUT
+    assert world.state.history["job", "ada", "late", world.job("late").kind.shape].count == 1
+
+
+def test_members_count_as_jobs_of_their_array() -> None:
+    world = a_world()
+    world.submit(a_job("sweep").array(1, 4))
+    for number in range(1, 5):
+        world.start(f"sweep.{number}")
+        world.finish(f"sweep.{number}", ran=8)
+    (following,) = world.submit(a_job("sweep2").array(1, 2))
+    assert world.job(following).predicted == 8 * SECOND, "by its shape"
+    assert world.job(f"{following}.1").predicted == 8 * SECOND
+    assert world.state.history["name", "ada", "sweep", None].count == FEW
+
+
+def test_how_far_estimates_are_off_is_learned_for_each_source_and_user() -> None:
+    world = a_world()
+    job = submit(world, a_job("train").terms(estimate=MINUTE))
+    assert spread_of(world.state, job) == (0, UNIT, 0), "assumed"
+    run_jobs(world, *[30] * 20, estimate=MINUTE)
+    doubt = spread_of(world.state, job)
+    assert doubt.bias == pytest.approx(-UNIT, abs=WITHIN * UNIT)
+    assert (doubt.spread, doubt.jobs) == (0, 20)
+    run_jobs(world, *[15, 60] * 10, name="wide", estimate=MINUTE)
+    doubt = spread_of(world.state, job)
+    assert 0.6 * UNIT < doubt.spread < 0.9 * UNIT, "half of the jobs are off by a factor of two"
+    job.user = "bob"
+    assert spread_of(world.state, job).jobs == FEW, "of all users, while nothing is known of one"
+
+
+def test_how_far_a_prediction_is_off_is_known_from_the_jobs_that_it_rests_on() -> None:
+    world = a_world()
+    run_jobs(world, *[10, 40] * 10)
+    job = submit(world, a_job("train"))
+    assert job.predicted == 25 * SECOND
+    doubt = spread_of(world.state, job)
+    assert doubt.spread == pytest.approx(UNIT, rel=0.05)
+    middle = stretched(job.predicted, doubt.bias)
+    assert middle == pytest.approx(20 * SECOND, rel=0.05)
+
+
+def test_another_assumed_runtime_is_learned_anew() -> None:
+    world = a_world()
+    run_jobs(world, 10, 10)
+    assert ("default", "ada", "", None) in world.state.history
+    history.forget_default(world.state)
+    assert [about[0] for about in world.state.history] == ["job", "name", "shape"]
+
+
+def test_the_longest_unused_is_forgotten_and_no_checkpoint_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "KEPT", 16)
+    monkeypatch.setattr(history, "DROPPED", 4)
+    world, checkpoints = a_world(), Checkpoints()
+    for number in range(30):
+        run_jobs(world, 1, name=f"name-{number}")
+        run_jobs(world, 1, name="often")
+        checkpoints.write(world.state)
+    assert len(world.state.history) <= 16
+    assert world.state.history["job", "ada", "often", a_job().build().spec.shape].count == 30
+    assert ("job", "ada", "name-0", a_job().build().spec.shape) not in world.state.history
+    assert said_by(checkpoints.load()) == said_by(world.state)
+
+
+def test_a_job_that_outruns_its_estimate_ends_a_minute_from_now_again_and_again() -> None:
+    world = a_world()
+    (job,) = world.submit(a_job("train").terms(estimate=MINUTE))
+    placed = world.now
+    assert expected_end(world.job(job), world.now, HOUR) == placed + MINUTE
+    world.wait(seconds=5)
+    world.start(job)
+    assert expected_end(world.job(job), world.now, HOUR) == placed + 5 * SECOND + MINUTE
+    for _ in range(3):
+        world.wait(seconds=70)
+        assert expected_end(world.job(job), world.now, HOUR) == world.now + MINUTE
+    world.finish(job)
+    assert expected_end(world.job(job), world.now, HOUR) is None
+
+
+def test_a_sample_of_one_has_no_spread() -> None:
+    sample = Sample("1", ("job", "ada", "train", None), 1, 10, log2_of(10), log2_of(10) ** 2)
+    assert (sample.mean, sample.log, sample.spread) == (10, log2_of(10), 0)
