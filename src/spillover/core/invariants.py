@@ -40,7 +40,15 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
 
 def breaches(state: State) -> list[str]:
     """All breaches, in words."""
-    return [*_nodes(state), *_leases(state), *_counts(state), *_usage(state), *_arrays(state), *_links(state)]
+    return [
+        *_nodes(state),
+        *_leases(state),
+        *_counts(state),
+        *_usage(state),
+        *_arrays(state),
+        *_links(state),
+        *_purses(state),
+    ]
 
 
 def _nodes(state: State) -> list[str]:
@@ -153,5 +161,30 @@ def _links(state: State) -> list[str]:
         f"key {key!r} names {job}, which is unknown"
         for key, job in state.keys.items()
         if job not in state.jobs
+    ]
+    return found
+
+
+def _purses(state: State) -> list[str]:
+    """Holds are those of jobs that are rented, and counted in their purses."""
+    found = []
+    held = dict.fromkeys(state.purses, 0)
+    for job in state.jobs.values():
+        hold = job.extra.hold
+        if hold is None:
+            continue
+        if not isinstance(job.phase, Placed | Running):
+            found.append(f"{job.id} is {job.state} and holds {hold.amount}")
+        for key in hold.purses:
+            held[key] = held.get(key, 0) + hold.amount
+    found += [
+        f"purse {key} holds {purse.held}, its jobs hold {held[key]}"
+        for key, purse in state.purses.items()
+        if purse.held != held[key]
+    ]
+    found += [
+        f"purse {key} is gone, but {amount} is held in it"
+        for key, amount in held.items()
+        if key not in state.purses
     ]
     return found

@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from spillover.core.events import CostHeld, JobEnded
-from spillover.core.proposals import Outcome, Reclaim
+from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
 from spillover.core.state import Running
+from spillover.deciding.engine import Trial
 from spillover.deciding.explain import explain
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
@@ -275,3 +276,34 @@ def test_egress_is_held_with_the_rest() -> None:
 
 def test_the_slack_that_is_held_for_is_the_one_that_the_server_gives() -> None:
     assert 10 * SECOND + WALLTIME_SLACK == BEYOND * SECOND
+
+
+def test_a_gang_is_held_for_as_a_whole() -> None:
+    spec = replace(CLOUD, gangs=True)
+    world = a_world(per(Per.MONTH, 500), rented=(spec,))
+    world.submit(limited("a", 60).tasks(3), limited("b", 60).tasks(3))
+    assert held(world) == [("a", 3 * (60 + BEYOND), None)]
+    assert isinstance(reason_of(world, "b"), OverBudget)
+    world.start("a")
+    world.finish("a", ran=20)
+    assert world.job("a").cost == 60 * MONEY
+    assert held(world)[1:] == [("b", 300, None)]
+
+
+def test_a_dry_run_says_what_a_cap_would_say_and_holds_nothing() -> None:
+    world = a_world(per(Per.MONTH, 150))
+    proposal = Submit((limited("a", 60).build(), limited("b", 60).build()), "ada")
+    tried = world.engine.trial(world.now, proposal)
+    assert isinstance(tried, Trial)
+    assert [hold.amount for _, hold in tried.plan.holds] == [100 * MONEY]
+    assert not world.state.purses
+    assert tried.plan.digest() != replace(tried.plan, holds=()).digest()
+
+
+def test_budgets_that_are_changed_at_a_start_hold_at_once() -> None:
+    world = a_world(per(Per.MONTH, 50))
+    world.submit(limited("a", 60), limited("b", 60))
+    assert held(world) == []
+    world.propose(StartEpoch(2, (OWNED, CLOUD), ZERO, 0, (per(Per.MONTH, 150),)))
+    world.agent("v1", cpus=4, cluster="cloud")
+    assert held(world) == [("a", 100, None)]
