@@ -39,7 +39,9 @@ from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import OWNED, World
 
 NAME = ClusterName
-CLOUD = ClusterSpec(NAME("cloud"), "agents", Role.RENTED, Price(cpu_hour=MONEY, egress_gb=MONEY // 10))
+CLOUD = ClusterSpec(
+    NAME("cloud"), "agents", Role.RENTED, Price(cpu_hour=MONEY, egress_gb=MONEY // 10), gangs=True
+)
 SPOT = ClusterSpec(NAME("spot"), "agents", Role.RENTED, Price(MONEY // 3), Billing(7 * MINUTE, HOUR))
 WHOLE = ClusterSpec(
     NAME("whole"), "agents", Role.RENTED, Price(node=NodeClass("m", Resources(1000), MONEY)), Billing(MINUTE)
@@ -66,6 +68,7 @@ budgets = st.lists(
 shapes = st.builds(
     Shape,
     st.builds(Resources, st.sampled_from([500, 1000, 2000])),
+    tasks=st.sampled_from([1, 1, 1, 3]),
     burst=st.sampled_from([Burst.AUTO, Burst.ALWAYS]),
 )
 terms = st.builds(
@@ -131,7 +134,15 @@ class Spending(RuleBasedStateMachine):
         new = [
             NewJob(
                 job_id(next(self.numbers)),
-                JobSpec(Shell("true"), "name", project, "default", shape, term, array=array),
+                JobSpec(
+                    Shell("true"),
+                    "name",
+                    project,
+                    "default",
+                    shape,
+                    term,
+                    array=array if shape.tasks == 1 else (),
+                ),
                 b"spec",
             )
             for shape, term, project, array in specs
