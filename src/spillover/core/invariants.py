@@ -7,7 +7,7 @@ from spillover.core.appliers.queue import granted
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId, NodeName, split_member
+from spillover.model.ids import JobId, NodeName, member_id, split_member
 from spillover.model.resources import Resources
 
 
@@ -24,17 +24,22 @@ def check(state: State) -> None:
 def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
     """Raise if a lease was granted beyond a node's capacity.
 
-    Looked at when it is granted, as an agent may come back with less than it holds.
+    Looked at when it is granted, and has its room, as an agent may come back with less than it holds.
     """
+    job: JobId
+    nodes: tuple[NodeName, ...]
     for event in events:
-        names: tuple[NodeName, ...] = ()
-        if type(event) is JobPlaced or type(event) is MemberPlaced:
-            names = (event.node,)
+        if type(event) is JobPlaced:
+            job, nodes = event.job, (event.node,)
+        elif type(event) is MemberPlaced:
+            job, nodes = member_id(event.array, event.index), (event.node,)
         elif type(event) is GangPlaced:
-            names = event.nodes
-        for name in names:
-            node = state.nodes[f"{event.cluster}/{name}"]  # type: ignore[union-attr]
-            if node.holding and not node.used.fits(node.capacity):
+            job, nodes = event.job, event.nodes
+        else:
+            continue
+        for name in nodes:
+            node = state.nodes[f"{event.cluster}/{name}"]
+            if job in node.holding and not node.used.fits(node.capacity):
                 raise Broken(f"{node.key} was given {node.used}, more than its {node.capacity}")
 
 

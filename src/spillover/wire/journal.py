@@ -69,9 +69,12 @@ def encode_value(value: object) -> bytes:
 
 
 def changed_records(state: State) -> dict[tuple[str, str], bytes | None]:
-    """Records that differ from the last checkpoint, as the state is now; None for those that are gone."""
+    """Records that differ from the last checkpoint, as the state is now; None for those that are gone.
+
+    The single facts go with any other: sums over all jobs are among them.
+    """
     records: dict[tuple[str, str], bytes | None] = {}
-    for kind, key in state.dirty:
+    for kind, key in {**state.dirty, ("facts", ""): None} if state.dirty else ():
         record = state.record(kind, key)
         records[kind, key] = None if record is None else _encoder.encode(record)
     return records
