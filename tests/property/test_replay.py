@@ -80,7 +80,7 @@ def board_said(board: Board) -> object:
     cpus=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
     queued=st.integers(0, 4),
     odd=st.sampled_from(["", "array", "after", "later", "key", "held back", "taken key", "first"]),
-    order=st.sampled_from(["fifo", "priority"]),
+    order=st.sampled_from(["fifo", "lifo", "priority", "sjf", "ljf", "edf", "slack", "fair_share"]),
 )
 def test_a_trial_leaves_no_trace(cpus: list[int], queued: int, odd: str, order: str) -> None:
     world = World(

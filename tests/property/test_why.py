@@ -32,6 +32,19 @@ from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import World
 
 NAMES = [f"job{letter}" for letter in "abcdefghijkl"]
+ORDERS = [
+    "fifo",
+    "fifo",
+    "priority",
+    "priority",
+    "lifo",
+    "sjf",
+    "ljf",
+    "edf",
+    "slack",
+    "fair_share",
+    "fair_share",
+]
 LARGE = 64
 WAIT = 30 * SECOND
 
@@ -40,6 +53,7 @@ WAIT = 30 * SECOND
 def builders(draw: st.DrawFn, name: str, earlier: list[str]) -> JobBuilder:
     job = (
         a_job(name)
+        .project(draw(st.sampled_from("pq")))
         .cpus(draw(st.sampled_from([1, 1, 2, 3, 9])))
         .gpus(draw(st.sampled_from([0, 0, 0, 1])))
         .priority(draw(st.integers(0, 2)))
@@ -58,7 +72,7 @@ def worlds(draw: st.DrawFn) -> World:
     world = World(
         load,
         PolicySet(
-            order=Choice(draw(st.sampled_from(["fifo", "priority"]))),
+            order=Choice(draw(st.sampled_from(ORDERS))),
             backfill=Choice(draw(st.sampled_from(["strict", "out_of_order"]))),
             wait=draw(st.sampled_from([Choice("never"), Choice("zero"), Choice("constant", {"wait": WAIT})])),
             depth=draw(st.sampled_from([1, 2, 1000])),
@@ -93,7 +107,7 @@ def why(world: World, job: str) -> Explanation:
 def queue(world: World) -> list[Job]:
     """Queued jobs in the order they are tried."""
     queued = [job for job in world.state.jobs.values() if type(job.phase) is Queued]
-    return sorted(queued, key=world.engine.board.entry)
+    return sorted(queued, key=world.engine.board.spot)
 
 
 def has_place(world: World, job: str) -> bool:
