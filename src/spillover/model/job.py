@@ -110,7 +110,9 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
         if tasks == 1:
             return one
         if self.rest is not None:
-            return Resources(one.cpu * (tasks - 1), one.memory * (tasks - 1), one.gpu * (tasks - 1)) + self.rest
+            return (
+                Resources(one.cpu * (tasks - 1), one.memory * (tasks - 1), one.gpu * (tasks - 1)) + self.rest
+            )
         return Resources(one.cpu * tasks, one.memory * tasks, one.gpu * tasks)
 
 

@@ -7,10 +7,7 @@ from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER
 
-
-_ALLOWED = frozenset(
-    (phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state
-)
+_ALLOWED = frozenset((phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state)
 """The table of a job's life, by the phases that stand for its states: this is asked for every event."""
 
 
