@@ -4,7 +4,7 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from spillover.core.estimates import estimate
@@ -67,13 +67,15 @@ class Board:
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
-        self.ends = Ends(state, policies.chosen.unknown_runtime) if policies.looks_ahead else None
+        self.ends: Ends | None = None
         """When what runs is expected to end; None if nobody asks."""
         self.can_rent = state.can_rent()
-        self.renews = FOREVER
-        """When a budget begins anew that kept a job from being rented, nanoseconds UTC; FOREVER if none did."""
+        self.again = FOREVER
+        """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
+        self.passed = False
+        """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
         self._build()
 
     def _build(self) -> None:
@@ -82,6 +84,8 @@ class Board:
         for node in self.state.nodes.values():
             if node.cluster in self.rooms:
                 self.rooms[node.cluster].refresh(node)
+        if self.policies.looks_ahead:
+            self.ends = Ends(self.state, self.rooms, self.policies.chosen.unknown_runtime)
         for job in self.state.jobs.values():
             self.enter(job)
             self.alarms.set(job)
@@ -181,16 +185,16 @@ class Board:
         """When something falls due that no event announces; FOREVER if nothing will."""
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
         if self.ranking is not None and self.queue.first:
-            waits = min(waits, self.ranking.next_time(beyond=bool(self.queue.woken or self.due.woken)))
-        return min(waits, self.alarms.next_time(), self.renews)
+            waits = min(waits, self.ranking.next_time(passed=self.passed))
+        return min(waits, self.alarms.next_time(), self.again)
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
-        if self.renews <= now:
-            self.renews, self.gained = FOREVER, True
+        if self.again <= now:
+            self.again, self.gained = FOREVER, True
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.ranking is not None and self.queue.first and self.ranking.outdated(now):
+        if self.ranking is not None and self.queue.first and self.ranking.outdated(now, passed=self.passed):
             return True
         if self.gained:
             if self.queue.first:
@@ -198,14 +202,15 @@ class Board:
             self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
 
-    def calm(self, queue: Iterable[Lane] | None, due: Iterable[Lane] | None, renews: int) -> None:
-        """A cycle has tried these lanes; None is all. Others are still to be tried, once they come within its depth."""
-        gained, self.gained = self.gained, False
-        self.renews = min(self.renews, renews)
+    def calm(self, *, decided: bool, passed: bool, again: int) -> None:
+        """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
+        self.gained = decided and passed
+        self.passed = passed
+        self.again = min(self.again, again)
         if self.ranking is not None:
             self.ranking.settle()
-        self.queue.rest(queue, gained=gained)
-        self.due.rest(due, gained=gained)
+        self.queue.woken.clear()
+        self.due.woken.clear()
         if self.waits:
             self.forget_waits()
 
@@ -271,6 +276,8 @@ class Board:
             self.queue.settle(lane)
             if self.due.heaps:
                 self.due.settle(lane)
+            if self.passed:
+                self.gained = True
 
     def withdraw(self, job: Job) -> None:
         """Forget a job that was never submitted after all."""

@@ -6,7 +6,7 @@ placed is derived when somebody asks (`explain`).
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -38,15 +38,13 @@ SOME = 16
 
 
 class Outcome(NamedTuple):
-    """A plan, and what was looked at to make it."""
+    """A plan, and when to make another."""
 
     plan: Plan
-    queue: Iterable[Lane] | None
-    """Lanes that were tried on owned capacity; None is all, in effect. `depth` keeps a cycle from the others."""
-    due: Iterable[Lane] | None
-    """Likewise on rented capacity."""
-    renews: int
-    """When a budget begins anew that kept a job from being rented, nanoseconds UTC; FOREVER if none did."""
+    passed: bool
+    """Whether some jobs had to wait for others: for the head, for lanes within `depth`, or for their caps to be looked at."""
+    again: int
+    """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
 
 
 def run(
@@ -68,12 +66,7 @@ def run(
         cycle.rent()
     if not keep:
         cycle.undo()
-    plan = cycle.plan(seed)
-    if plan and policies.backfill.strict:
-        cycle.tried_owned = ()  # a head that is rented makes way for those behind it
-    return Outcome(
-        plan, cycle.tried_owned, cycle.tried_rented, cycle.purser.renews if cycle.purser else FOREVER
-    )
+    return Outcome(cycle.plan(seed), cycle.passed, cycle.again())
 
 
 def case_of(state: State, policies: Policies, job: Job) -> Case:
@@ -96,6 +89,7 @@ class _Cycle:
         "holds",
         "kept",
         "now",
+        "passed",
         "placements",
         "planned",
         "policies",
@@ -106,8 +100,7 @@ class _Cycle:
         "steady",
         "taken",
         "trials",
-        "tried_owned",
-        "tried_rented",
+        "waits_for_end",
     )
 
     def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
@@ -131,6 +124,8 @@ class _Cycle:
         """The first job that does not fit, if what it will need is kept for it."""
         self.blocked = False
         """Whether the job looked at last would fit, but for what is kept."""
+        self.waits_for_end = False
+        """Whether any job would have fitted, but for what is kept."""
         self.kept: tuple[Reservation | None] | None = None
         """What is kept for it; None until somebody asked."""
         self.planned: list[Release] = []
@@ -143,8 +138,8 @@ class _Cycle:
         """What is to be held for placements, by their position."""
         self.refusals: list[Refusal] = []
         """Why the job that is looked at may not be rented where there is room."""
-        self.tried_owned: Iterable[Lane] | None = ()
-        self.tried_rented: Iterable[Lane] | None = ()
+        self.passed = False
+        """Whether some jobs were not looked at, or kept waiting, because of others."""
 
     # --- the steps
 
@@ -163,7 +158,7 @@ class _Cycle:
         strict = self.policies.backfill.strict
         everything = self.board.gained or strict or self.policies.backfill.reservations > 0
         if everything or queue.woken:
-            self.tried_owned = self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
+            self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
 
     def admit(self) -> None:
         """Give new jobs that found no place the time until which they wait for owned capacity.
@@ -216,7 +211,14 @@ class _Cycle:
             entries.sort()
         if newly or (due.first and (self.board.gained or due.woken)):
             walk = self._walk(due, self.board.gained or bool(newly), newly)
-            self.tried_rented = self._fill(walk, Role.RENTED, strict=False)
+            self._fill(walk, Role.RENTED, strict=False)
+
+    def again(self) -> int:
+        """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
+        again = self.purser.renews if self.purser is not None else FOREVER
+        if self.waits_for_end and self.board.ends is not None:
+            again = min(again, self.board.ends.next_turn(self.now))
+        return again
 
     def undo(self) -> None:
         """Take all trial placements back."""
@@ -262,20 +264,20 @@ class _Cycle:
                 more = newly.get(lane)
                 return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
 
-        depth, woken = self.policies.chosen.depth, line.woken
-        # what is known to be stuck counts against depth all the same
-        whole = everything or len(line.first) > depth
-        heads = line.lanes() if whole else iter(line.awake())
+        depth, count = self.policies.chosen.depth, len(line.first) + (len(newly) if newly else 0)
+        if count > depth:
+            self.passed = everything = True  # what is stuck counts against depth
+        heads = line.lanes() if everything else iter(line.awake())
         if newly:
             heads = heapq.merge(
                 heads,
                 sorted(((entries[0], lane) for lane, entries in newly.items()), key=_ENTRY),
                 key=_ENTRY,
             )
-        return Walk(heads, jobs, depth, None if everything else woken, len(line.first))
+        return Walk(heads, jobs, depth, count)
 
-    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> Iterable[Lane] | None:
-        """Place jobs in the order of a walk for as long as there is room; returns the lanes tried, None for all."""
+    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
+        """Place jobs in the order of a walk for as long as there is room."""
         jobs = self.state.jobs
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
@@ -289,7 +291,8 @@ class _Cycle:
                 job, lane, role
             ):
                 if strict:
-                    break
+                    self.passed = True
+                    return
                 if self.refusals and self._passes(job, lane):
                     walk.go_on(lane)
                     continue
@@ -298,10 +301,10 @@ class _Cycle:
                 if many:
                     ceiling = ceiling or self._ceiling(role)
                     if ceiling.failed() < self.board.least_cpu():
-                        return None
+                        return
                 walk.stuck()
                 if self.blocked:  # by what is kept: a shorter one of the lane may start
-                    self.blocked = False
+                    self.blocked, self.passed, self.waits_for_end = False, True, True
                     walk.go_on(lane)
                 continue
             if self.refusals:
@@ -312,7 +315,6 @@ class _Cycle:
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
-        return walk.tried()
 
     def _ceiling(self, role: Role) -> Ceiling:
         rooms = self.board.rooms.values()
@@ -390,7 +392,7 @@ class _Cycle:
                 if head.kind.shape.tasks == 1 or room.spec.gangs
             ]
             releases = heapq.merge(
-                self.board.ends.releases(self.now, self.board.rooms), sorted(self.planned, key=_AT), key=_AT
+                self.board.ends.releases(self.now), sorted(self.planned, key=_AT), key=_AT
             )
             self.kept = (reserve(head.kind.shape, rooms, releases, self.policies.place),)
         return self.kept[0]
@@ -458,6 +460,7 @@ class _Cycle:
         refusals, self.refusals = self.refusals, []
         if self.purser is None:
             return False
+        self.passed = True
         self.purser.refuse(job, refusals)
         return not self.purser.gives_up(job, self.board.rented_for(lane))
 

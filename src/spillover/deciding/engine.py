@@ -80,7 +80,7 @@ class Engine:
             following = self._cycle(now, events)
             plan = plan or following
             if not following:
-                break  # one that decided may have made way for what is next in a strict order, or was beyond depth
+                break  # one that decided may have made way for others
         if self.debug:
             invariants.check(self.state)
             invariants.check_placed(self.state, events)
@@ -151,14 +151,14 @@ class Engine:
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
         before = _fingerprint(self.board) if self.debug else None
-        plan, queue, due, renews = cycle.run(
+        plan, passed, again = cycle.run(
             self.state, self.board, self.policies, now, self.state.facts.cycles, keep=not self.debug
         )
         if before != (_fingerprint(self.board) if self.debug else None):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
         if plan:
             self._accept(events_of(plan, self.state, self._policies_digest), events)
-        self.board.calm(queue, due, renews)
+        self.board.calm(decided=bool(plan), passed=passed, again=again)
         return plan
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:

@@ -4,7 +4,7 @@ A `Line` holds one heap of jobs for each lane and a heap of their heads. Entries
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillover.core.state import Kind
@@ -88,16 +88,6 @@ class Line:
         while heads and self.first.get(heads[0][1]) != heads[0][0]:
             heapq.heappop(heads)
 
-    def rest(self, tried: Iterable[Lane] | None, *, gained: bool) -> None:
-        """These lanes were tried as they are now; None is all. Those that were not are still to see room that was gained."""
-        if tried is None:
-            self.woken.clear()
-        elif gained and len(self.first) > len(tried := dict.fromkeys(tried)):
-            self.woken = {lane: None for lane in self.first if lane not in tried}
-        elif self.woken:
-            for lane in tried:
-                self.woken.pop(lane, None)
-
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""
         if len(self.first) <= FEW:
@@ -125,14 +115,13 @@ class Line:
 class Walk:
     """Goes through lanes in order, until so many were stuck; a lane is only gone on with when its last job was placed."""
 
-    __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "_patience", "_woken")
+    __slots__ = ("_count", "_front", "_heads", "_jobs", "_next", "_opened", "_patience")
 
     def __init__(
         self,
         heads: Iterator[tuple[Entry, Lane]],
         jobs: Callable[[Lane], Iterator[Entry]],
         depth: int,
-        woken: Mapping[Lane, None] | None,
         count: int,
     ) -> None:
         self._heads = heads
@@ -140,8 +129,6 @@ class Walk:
         self._jobs = jobs
         self._patience = depth
         """How many more lanes may be stuck."""
-        self._woken = woken
-        """Lanes that are not known to be stuck; others only count. None if nothing is known of any."""
         self._opened: dict[Lane, Iterator[Entry] | None] = {}
         """Lanes that were tried, with their jobs that were not yet; None while only the first was looked at."""
         self._count = count
@@ -163,19 +150,9 @@ class Walk:
             self._next = next(self._heads, None)
             if lane in self._opened:
                 continue
-            if self._woken is not None and lane not in self._woken:
-                self._patience -= 1
-                continue
             self._opened[lane] = None
             return found
         return None
-
-    def tried(self) -> list[Lane]:
-        """Lanes of which no job is left that could be tried within the depth."""
-        if not self._front:
-            return list(self._opened)
-        waiting = {lane for _, lane in self._front}
-        return [lane for lane in self._opened if lane not in waiting]
 
     def stuck(self) -> None:
         """The job that was looked at last does not fit, so no other of its lane does."""

@@ -1,21 +1,17 @@
 """What owned capacity is expected to look like later: who ends when, and when a job that does not fit now would."""
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from spillover.core.state import Job, Placed, Running, State
 from spillover.deciding.estimates import estimate
-from spillover.deciding.heaps import in_order
 from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE
-
-SPARE = 1024
-"""Void entries that are not worth a sweep."""
+from spillover.model.units import FOREVER, MINUTE
 
 
 class Release(NamedTuple):
@@ -28,72 +24,78 @@ class Release(NamedTuple):
     resources: Resources
 
 
-class Ends:
-    """When what runs on owned capacity is expected to end, soonest first."""
+class End(NamedTuple):
+    """When one job on owned capacity is expected to end; sorts by that."""
 
-    def __init__(self, state: State, unknown: int) -> None:
+    at: int
+    """Nanoseconds UTC: its start and the runtime that is expected of it."""
+    number: int
+    job: JobId
+    began: int
+    """Nanoseconds UTC."""
+    parts: tuple[tuple[Room, Machine, Resources], ...]
+    """What becomes free then."""
+
+
+class Ends:
+    """When what runs on owned capacity is expected to end."""
+
+    def __init__(self, state: State, rooms: Mapping[ClusterName, Room], unknown: int) -> None:
         self._state = state
+        self._rooms = rooms
         self._unknown = unknown
         """Nanoseconds expected of a job of which nothing is known."""
-        self._ends: dict[JobId, int] = {}
-        self._heap: list[tuple[int, int, JobId]] = []
-        """(end, number, job); an entry that is not the job's current one is void."""
+        self._of: dict[JobId, End] = {}
+        self.sorted: list[End] = []
+        """Soonest first."""
 
     def set(self, job: Job) -> None:
         """A job was placed, or has started; others than placed ones on owned capacity are forgotten."""
+        self.forget(job.id)
         phase = job.phase
         if not isinstance(phase, Placed | Running) or self._state.is_rented(phase.cluster):
-            self._ends.pop(job.id, None)
+            return
+        room = self._rooms.get(phase.cluster)
+        if room is None:
             return
         began = phase.since if type(phase) is Running else phase.at
-        end = began + estimate(job, self._unknown).runtime
-        self._ends[job.id] = end
-        heapq.heappush(self._heap, (end, job.number, job.id))
-        if len(self._heap) > 2 * len(self._ends) + SPARE:
-            self._heap = [
-                entry for entry in dict.fromkeys(self._heap) if self._ends.get(entry[2]) == entry[0]
-            ]
-            heapq.heapify(self._heap)
+        at = began + estimate(job, self._unknown).runtime
+        end = self._of[job.id] = End(at, job.number, job.id, began, self._parts(job.id, phase, room))
+        insort(self.sorted, end)
 
     def forget(self, job: JobId) -> None:
         """A job is not placed any more."""
-        self._ends.pop(job, None)
-        heap = self._heap
-        while heap and self._ends.get(heap[0][2]) != heap[0][0]:
-            heapq.heappop(heap)
+        end = self._of.pop(job, None)
+        if end is not None:
+            del self.sorted[bisect_left(self.sorted, end)]
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def in_order(self, now: int) -> Iterator[tuple[int, JobId]]:
-        """Expected ends, soonest first; one that has passed is a minute from now, again and again."""
-        late: list[JobId] = []
+    def releases(self, now: int) -> Iterator[Release]:
+        """Room that becomes free, soonest first; one that is late ends a minute from now, again and again."""
+        late = bisect_right(self.sorted, (now, FOREVER))
         soon = now + MINUTE
-        previous: tuple[int, int, JobId] | None = None
-        for entry in in_order(self._heap):
-            end, _, job = entry
-            if self._ends.get(job) != end or entry == previous:
-                continue
-            previous = entry
-            if end <= now:
-                late.append(job)
-                continue
-            if late and end >= soon:
-                yield from [(soon, each) for each in late]
-                late = []
-            yield end, job
-        yield from [(soon, each) for each in late]
+        split = bisect_right(self.sorted, (soon, -1))
+        for first, last in ((late, split), (0, late), (split, len(self.sorted))):
+            for end in self.sorted[first:last]:
+                at = end.at if end.at > now else soon
+                for room, machine, resources in end.parts:
+                    yield Release(at, room, machine, resources)
 
-    def releases(self, now: int, rooms: dict[ClusterName, Room]) -> Iterator[Release]:
-        """Room that becomes free, soonest first."""
-        for end, each in self.in_order(now):
-            phase = self._state.jobs[each].phase
-            if not isinstance(phase, Placed | Running) or (room := rooms.get(phase.cluster)) is None:
-                continue
-            for name in dict.fromkeys((phase.node, *phase.others)):
-                asked = self._state.nodes[f"{phase.cluster}/{name}"].holding.get(each)
-                if asked is not None:
-                    yield Release(end, room, room.by_name[name], asked)
+    def next_turn(self, now: int) -> int:
+        """When ends come to be expected in another order, if nothing happens; FOREVER if never."""
+        late = bisect_right(self.sorted, (now, FOREVER))
+        turn = self.sorted[late].at if late < len(self.sorted) else FOREVER
+        after = bisect_right(self.sorted, (now + MINUTE, FOREVER))
+        if late and after < len(self.sorted):  # what is late comes to be expected after it
+            turn = min(turn, self.sorted[after].at - MINUTE)
+        return turn
+
+    def _parts(
+        self, job: JobId, phase: Placed | Running, room: Room
+    ) -> tuple[tuple[Room, Machine, Resources], ...]:
+        """What a job holds; nothing while it waits ahead of room."""
+        names = (phase.node,) if not phase.others else tuple(dict.fromkeys((phase.node, *phase.others)))
+        held = [(name, self._state.nodes[f"{phase.cluster}/{name}"].holding.get(job)) for name in names]
+        return tuple([(room, room.by_name[name], asked) for name, asked in held if asked is not None])
 
 
 class Reservation:

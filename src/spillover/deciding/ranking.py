@@ -23,9 +23,6 @@ class Ranking:
     def __init__(self, state: State, policies: Policies) -> None:
         self._state = state
         self._order = cast("Ranks", policies.order)
-        backfill = policies.backfill
-        self._waits = backfill.strict or backfill.reservations > 0
-        """Whether jobs that fit wait for others that do not: then another rank lets them start."""
         self._at = self._settled = -1
         """As of when projects were ranked, and were so for a plan that was carried out."""
         self.ranks: Mapping[str, int] = {}
@@ -45,13 +42,13 @@ class Ranking:
         """A plan was made by these ranks."""
         self._settled = self._at
 
-    def outdated(self, now: int) -> bool:
-        """Whether ranks may be others than those of the last plan, so that a job may start that did not."""
-        return self._waits and self._moment(now) != self._settled
+    def outdated(self, now: int, *, passed: bool) -> bool:
+        """Whether ranks may be others than those of the last plan, so that a job may start that had to wait for others."""
+        return passed and self._moment(now) != self._settled
 
-    def next_time(self, *, beyond: bool) -> int:
-        """When to rank anew, if another rank could let a job start; `beyond` says whether lanes wait to come within depth."""
-        return (self._settled // TICK + 1) * TICK if self._waits or beyond else FOREVER
+    def next_time(self, *, passed: bool) -> int:
+        """When to rank anew, if another rank could let a job start that had to wait for others."""
+        return (self._settled // TICK + 1) * TICK if passed else FOREVER
 
     def _moment(self, now: int) -> int:
         sharing = self._state.facts.sharing
