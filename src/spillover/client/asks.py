@@ -131,6 +131,11 @@ def events(*, after: int | None, follow: bool, job: str | None) -> Ask[bytes]:
     return Ask("GET", "/v1/events", bytes, query, seconds=KEEP_ALIVE if follow else QUICK)
 
 
+def past(since: str | datetime | None, until: str | datetime | None) -> Ask[bytes]:
+    """Jobs that have ended."""
+    return Ask("GET", "/v1/past", bytes, _query(since=since, until=until), seconds=BULK)
+
+
 def clusters() -> Ask[list[ClusterView]]:
     """All clusters."""
     return Ask("GET", "/v1/clusters", _reader(list[ClusterView]))

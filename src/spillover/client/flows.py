@@ -1,6 +1,7 @@
 """What takes more than one request, without the sending: waiting, following, repeating. Both faces of the client drive these."""
 
 from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -8,8 +9,9 @@ import msgspec
 from spillover.client import asks
 from spillover.client.asks import Ask
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.wire.api import EventView, JobView
+from spillover.wire.api import EventView, JobView, PastJob
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})
 POLL: Final = 30.0
@@ -199,12 +201,7 @@ class History:
     def take(self, chunk: bytes) -> Sequence[EventView]:
         """The events of all lines that are complete; empty lines only show that the server is there."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        try:
-            events = [self._decode(line) for line in lines if line]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise Unavailable(
-                "what answers there is not a Spillover server of this version", kind="internal"
-            ) from None
+        events = _decoded(lines, self._decode)
         if events:
             self._after = events[-1].revision
         return events
@@ -216,3 +213,51 @@ class History:
     def ended(self) -> None:
         """All was told."""
         self.over = True
+
+
+class Past:
+    """Jobs that have ended; read from the beginning when it breaks off, without those that were given before."""
+
+    def __init__(self, since: str | datetime | None, until: str | datetime | None) -> None:
+        self._since = since
+        self._until = until
+        self._seen: set[str] = set()
+        self._rest = b""
+        self._decode = msgspec.json.Decoder(PastJob).decode
+        self.over = False
+
+    def look(self) -> None:
+        """Nothing has to be known."""
+
+    def looked(self, view: JobView) -> None:
+        """Nothing was asked."""
+
+    def ask(self) -> Ask[bytes]:
+        """For all of them."""
+        return asks.past(self._since, self._until)
+
+    def take(self, chunk: bytes) -> Sequence[PastJob]:
+        """The jobs of all lines that are complete, as far as they are new."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        seen = self._seen
+        jobs = [job for job in _decoded(lines, self._decode) if job.id not in seen]
+        seen.update(job.id for job in jobs)
+        return jobs
+
+    def broke(self) -> None:
+        """Half a line is asked for again."""
+        self._rest = b""
+
+    def ended(self) -> None:
+        """All was told."""
+        self.over = True
+
+
+def _decoded(lines: Sequence[bytes], decode: Callable[[bytes], T]) -> list[T]:
+    """What lines hold; empty ones only show that the server is there."""
+    try:
+        return [decode(line) for line in lines if line]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Unavailable(
+            "what answers there is not a Spillover server of this version", kind="internal"
+        ) from None

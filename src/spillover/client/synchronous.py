@@ -12,7 +12,7 @@ from spillover.client import asks, transport
 from spillover.client.asks import Ask
 from spillover.client.documents import Job, documents
 from spillover.client.errors import SpillError
-from spillover.client.flows import PERSIST, Attempts, Following, History, Output, waiting
+from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
 from spillover.client.place import find
 from spillover.wire.api import (
     AgentView,
@@ -23,6 +23,7 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    PastJob,
     PolicyOutcome,
     PolicyRecord,
     PolicyView,
@@ -155,6 +156,12 @@ class Client:
         if follow and after is None:
             after = self.server().revision
         yield from self._stream(History(after, follow=follow, job=job))
+
+    def past(
+        self, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> Iterator[PastJob]:
+        """Jobs that have ended and were submitted within a span, with what a simulation of them needs; the newest first as a rule."""
+        return self._stream(Past(since, until))
 
     def clusters(self) -> list[ClusterView]:
         """All clusters."""

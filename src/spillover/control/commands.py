@@ -15,6 +15,7 @@ from spillover.control.history import history
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
+from spillover.control.past import past_jobs
 from spillover.control.policies import PolicyDesk
 from spillover.control.reading import Reading
 from spillover.control.specs import Specs
@@ -42,6 +43,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PastJob,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
@@ -216,6 +218,10 @@ class Commands:
             running=state.running,
             policy=msgspec.to_builtins(state.facts.policies),
         )
+
+    def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
+        """Jobs that have ended, as a back-test takes them."""
+        return past_jobs(self._loop, self._parts.archive, since, until)
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """What was spent, by project, user, cluster or day."""

@@ -335,4 +335,7 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
             **more,
         },
         startup_s=spec.startup / SECOND,
+        billing={"step_s": spec.billing.step / SECOND, "minimum_s": spec.billing.minimum / SECOND},
+        node=None if price.node is None else amounts(price.node.resources),
+        gangs=spec.gangs,
     )

@@ -91,6 +91,8 @@ class Ended(Struct, frozen=True, tag="ended", array_like=True, gc=False):
     signal: int | None
     usage: Usage
     why: Reason | None
+    ready: int | None = None
+    """Since when it could have been placed, nanoseconds UTC, without the time that nobody decided; None if it never was placed."""
 
 
 Phase: TypeAlias = Waiting | Queued | Placed | Running | Spread | Ended

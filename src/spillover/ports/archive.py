@@ -55,6 +55,8 @@ class Finished(Struct, frozen=True):
     """Nanoseconds that jobs like it had run when it was submitted; None if that was not asked for, or not known."""
     paid: tuple[Payment, ...] = ()
     """What attempts before the last one cost; those that cost nothing are left out."""
+    ready: int | None = None
+    """Since when it could have been placed, nanoseconds UTC; None if it never was placed, or if that was not noted."""
 
 
 class Spent(Struct, frozen=True):
@@ -77,6 +79,8 @@ class Query(Struct, frozen=True):
     name: str | None = None
     since: int | None = None
     """Submitted at or after, nanoseconds UTC."""
+    until: int | None = None
+    """Submitted before, nanoseconds UTC."""
     before: tuple[int, str] | None = None
     """Only what comes after (number, job) in the listing."""
     limit: int = 100

@@ -24,6 +24,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PastJob,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
@@ -136,6 +137,13 @@ class Commands(Protocol):
 
     def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """History after a revision. `after` None is from the newest on when following, else from the oldest kept."""
+        ...
+
+    def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
+        """Jobs that have ended and were submitted within a span (nanoseconds UTC; None: all), newest submission first.
+
+        Members of arrays are jobs of their own here.
+        """
         ...
 
     async def clusters(self) -> list[ClusterView]:

@@ -24,6 +24,8 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
             clauses.append(f"{column} = {place(value)}")
     if query.since is not None:
         clauses.append(f"submitted >= {place(query.since)}")
+    if query.until is not None:
+        clauses.append(f"submitted < {place(query.until)}")
     if query.before is not None:
         number, job = query.before
         at = place(number)

@@ -249,6 +249,7 @@ def _matches(job: Finished, query: Query) -> bool:
         and (query.user is None or job.user == query.user)
         and (query.name is None or job.name == query.name)
         and (query.since is None or job.submitted >= query.since)
+        and (query.until is None or job.submitted < query.until)
         and (query.before is None or (-job.number, job.job) > (-query.before[0], query.before[1]))
     )
 

@@ -70,6 +70,7 @@ class Rest(Struct, frozen=True, array_like=True):
     array: bytes | None
     predicted: int | None = None
     paid: tuple[Payment, ...] = ()
+    ready: int | None = None
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")

@@ -27,6 +27,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PastJob,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
@@ -50,6 +51,8 @@ class FakeCommands:
         self.keys: dict[str, str] = {}
         """Ids by idempotency key."""
         self.history: list[EventView] = []
+        self.ended: list[PastJob] = []
+        """What `past` answers."""
         self.written: dict[tuple[str, bool], bytes] = {}
         """Output by job and whether it is stderr."""
         self.calls: list[str] = []
@@ -234,6 +237,12 @@ class FakeCommands:
             async with self.changed:
                 while len(self.history) <= seen:
                     await self.changed.wait()
+
+    async def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
+        """Those that a test put there, whatever the span."""
+        self._called(f"past {since} {until}")
+        for job in self.ended:
+            yield job
 
     async def clusters(self) -> list[ClusterView]:
         """One."""

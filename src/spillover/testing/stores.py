@@ -74,6 +74,7 @@ def a_finished(job: str = "aaaaaaaaaaaa", number: int = 1, **changes: Any) -> Fi
         "deadline": 9_000_000_000_000_000_000,
         "not_before": None,
         "array": None,
+        "ready": 1_500 + number,
     }
     return Finished(**(fields | changes))
 

@@ -94,6 +94,48 @@ class JobPage(Struct, frozen=True):
     """Cursor of the page after this; null on the last."""
 
 
+class PastJob(Struct, frozen=True):
+    """A job that has ended, with what a simulation of it needs. Times are whole nanoseconds, so that nothing is rounded."""
+
+    id: str
+    name: str
+    user: str
+    project: str
+    queue: str
+    priority: int
+    state: str
+    submitted_ns: int
+    """UTC, as are the other times."""
+    ready_ns: int
+    """Since when it could have been placed: nobody held it, and nothing was left that it waited for."""
+    started_ns: int | None
+    """Of the last attempt; null if it never ran."""
+    finished_ns: int
+    ran_ns: int
+    """How long the last attempt ran."""
+    attempt: int
+    cluster: str | None
+    node: str | None
+    cost: float
+    """Of all attempts."""
+    cpu_milli: int
+    """Of each task, as are memory (bytes) and GPUs."""
+    memory: int
+    gpu: int
+    tasks: int
+    needs: list[str]
+    burst: str
+    walltime_ns: int | None
+    estimate_ns: int | None
+    """As its owner stated."""
+    predicted_ns: int | None
+    """How long jobs like it had run when it was submitted; null if that was not asked for, or not known."""
+    deadline_ns: int | None
+    max_cost: float | None
+    data: int
+    """Bytes that leave the cluster at the end of each attempt."""
+
+
 class ClusterVerdict(Struct, frozen=True):
     """What one cluster says to a job that waits."""
 
@@ -174,6 +216,8 @@ class BudgetView(Struct, frozen=True):
     left: float
     over: float
     """What attempts cost beyond what was held for them, as their agents did not keep to the walltime."""
+    every: bool = False
+    """Whether it is one budget for every project, or every user, each on its own."""
 
 
 class Ids(Struct, frozen=True):
@@ -258,6 +302,12 @@ class ClusterView(Struct, frozen=True):
     """Of an hour of a CPU, a GiB and a GPU, and where there is such a price of a `node` and of a GB of egress."""
     startup_s: float = 0.0
     """Between renting a machine and running on it."""
+    billing: dict[str, float] = field(default_factory=dict)
+    """`step_s` and `minimum_s`: how use is rounded before it is priced."""
+    node: dict[str, float] | None = None
+    """What a machine has that is paid for whole; null where each resource has its price."""
+    gangs: bool = False
+    """Whether it runs jobs of several tasks."""
 
 
 class EventView(Struct, frozen=True):

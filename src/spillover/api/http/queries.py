@@ -50,6 +50,15 @@ class CostQuery(Struct, frozen=True):
     """Attempts that were over at or after it, RFC 3339 with a zone."""
 
 
+class PastQuery(Struct, frozen=True):
+    """Which jobs that have ended."""
+
+    since: Moment | None = None
+    """Submitted at or after, RFC 3339 with a zone."""
+    until: Moment | None = None
+    """Submitted before, likewise."""
+
+
 class WaitQuery(Struct, frozen=True):
     """How long to wait for a job to end."""
 
@@ -111,14 +120,14 @@ def read_query(raw: bytes, form: type[Q]) -> Q:
     return form(**values)
 
 
-def moment(since: str | None) -> int | None:
-    """A time as nanoseconds UTC, if one is given."""
-    if since is None:
+def moment(text: str | None, name: str = "since") -> int | None:
+    """A time as nanoseconds UTC, if one is given under this name."""
+    if text is None:
         return None
     try:
-        return min(max(0, parse_time(since)), FOREVER)
+        return min(max(0, parse_time(text)), FOREVER)
     except UnitError as error:
-        raise invalid([FieldProblem("since", str(error))], "the query") from None
+        raise invalid([FieldProblem(name, str(error))], "the query") from None
 
 
 def job_query(query: ListQuery) -> JobQuery:

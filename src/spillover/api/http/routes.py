@@ -16,6 +16,7 @@ from spillover.api.http.queries import (
     ListQuery,
     LogsQuery,
     NoQuery,
+    PastQuery,
     WaitQuery,
     job_query,
     moment,
@@ -37,6 +38,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    PastJob,
     Patch,
     PolicyOutcome,
     PolicyPatch,
@@ -167,6 +169,12 @@ async def events(call: Call[EventsQuery, None]) -> Stream:
     return Stream(lines, NDJSON, keep_alive=b"\n" if query.follow else None)
 
 
+async def past(call: Call[PastQuery, None]) -> Stream:
+    """Send jobs that have ended."""
+    span = moment(call.query.since), moment(call.query.until, "until")
+    return Stream(_lines(call.commands.past(*span)), NDJSON)
+
+
 async def clusters(call: Call[NoQuery, None]) -> Reply:
     """List clusters."""
     return as_json(await call.commands.clusters())
@@ -230,12 +238,12 @@ async def openapi(call: Call[NoQuery, None]) -> Reply:
     return Reply(call.around.document)
 
 
-async def _lines(history: AsyncIterator[EventView]) -> AsyncIterator[bytes]:
-    """Each event as a line of JSON."""
+async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> AsyncIterator[bytes]:
+    """Each event or job as a line of JSON."""
     encoder = msgspec.json.Encoder()
     try:
-        async for event in history:
-            yield encoder.encode(event) + b"\n"
+        async for one in history:
+            yield encoder.encode(one) + b"\n"
     finally:
         if isinstance(history, AsyncGenerator):
             await history.aclose()
@@ -261,6 +269,7 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/jobs/{job}/logs", logs, "Read what a job wrote", None, LogsQuery, media=OCTETS, errors=(*_JOB, *_BUSY)),
     Route("POST", "/v1/actions", act, "Cancel, hold, release or requeue jobs, all or none", Ids, NoQuery, json_body(Action), errors=_SUBMITTED),
     Route("GET", "/v1/events", events, "Read history as lines of JSON", EventView, EventsQuery, media=NDJSON, errors=(*_JOB, *_BUSY)),
+    Route("GET", "/v1/past", past, "Read jobs that have ended as lines of JSON, with all that a simulation needs", PastJob, PastQuery, media=NDJSON, errors=_BUSY),
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),

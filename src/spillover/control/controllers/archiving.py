@@ -117,4 +117,5 @@ def finished_of(job: Job) -> Finished | None:
         array=None if members is None else msgspec.msgpack.encode(members.ended),
         predicted=job.predicted,
         paid=tuple((each.at, each.cluster, each.amount) for each in job.extra.paid),
+        ready=phase.ready,
     )

@@ -217,6 +217,9 @@ def ended(state: State, event: JobEnded) -> None:
         event.signal,
         event.usage,
         event.why,
+        None
+        if phase is None
+        else job.arrived + (phase.jumped if type(phase) is Running else state.facts.jumped),
     )
     job.attempt = event.attempt
     job.seq = event.seq

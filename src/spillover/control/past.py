@@ -1,0 +1,83 @@
+"""Jobs that have ended, of the state and of the archive, with what a simulation of them needs."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from spillover.control.controllers.archiving import finished_of
+from spillover.control.loop import Loop
+from spillover.control.views import money
+from spillover.core.state import Ended
+from spillover.ports.archive import Archive, Finished, Query
+from spillover.wire.api import PastJob
+
+PAGE: Final = 2000
+"""Jobs that are read from the archive at once: few enough for the loop to go on in between."""
+
+
+async def past_jobs(
+    loop: Loop, archive: Archive, since: int | None, until: int | None
+) -> AsyncIterator[PastJob]:
+    """Those submitted within a span, newest first, members of arrays one by one; those not archived yet come before all others."""
+    # The state first: what is archived while the archive is read is in both, never in neither.
+    state = (await loop.read()).state
+    ended = [job for job in reversed(state.jobs.values()) if type(job.phase) is Ended]
+    seen: set[str] = set()
+    for job in ended:
+        row = finished_of(job)
+        inside = (since is None or job.submitted >= since) and (until is None or job.submitted < until)
+        if row is not None and inside:
+            seen.add(row.job)
+            if row.array is None:
+                yield past_job(row)
+    before = None
+    while True:
+        query = Query(since=since, until=until, before=before, limit=PAGE, members=True)
+        rows = await archive.list(query)
+        for row in rows:
+            if row.array is None and row.job not in seen:
+                yield past_job(row)
+        if len(rows) < PAGE:
+            return
+        before = rows[-1].number, rows[-1].job
+
+
+def past_job(row: Finished) -> PastJob:
+    """A job of the archive as it goes to whoever simulates it."""
+    shape, terms = row.shape, row.terms
+    asked = shape.resources
+    return PastJob(
+        id=row.job,
+        name=row.name,
+        user=row.user,
+        project=row.project,
+        queue=row.queue,
+        priority=row.priority,
+        state=row.state,
+        submitted_ns=row.submitted,
+        ready_ns=_ready(row),
+        started_ns=row.started,
+        finished_ns=row.finished,
+        ran_ns=row.usage[0],
+        attempt=row.attempt,
+        cluster=row.cluster,
+        node=row.node,
+        cost=money(row.cost),
+        cpu_milli=asked.cpu,
+        memory=asked.memory,
+        gpu=asked.gpu,
+        tasks=shape.tasks,
+        needs=list(shape.needs),
+        burst=shape.burst,
+        walltime_ns=terms.walltime,
+        estimate_ns=terms.estimate,
+        predicted_ns=row.predicted,
+        deadline_ns=row.deadline,
+        max_cost=None if terms.max_cost is None else money(terms.max_cost),
+        data=terms.data,
+    )
+
+
+def _ready(row: Finished) -> int:
+    """Since when a job could have been placed: as it was noted, else as far as its own words say."""
+    ready = row.ready if row.ready is not None else max(row.submitted, row.not_before or 0)
+    return ready if row.started is None else min(ready, row.started)
