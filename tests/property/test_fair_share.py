@@ -21,13 +21,17 @@ from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
 
-def fair(shares: str = "", *, backfill: str = "out_of_order", half_life: int = 30 * MINUTE) -> PolicySet:
+def fair(shares: str = "", *, backfill: str = "out_of_order", half_life: int = 60 * MINUTE) -> PolicySet:
     order = Choice("fair_share", {"half_life": half_life, "shares": shares})
     return PolicySet(order=order, backfill=Choice(backfill), wait=Choice("never"))
 
 
+ALWAYS = 4
+"""Jobs of each project that wait."""
+
+
 def compete(world: World, runtimes: dict[str, int], minutes: int) -> dict[str, int]:
-    """Each project always has a job waiting, and each job runs so many minutes; returns the minutes that each got."""
+    """Each project always has jobs waiting, and each job runs so many minutes; returns the minutes that each got."""
     ends: dict[str, int] = {}
     got = dict.fromkeys(runtimes, 0)
     numbers = count()
@@ -37,9 +41,11 @@ def compete(world: World, runtimes: dict[str, int], minutes: int) -> dict[str, i
             world.finish(job)
             del ends[job]
         for project in runtimes:
-            waiting = (job for job in world.state.jobs.values() if job.state == "QUEUED")
-            if not any(job.kind.project == project for job in waiting):
-                world.submit(*[a_job(f"{project}-{next(numbers)}").project(project) for _ in range(4)])
+            waiting = [job for job in world.state.jobs.values() if job.state == "QUEUED"]
+            missing = ALWAYS - sum(job.kind.project == project for job in waiting)
+            new = [a_job(f"{project}-{next(numbers)}").project(project) for _ in range(missing)]
+            if new:
+                world.submit(*new)
         for job in world.placed():
             ends.setdefault(job, minute + runtimes[world.job(job).kind.project])
         world.wait(seconds=60)
