@@ -27,9 +27,10 @@ class GangSeat:
         if total.cpu > room.cpu or total.memory > room.memory or total.gpu > room.gpu:
             return []
         parts: list[Part] = []
+        passed: list[tuple[int, int]] = []
         left = self.shape.tasks - (0 if self._last is None else 1)
         while left:
-            machine = self._others.best(place, barred)
+            machine = self._others.best(place, barred, passed)
             if machine is None:
                 break
             count = min(left, _times(self.shape.resources, machine))
@@ -38,6 +39,7 @@ class GangSeat:
             parts.append(Part(machine, machine.free, count, together))
             room.take(machine, self.shape.resources, count)
             left -= count
+        self._others.put_back(passed)
         if not left and self._last is not None:
             machine = self._last.best(place, barred)
             if machine is None:

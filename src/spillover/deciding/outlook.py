@@ -159,6 +159,9 @@ class _View:
             if machine.ready and machine.offers.issuperset(shape.needs)
         }
         self.changed = False
+        one = shape.resources
+        self._asked = [(at, each) for at, each in enumerate((one.cpu, one.memory, one.gpu)) if each]
+        """Place and amount of what a task asks for."""
         self._places = sum([self._times(free) for free in self.free.values()])
         """How many tasks like the first find room."""
 
@@ -215,11 +218,11 @@ class _View:
 
     def _times(self, free: list[int]) -> int:
         """How many tasks find room where this much is free."""
-        asked = self.shape.resources
-        counts = [
-            have // one for have, one in zip(free, (asked.cpu, asked.memory, asked.gpu), strict=True) if one
-        ]
-        return min(counts) if counts else self.shape.tasks
+        asked = self._asked
+        if len(asked) == 1:
+            at, one = asked[0]
+            return free[at] // one
+        return min([free[at] // one for at, one in asked], default=self.shape.tasks)
 
 
 def _fits(free: list[int], asked: Resources) -> bool:

@@ -160,8 +160,13 @@ class Seat:
         self.read = -1
         """How many changes of the room it has seen; -1 is none at all."""
 
-    def best(self, place: Place, barred: Collection[int] = ()) -> Machine | None:
-        """The machine to take, if any has room and is not barred."""
+    def best(
+        self, place: Place, barred: Collection[int] = (), passed: list[tuple[int, int]] | None = None
+    ) -> Machine | None:
+        """The machine to take, if any has room and is not barred.
+
+        Barred ones that would come first are put back, or left in `passed` for who asks again and puts them back in the end.
+        """
         room, shape, asked, heap = self.room, self.shape, self.asked, self.heap
         machines, score_of = room.machines, place.score
         end = room.forgotten + len(room.changes)
@@ -178,7 +183,7 @@ class Seat:
                 if cpu <= machine.cpu and gpu <= machine.gpu and memory <= machine.memory:
                     score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
                     heapq.heappush(heap, (score, index))
-        passed: list[tuple[int, int]] = []
+        aside: list[tuple[int, int]] = [] if passed is None else passed
         found: Machine | None = None
         while heap:
             score, index = heap[0]
@@ -189,11 +194,16 @@ class Seat:
                 if index not in barred:
                     found = machine
                     break
-                passed.append((score, index))
+                aside.append((score, index))
             heapq.heappop(heap)
-        for each in passed:
-            heapq.heappush(heap, each)
+        if passed is None:
+            self.put_back(aside)
         return found
+
+    def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
+        """Let machines be found again that were passed over."""
+        for each in passed:
+            heapq.heappush(self.heap, each)
 
     def ahead(self) -> Machine | None:
         """The machine that takes one more lease ahead of room, the most eager first."""
