@@ -18,6 +18,8 @@ class Told(StrEnum):
     """The limit that its owner asked for; nothing for a job without one."""
     NOTHING = "nothing"
     """Neither: the scheduler is left to what it learns."""
+    THEN = "then"
+    """What it was told when the job really ran, as far as a history says."""
 
 
 def with_estimates(
@@ -27,6 +29,8 @@ def with_estimates(
 
     An error applies to true runtimes: `normal` p gives max(0, r + N(0, p r)), `lognormal` p gives r exp(N(0, p)).
     """
+    if told is Told.THEN:
+        return jobs
     if told is Told.WALLTIME:
         return [replace(job, estimate=None) for job in jobs]
     if told is Told.NOTHING:
@@ -58,4 +62,5 @@ def _telling(job: TraceJob, estimate: int) -> TraceJob:
         job.project,
         job.walltime,
         estimate,
+        job.own,
     )

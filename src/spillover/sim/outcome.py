@@ -14,7 +14,7 @@ class Outcome(Struct, frozen=True, gc=False):
     """When the attempt began that finished it."""
     end: int
     cluster: str
-    """`owned` or `rented`."""
+    """Its name; `owned` or `rented` in a simulation of a trace."""
     node: str
     """The machine; several are joined by `+`; empty if it had none of its own."""
     cost: int

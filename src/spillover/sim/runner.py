@@ -9,64 +9,78 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from spillover.core.events import AnyEvent, JobEnded
-from spillover.core.proposals import Archived, NewJob, Proposal, Register, StartEpoch, Submit
+from spillover.core.proposals import (
+    Archived,
+    NewJob,
+    Proposal,
+    Register,
+    SetPolicies,
+    StartEpoch,
+    Submit,
+)
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
-from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import JobId, NodeName
+from spillover.model.ids import JobId
 from spillover.model.job import Argv, JobSpec, Terms
-from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
 from spillover.sim.outcome import Outcome
-from spillover.sim.setting import OWNED, RENTED, Setting
+from spillover.sim.setting import Scene, Setting
 from spillover.sim.shapes import shape_of
 from spillover.sim.trace import TraceJob
 from spillover.sim.world import World
 
-ENOUGH = Resources(10**15, 2**62, 10**12)
-"""What the one machine of the rented cluster has: more than any trace asks for."""
 ARCHIVED_AT_ONCE = 1000
 """Ended jobs that leave the state together."""
 NOTHING = Argv(())
+WHO = "simulation"
+"""Who changes policies."""
 
 Sink = Callable[[int, Sequence[AnyEvent]], None]
 """Given the time and the events of each step that had any."""
 
 
-def simulate(jobs: Sequence[TraceJob], setting: Setting, sink: Sink | None = None) -> list[Outcome]:
+def simulate(jobs: Sequence[TraceJob], setting: Setting | Scene, sink: Sink | None = None) -> list[Outcome]:
     """What would become of these jobs, in their order."""
     with _no_sweeping():
-        return _Simulation(jobs, setting, sink).run()
+        scene = setting.scene if isinstance(setting, Setting) else setting
+        return _Simulation(jobs, scene, sink).run()
 
 
-def submission(index: int, job: TraceJob, setting: Setting) -> Submit:
+def submission(index: int, job: TraceJob, setting: Setting | Scene) -> Submit:
     """A job of a trace as its owner would submit it."""
-    spec = JobSpec(
-        NOTHING,
-        "job",
-        job.project or "default",
-        "default",
-        shape_of(job, setting.fleet),
-        Terms(job.walltime, job.estimate),
-    )
+    own = job.own
+    if own is None:
+        spec = JobSpec(
+            NOTHING,
+            "job",
+            job.project or "default",
+            "default",
+            shape_of(job, setting.fleet),
+            Terms(job.walltime, job.estimate),
+        )
+    else:
+        spec = JobSpec(
+            NOTHING,
+            own.name,
+            job.project,
+            own.queue,
+            own.shape,
+            Terms(job.walltime, job.estimate, max_cost=own.max_cost, data=own.data),
+            priority=own.priority,
+            deadline=own.deadline,
+        )
     return Submit((NewJob(JobId(str(index)), spec, b""),), job.user)
 
 
-def opening(setting: Setting) -> list[Proposal]:
+def opening(setting: Setting | Scene) -> list[Proposal]:
     """What is proposed before the first job: the clusters, the policies, and the machines."""
-    rent = setting.rent
-    owned = ClusterSpec(OWNED, "agents", Role.OWNED, gangs=True)
-    rented = ClusterSpec(
-        RENTED, "agents", Role.RENTED, rent.price, rent.billing, gangs=True, startup=rent.startup
-    )
-    machines = [(OWNED, f"n{number}", setting.fleet.node) for number in range(1, setting.fleet.count + 1)]
-    machines.append((RENTED, "rented", ENOUGH))
+    scene = setting.scene if isinstance(setting, Setting) else setting
     return [
-        StartEpoch(1, (owned, rented), setting.policies),
+        StartEpoch(1, scene.site.clusters, scene.policies, budgets=scene.budgets),
         *(
-            Register(cluster, NodeName(name), number, capacity, (), {}, 0, ())
-            for number, (cluster, name, capacity) in enumerate(machines, 1)
+            Register(one.cluster, one.name, number, one.capacity, one.offers, {}, 0, ())
+            for number, one in enumerate(scene.site.machines, 1)
         ),
     ]
 
@@ -74,21 +88,24 @@ def opening(setting: Setting) -> list[Proposal]:
 class _Simulation:
     """The clock, the engine and the world."""
 
-    def __init__(self, jobs: Sequence[TraceJob], setting: Setting, sink: Sink | None) -> None:
+    def __init__(self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None) -> None:
         self._jobs = jobs
-        self._setting = setting
+        self._scene = scene
         self._sink = sink
         self._engine = Engine(State(), load)
-        self._world = World(jobs, setting)
-        self._step(0, opening(setting))
+        self._world = World(jobs, scene.site)
+        self._step(scene.begin, opening(scene))
 
     def run(self) -> list[Outcome]:
         """Until every job has ended, or nothing more can happen."""
-        jobs, world, engine, setting = self._jobs, self._world, self._engine, self._setting
+        jobs, world, engine, scene = self._jobs, self._world, self._engine, self._scene
         at, count = 0, len(jobs)
+        changes = list(reversed(scene.changes))
+        changing = changes[-1][0] if changes else FOREVER
         ended: list[JobId] = []
         while True:
-            now = min(world.next_time(), engine.next_time(), jobs[at].submit if at < count else FOREVER)
+            submitting = jobs[at].submit if at < count else FOREVER
+            now = min(world.next_time(), engine.next_time(), submitting, changing)
             if now >= FOREVER:
                 break
             proposals: list[Proposal] = []
@@ -96,8 +113,11 @@ class _Simulation:
                 proposals.append(Archived(tuple(ended)))
                 ended.clear()
             proposals += world.observe(now)
+            while changing <= now:
+                proposals.append(SetPolicies(changes.pop()[1], WHO))
+                changing = changes[-1][0] if changes else FOREVER
             while at < count and jobs[at].submit <= now:
-                proposals.append(submission(at, jobs[at], setting))
+                proposals.append(submission(at, jobs[at], scene))
                 at += 1
             events = self._step(now, proposals)
             ended += [event.job for event in events if type(event) is JobEnded]

@@ -3,13 +3,13 @@
 Sums are of integers, so the same outcomes give the same digits everywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
 from spillover.model.units import HOUR, MONEY, SECOND
 from spillover.sim.outcome import Outcome
-from spillover.sim.setting import RENTED, Fleet
+from spillover.sim.setting import RENTED, Capacity, Fleet, Site
 from spillover.sim.trace import TraceJob
 
 
@@ -51,14 +51,18 @@ class Statistics(Struct, frozen=True):
 def summarize(
     jobs: Sequence[TraceJob],
     outcomes: Sequence[Outcome],
-    fleet: Fleet,
+    owned: Fleet | Site,
     counted: range,
     window: tuple[int, int] | None = None,
+    rented: Collection[str] = frozenset({RENTED}),
 ) -> Statistics:
-    """The statistics of the jobs at these places; None is the window from the first to the last of them."""
+    """The statistics of the jobs at these places; None is the window from the first to the last of them.
+
+    `rented` names the clusters that are paid for by use.
+    """
     window = window or (jobs[counted[0]].submit, jobs[counted[-1]].submit)
     waits: list[int] = []
-    ran = wasted = cost = rented = gpu_time = cpu_time = 0
+    ran = wasted = cost = spilled = gpu_time = cpu_time = 0
     first, last = counted[0], counted[-1]
     for one in outcomes:
         if not first <= one.job <= last:
@@ -69,8 +73,8 @@ def summarize(
         ran += one.end - one.start
         cost += one.cost
         used = one.abandoned
-        if one.cluster == RENTED:
-            rented += 1
+        if one.cluster in rented:
+            spilled += 1
             wasted += wait
             used += one.end - one.start
         if used:
@@ -78,12 +82,12 @@ def summarize(
             cpu_time += job.cpus * used
     waits.sort()
     count, waited = len(waits), sum(waits)
-    owned, everything = _work(jobs, outcomes, fleet, window)
-    each = fleet.node.gpu or (fleet.node.cpu if fleet.limits_cpu else 0)
-    capacity = fleet.count * each * (window[1] - window[0])
+    capacity = owned.capacity
+    busy, everything = _work(jobs, outcomes, capacity, window, rented)
+    most = capacity.units * (window[1] - window[0])
     return Statistics(
         jobs=count,
-        rented_jobs=rented,
+        rented_jobs=spilled,
         rented_cost=cost / MONEY,
         rented_gpu_hours=gpu_time / HOUR,
         rented_cpu_hours=cpu_time / (1000 * HOUR),
@@ -95,19 +99,23 @@ def summarize(
         mean_completion_s=_ratio(waited + ran, count * SECOND),
         mean_runtime_s=_ratio(ran, count * SECOND),
         wasted_wait=_ratio(wasted, waited),
-        owned_utilization=_ratio(owned, capacity),
-        system_utilization=_ratio(everything, capacity),
+        owned_utilization=_ratio(busy, most),
+        system_utilization=_ratio(everything, most),
         never_ran=len(counted) - count,
     )
 
 
 def _work(
-    jobs: Sequence[TraceJob], outcomes: Sequence[Outcome], fleet: Fleet, window: tuple[int, int]
+    jobs: Sequence[TraceJob],
+    outcomes: Sequence[Outcome],
+    capacity: Capacity,
+    window: tuple[int, int],
+    rented: Collection[str],
 ) -> tuple[int, int]:
     """GPU-nanoseconds, or thousandths of CPU-nanoseconds, within a window: on owned machines, and on all."""
     opens, closes = window
-    by_gpu = fleet.node.gpu > 0
-    owned = rented = 0
+    by_gpu = capacity.by_gpu
+    owned = elsewhere = 0
     for one in outcomes:
         start, end = one.start, one.end
         if start >= closes or end <= opens:
@@ -115,11 +123,11 @@ def _work(
         span = (end if end < closes else closes) - (start if start > opens else opens)  # noqa: FURB136 - slower
         job = jobs[one.job]
         work = (job.gpus if by_gpu else job.cpus) * span
-        if one.cluster == RENTED:
-            rented += work
+        if one.cluster in rented:
+            elsewhere += work
         else:
             owned += work
-    return owned, owned + rented
+    return owned, owned + elsewhere
 
 
 def _part(waits: Sequence[int], percent: int) -> float:

@@ -2,6 +2,24 @@
 
 from msgspec import Struct
 
+from spillover.model.job import Shape
+
+
+class Own(Struct, frozen=True, gc=False):
+    """What only a job of our own history says of itself."""
+
+    shape: Shape
+    """In place of the totals, which a file has."""
+    name: str = "job"
+    queue: str = "default"
+    priority: int = 0
+    deadline: int | None = None
+    """Latest finish, in nanoseconds of the trace's time; None is no deadline."""
+    max_cost: int | None = None
+    """Millionths; None is no limit."""
+    data: int = 0
+    """Bytes that leave the cluster."""
+
 
 class TraceJob(Struct, frozen=True, gc=False):
     """One job of a trace."""
@@ -25,6 +43,8 @@ class TraceJob(Struct, frozen=True, gc=False):
     """Nanoseconds that it may run at the most, as its owner asked; None if there is no limit."""
     estimate: int | None = None
     """Nanoseconds that the scheduler is told to expect; None tells it nothing but the walltime."""
+    own: Own | None = None
+    """None for jobs of files."""
 
 
 class Happened(Struct, frozen=True, gc=False):
@@ -36,6 +56,14 @@ class Happened(Struct, frozen=True, gc=False):
     """Nanoseconds from the trace's zero."""
     state: str = ""
     """As the trace calls it; empty if it does not say."""
+    ready: int | None = None
+    """Since when it could have been started, nanoseconds from the trace's zero; None if that was at its submission, or is not known."""
+    cluster: str = ""
+    """Where it ran; empty if there was but one."""
+    node: str = ""
+    """The machine; empty if the trace does not say."""
+    cost: int = 0
+    """Millionths."""
 
 
 class Trace(Struct, frozen=True):

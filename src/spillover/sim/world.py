@@ -26,7 +26,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.reasons import Reason, code_of
 from spillover.model.units import FOREVER
 from spillover.sim.outcome import Outcome
-from spillover.sim.setting import RENTED, Setting
+from spillover.sim.setting import Site
 from spillover.sim.trace import TraceJob
 
 
@@ -46,9 +46,12 @@ class Task(Struct, gc=False):
 class World:
     """What the clusters do, and what became of each job."""
 
-    def __init__(self, jobs: Sequence[TraceJob], setting: Setting) -> None:
+    def __init__(self, jobs: Sequence[TraceJob], site: Site) -> None:
         self._jobs = jobs
-        self._startup = setting.rent.startup
+        self._rented = site.rented
+        self._endless = site.endless
+        self._startup = {spec.name: spec.startup for spec in site.clusters if spec.startup}
+        """Nanoseconds, of clusters whose machines take time to start."""
         self._tasks: dict[int, Task] = {}
         """What is placed, by the number of the job."""
         self._ends: list[tuple[int, int, int]] = []
@@ -101,8 +104,8 @@ class World:
     def _run(self, event: JobPlaced | GangPlaced, nodes: tuple[NodeName, ...]) -> None:
         job = int(event.job)
         start = event.at
-        if self._startup and event.cluster == RENTED:
-            start += self._startup
+        if self._startup:
+            start += self._startup.get(event.cluster, 0)
         end = start + self._jobs[job].runtime
         lease = Lease(event.job, event.attempt, event.seq)
         self._tasks[job] = Task(lease, event.cluster, nodes, start, end, event.why)
@@ -114,7 +117,7 @@ class World:
     def _requeued(self, event: JobRequeued) -> None:
         job = int(event.job)
         task = self._tasks.pop(job)
-        if task.cluster == RENTED:
+        if task.cluster in self._rented:
             self._abandoned[job] = self._abandoned.get(job, 0) + max(0, event.at - task.start)
 
     def _ended(self, event: JobEnded) -> None:
@@ -122,7 +125,6 @@ class World:
         task = self._tasks.pop(job, None)
         if task is None:
             return  # it never ran
-        rented = task.cluster == RENTED
         self._outcomes.append(
             Outcome(
                 job,
@@ -130,7 +132,7 @@ class World:
                 task.start,
                 event.at,
                 task.cluster,
-                "" if rented else "+".join(task.nodes),
+                "" if task.cluster in self._endless else "+".join(task.nodes),
                 event.cost,
                 code_of(task.why),
                 self._abandoned.pop(job, 0) if self._abandoned else 0,
