@@ -36,6 +36,7 @@ from spillover.core.state import Ended, Placed, Running, State
 from spillover.core.transitions import JOB, TERMINAL
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
+from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, job_id
 from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
@@ -50,6 +51,8 @@ from spillover.wire.journal import decode_event, encode_event
 OTHER = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
 CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), Billing(60 * SECOND))
 CLUSTERS = (OWNED, RENTED, OTHER, CHEAP)
+BUDGET = Budget(Of.PROJECT, "p", Per.DAY, 200_000)
+"""Some 200 seconds of a CPU."""
 NODES = [NodeName("n1"), NodeName("n2"), NodeName("n3")]
 
 sizes = st.builds(
@@ -74,6 +77,7 @@ terms = st.builds(
     walltime=st.sampled_from([None, None, 5 * SECOND]),
     estimate=st.sampled_from([None, SECOND, 60 * SECOND]),
     retry=st.builds(Retry, st.integers(0, 1), st.integers(0, 1)),
+    max_cost=st.sampled_from([None, None, None, 10_000, 100_000]),
 )
 arrays = st.sampled_from([(), (), (), (Range(0, 2),), (Range(1, 1), Range(3, 6))])
 waits = st.sampled_from(
@@ -121,10 +125,16 @@ class Life(RuleBasedStateMachine):
         self.old_leases: list[tuple[NodeName, Lease]] = []
         self.ended: dict[JobId, Any] = {}
 
-    @initialize(policies=policy_sets, clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED)]))
-    def begin(self, policies: PolicySet, clusters: tuple[ClusterSpec, ...]) -> None:
-        self.world = World(load, policies, clusters)
-        self.clusters = clusters
+    @initialize(
+        policies=policy_sets,
+        clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED)]),
+        budgets=st.sampled_from([(), (BUDGET,)]),
+    )
+    def begin(
+        self, policies: PolicySet, clusters: tuple[ClusterSpec, ...], budgets: tuple[Budget, ...]
+    ) -> None:
+        self.world = World(load, policies, clusters, budgets=budgets)
+        self.clusters, self.budgets = clusters, budgets
         self.epochs = 1
         for cluster in clusters[:3]:
             self.world.agent("n1", cpus=2, gpus=1, cluster=cluster.name, queue=2, offers=("container",))
@@ -328,7 +338,7 @@ class Life(RuleBasedStateMachine):
             return
         self.epochs += 1
         self.clusters = clusters or self.clusters
-        self.propose(StartEpoch(self.epochs, self.clusters, policies, gap))
+        self.propose(StartEpoch(self.epochs, self.clusters, policies, gap, self.budgets))
         for node in list(self.world.state.nodes.values()) if back else ():
             self.register(node.cluster, node.name, node.capacity, node.offers, node.queue, "all")
 

@@ -19,6 +19,8 @@ class _Item(NamedTuple):
 
     job: JobId
     key: str
+    at: int
+    """When it was over; FOREVER while it is under way."""
     cost: int = 0
     running: int = 0
     held: int = 0
@@ -50,14 +52,15 @@ async def cost_report(
     """What was spent since a time, by key."""
     # The state first: what it tells is left out of the archive, so nothing that moves meanwhile is counted twice or not at all.
     state, now = (await loop.read()).state, loop.now()
-    items = list(_items(state, by, since, now))
-    seen = list(dict.fromkeys(item.job for item in _items(state, by, None, now)))
+    seen: dict[JobId, None] = {}
     sums: dict[str, _Sum] = {}
     total = _Sum()
-    for item in items:
-        sums.setdefault(item.key, _Sum()).add(item)
-        total.add(item)
-    for spent in await archive.costs(by, since, seen):
+    for item in _items(state, by, now):
+        seen[item.job] = None
+        if since is None or item.at >= since:
+            sums.setdefault(item.key, _Sum()).add(item)
+            total.add(item)
+    for spent in await archive.costs(by, since, list(seen)):
         found = sums.setdefault(spent.key, _Sum())
         for each in (found, total):
             each.cost += spent.amount
@@ -66,8 +69,8 @@ async def cost_report(
     return CostReport(by, when(since), currency, rows, total.view("total"))
 
 
-def _items(state: State, by: CostBy, since: int | None, now: int) -> Iterator[_Item]:
-    """What jobs of the state cost: attempts that are over at or after a time, and those under way."""
+def _items(state: State, by: CostBy, now: int) -> Iterator[_Item]:
+    """What jobs of the state cost: attempts that are over, and those under way."""
     for job in state.jobs.values():
         if job.extra.members is not None:
             continue
@@ -76,13 +79,14 @@ def _items(state: State, by: CostBy, since: int | None, now: int) -> Iterator[_I
         if isinstance(phase, Ended) and phase.cluster is not None:
             paid.append((phase.at, phase.cluster, job.cost - sum(amount for _, _, amount in paid)))
         for at, cluster, amount in paid:
-            if amount and (since is None or at >= since):
-                yield _Item(job.id, _key(job, by, cluster, at), cost=amount)
+            if amount:
+                yield _Item(job.id, _key(job, by, cluster, at), at, cost=amount)
         if isinstance(phase, Placed | Running) and state.is_rented(phase.cluster):
             hold = job.extra.hold
             yield _Item(
                 job.id,
                 _key(job, by, phase.cluster, now),
+                FOREVER,
                 running=attempt_cost(state, job, elapsed(state, job, now)) if type(phase) is Running else 0,
                 held=hold.amount if hold is not None else 0,
             )
@@ -137,4 +141,5 @@ def _budget(state: State, budget: Budget, name: str, now: int) -> BudgetView:
         held=money(held),
         left=money(budget.limit - spent - held),
         over=money(over),
+        every=budget.name == EVERY,
     )
