@@ -22,7 +22,12 @@ STYLES: Final = {
 }
 """Colour of each state on a terminal."""
 
-_SOURCES: Final = {"estimate": "its own estimate", "walltime": "its walltime", "default": "the default"}
+_SOURCES: Final = {
+    "estimate": "its own estimate",
+    "walltime": "its walltime",
+    "history": "jobs like it",
+    "default": "the default",
+}
 """Where an estimate comes from, in words."""
 
 ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT"})

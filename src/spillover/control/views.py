@@ -9,7 +9,7 @@ from spillover.core import ranges
 from spillover.core.events import JobState
 from spillover.core.state import Ended, Job, Node, Placed, Queued, Running, Spread, State
 from spillover.deciding.engine import Engine
-from spillover.deciding.estimates import estimate
+from spillover.deciding.estimates import estimate, expected_end
 from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.deciding.quotes import quote
 from spillover.model.cluster import ClusterSpec
@@ -123,6 +123,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         signal=phase.signal if isinstance(phase, Ended) else None,
         cost=money(job.cost),
         estimate_s=expected.runtime / SECOND,
+        estimate_from=expected.source,
         priority=job.priority,
         resources=amounts(job.kind.shape.resources),
         placed_because=reason_view(why),
@@ -194,6 +195,7 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
         signal=row.signal,
         cost=money(row.cost),
         estimate_s=estimate(row, unknown_runtime).runtime / SECOND,
+        estimate_from=estimate(row, unknown_runtime).source,
         priority=row.priority,
         resources=amounts(row.shape.resources),
         placed_because=reason_view(None if row.placed_why is None else decode_reason(row.placed_why)),
@@ -227,6 +229,7 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
         ],
         estimated_cost=costs.get("estimated_cost"),
         cost_at_walltime=costs.get("cost_at_walltime"),
+        ends_at=None if ahead else when(expected_end(job, now, engine.policies.chosen.unknown_runtime)),
     )
 
 
@@ -286,7 +289,7 @@ def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
         spills_in_s=None,
         ahead=None,
         estimate_s=view.estimate_s,
-        estimate_from=estimate(row, unknown_runtime).source,
+        estimate_from=view.estimate_from,
         clusters=[],
     )
 

@@ -73,6 +73,8 @@ class JobView(Struct, frozen=True):
     """What is held for it while it runs under a cap; null if nothing is."""
     given_walltime_s: float | None = None
     """How long it may run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
+    estimate_from: str | None = None
+    """Who says how long it is expected to run: `estimate`, `walltime`, `history` or `default`."""
 
 
 class JobDetail(JobView, frozen=True):
@@ -162,12 +164,14 @@ class WhyView(Struct, frozen=True):
     """How many queued jobs come before it."""
     estimate_s: float | None
     estimate_from: str | None
-    """`estimate`, `walltime` or `default`."""
+    """`estimate`, `walltime`, `history` or `default`."""
     clusters: list[ClusterVerdict]
     estimated_cost: float | None = None
     """As of a job."""
     cost_at_walltime: float | None = None
     """As of a job."""
+    ends_at: Time | None = None
+    """When it is expected to end; null unless it is placed. One that has run longer than expected ends a minute from now."""
 
 
 class CostView(Struct, frozen=True):

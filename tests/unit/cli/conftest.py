@@ -52,6 +52,7 @@ def a_job(**changes: Any) -> JobDetail:
         "signal": None,
         "cost": 0.0,
         "estimate_s": 45.0,
+        "estimate_from": "default",
         "resources": {"cpu": 2.0, "memory": 2.0**30, "gpu": 0.0},
         "placed_because": a_reason(),
     }

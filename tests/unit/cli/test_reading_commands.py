@@ -98,17 +98,19 @@ def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("source", "told"),
     [
-        ({"estimate": "45s", "walltime": "1h"}, "45s (its own estimate)"),
-        ({"walltime": "45s"}, "45s (its walltime)"),
-        ({}, "45s (the default)"),
+        ("estimate", "45s (its own estimate)"),
+        ("walltime", "45s (its walltime)"),
+        ("history", "45s (jobs like it)"),
+        ("default", "45s (the default)"),
+        (None, "45s"),
     ],
 )
 def test_an_estimate_is_shown_with_where_it_comes_from(
-    spec: dict[str, str], told: str, client: Any, spill: Callable[..., Any], a_job: Any
+    source: str | None, told: str, client: Any, spill: Callable[..., Any], a_job: Any
 ) -> None:
-    client.known = [a_job(spec={"spec": spec})]
+    client.known = [a_job(estimate_from=source)]
     assert f"{told}\n" in spill("show", "train").out
 
 

@@ -8,7 +8,7 @@ from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import SECOND
+from spillover.model.units import SECOND, format_time
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
@@ -41,6 +41,15 @@ def test_a_job_that_runs_says_for_how_long(world: World) -> None:
     world.start("one")
     world.wait(seconds=3)
     assert told(world, "one") == "one has run on onprem/n1 for 3s: owned capacity had room"
+
+
+def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:
+    world.submit(a_job("one").terms(estimate=60 * SECOND))
+    world.start("one")
+    view = why_view(world.engine, world.job("one"), world.now)
+    assert (view.ends_at, view.estimate_from) == (format_time(world.now + 60 * SECOND), "estimate")
+    late = world.now + 600 * SECOND
+    assert why_view(world.engine, world.job("one"), late).ends_at == format_time(late + 60 * SECOND)
 
 
 def test_a_job_ahead_of_room_does_not_claim_that_there_was_room(world: World) -> None:

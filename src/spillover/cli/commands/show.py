@@ -60,7 +60,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("owner", f"{job.user}, project {job.project}, queue {job.queue}, priority {job.priority}"),
         ("asks", resources(job.resources) if job.resources else ""),
-        ("estimate", expected(job.estimate_s, _source(job))),
+        ("estimate", expected(job.estimate_s, job.estimate_from)),
         ("submitted", f"{local(job.submitted_at)} ({duration(between(job.submitted_at, None))} ago)"),
         ("started", _started(job)),
         ("finished", local(job.finished_at) if job.finished_at else ""),
@@ -75,14 +75,6 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
     ]
-
-
-def _source(job: "JobDetail") -> str | None:
-    """What the estimate of a job comes from; None when its file is not known."""
-    said = job.spec.get("spec")
-    if not isinstance(said, dict):
-        return None
-    return next((name for name in ("estimate", "walltime") if said.get(name) is not None), "default")
 
 
 def _given(job: "JobDetail") -> str:

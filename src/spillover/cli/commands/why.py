@@ -55,6 +55,7 @@ def facts(why: "WhyView") -> list[tuple[str, str]]:
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
         ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
+        ("expected to end", local(why.ends_at) if why.ends_at else ""),
         ("would cost", _quoted(why)),
         (
             "never",
