@@ -26,6 +26,8 @@ LONGEST: Final = 3650 * DAY
 """Nanoseconds that it is given at the most."""
 REFUSALS: Final = 64
 """Jobs of one lane that a cycle looks at in vain because of their caps."""
+ALL_REFUSALS: Final = 1024
+"""Jobs of all lanes likewise; from then on, one of each lane."""
 
 Refusal: TypeAlias = OverMaxCost | OverBudget
 
@@ -50,6 +52,7 @@ class Purser:
         """Millionths by purse that the cycle is about to hold."""
         self._refused: dict[Kind, int] = {}
         """Jobs that were refused, by lane."""
+        self._refusals = 0
         self.renews = FOREVER
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
 
@@ -101,13 +104,14 @@ class Purser:
     def refuse(self, job: Job, refusals: Iterable[Refusal]) -> None:
         """Note that a job may not be rented anywhere, for these reasons."""
         self._refused[job.kind] = self._refused.get(job.kind, 0) + 1
+        self._refusals += 1
         for refusal in refusals:
             if isinstance(refusal, OverBudget):
                 self.renews = min(self.renews, refusal.until)
 
     def gives_up(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
         """Whether no other job of a lane is worth a look: its project has nothing left, or too many were looked at."""
-        if self._refused.get(job.kind, 0) >= REFUSALS:
+        if self._refused.get(job.kind, 0) >= REFUSALS or self._refusals >= ALL_REFUSALS:
             return True
         left = min((self._left(cap) for cap in self._caps(job) if cap.budget.of is Of.PROJECT), default=None)
         if left is None:
