@@ -6,6 +6,7 @@ from spillover.core.appliers.queue import weight
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, PolicyBook, Purse, Queued, Running, State
+from spillover.core.tally import Tally
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
@@ -23,6 +24,7 @@ def rebuild(
         match record:
             case Facts():
                 state.facts = record
+                record.tally, record.sums = Tally(*[int(each, 16) for each in record.sums]), ()
                 state.clusters = {spec.name: spec for spec in record.clusters}
                 state.caps = Caps(record.budgets)
             case Sample():

@@ -7,6 +7,7 @@ jobs have is kept in `Extra`.
 from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from spillover.core.events import JobState, Lease, Stop, Usage
 from spillover.core.samples import About, Sample
@@ -295,6 +296,13 @@ class Facts(Struct, array_like=True):
     """Samples of runtimes that were begun, so far."""
     sharing: Sharing | None = None
     """How the use of projects is measured; None while no order asks for it."""
+    sums: tuple[str, ...] = ()
+    """The tally in a checkpoint, hexadecimal, as its numbers have 64 bits at the most; empty in the book."""
+
+    @property
+    def kept(self) -> "Facts":
+        """As a checkpoint keeps it."""
+        return replace(self, tally=Tally(), sums=tuple([f"{each:x}" for each in astuple(self.tally)]))
 
 
 class PolicyNote(Struct, frozen=True, array_like=True):
@@ -406,7 +414,7 @@ class State:
             case "policies":
                 return self.policies
             case _:
-                return self.facts
+                return self.facts.kept
 
     def touch_job(self, job: JobId) -> None:
         """Remember that a job's record has to be written at the next checkpoint."""
