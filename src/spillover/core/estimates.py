@@ -30,6 +30,16 @@ class Expecting(Protocol):
         ...
 
 
+def likely(job: Expecting, unknown: int) -> int:
+    """Nanoseconds that a job is likely to run: as `estimate` says, but of a limit no more than jobs like it needed."""
+    terms = job.terms
+    if terms.estimate is not None:
+        return terms.estimate
+    if job.predicted is not None:
+        return job.predicted if terms.walltime is None else min(job.predicted, terms.walltime)
+    return unknown if terms.walltime is None else terms.walltime
+
+
 def estimate(job: Expecting, unknown: int) -> Estimate:
     """The person's own word, else the limit, else what jobs like it did, else what is assumed of jobs that nothing is known of."""
     terms = job.terms

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from spillover.core.estimates import estimate
+from spillover.core.estimates import estimate, likely
 from spillover.core.events import (
     AnyEvent,
     GangPlaced,
@@ -28,6 +28,7 @@ from spillover.core.state import NO_EXTRA, Ended, Job, Kind, Placed, Queued, Sta
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
+from spillover.deciding.lookahead import Waiter
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
@@ -62,7 +63,7 @@ class Board:
         self.rooms: dict[ClusterName, Room] = {}
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, number, job)."""
-        self.patient: dict[JobId, None] = {}
+        self.patient: dict[JobId, tuple[Entry, Waiter] | None] = {}
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
@@ -85,7 +86,7 @@ class Board:
             if node.cluster in self.rooms:
                 self.rooms[node.cluster].refresh(node)
         if self.policies.looks_ahead:
-            self.ends = Ends(self.state, self.rooms, self.policies.chosen.unknown_runtime)
+            self.ends = Ends(self.state, self.rooms, self._runs)
         for job in self.state.jobs.values():
             self.enter(job)
             self.alarms.set(job)
@@ -176,10 +177,25 @@ class Board:
             purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
         )
 
+    def waiter(self, job: Job, latest: int | None = None) -> Waiter:
+        """A job that waits, as looking ahead sees it; `latest` is until when, if the book does not say so yet."""
+        until = job.latest if latest is None else latest
+        known = estimate(job, 0).source != "default"
+        return Waiter(job.id, job.kind.shape, self._runs(job), known, job.arrived, until or 0, 1)
+
+    def _runs(self, job: Job) -> int:
+        """How long a job is taken to run when somebody looks ahead."""
+        unknown = self.policies.chosen.unknown_runtime
+        return likely(job, unknown) if self.policies.reviews else estimate(job, unknown).runtime
+
     def counts_waiting(self, job: Job) -> bool:
-        """Whether a job counts against `max_queue` while it waits."""
+        """Whether a job is looked at while it waits: it counts against `max_queue`, or the wait policy looks at all."""
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
-        return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
+        return (
+            rentable
+            and (self.policies.max_queue is not None or self.policies.reviews)
+            and type(job.phase) is Queued
+        )
 
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
@@ -296,7 +312,7 @@ class Board:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)
         if self.counts_waiting(job):
-            self.patient[job.id] = None
+            self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.policies.reviews else None
 
     def forget_waits(self) -> None:
         """Drop waits that are over from the front of their heap."""

@@ -11,12 +11,13 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from spillover.core import ranges
+from spillover.core.estimates import estimate, likely
 from spillover.core.state import Job, Queued, State
 from spillover.deciding.board import Board
-from spillover.deciding.estimates import estimate
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
-from spillover.deciding.outlook import Release, Reservation, reserve
+from spillover.deciding.lookahead import Outlook, Waiter
+from spillover.deciding.outlook import End, Release, Reservation, reserve
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Case, Policies
 from spillover.deciding.purse import Holding, Purser, Refusal
@@ -24,7 +25,7 @@ from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.job import Burst
-from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, RoomSoon, WaitOver
+from spillover.model.reasons import AlwaysRented, NotInTime, QueueFull, Reason, RoomOwned, RoomSoon, WaitOver
 from spillover.model.units import FOREVER
 
 ROOM_OWNED = RoomOwned()
@@ -60,6 +61,8 @@ def run(
         cycle.place()
     if board.fresh:
         cycle.admit()
+        if policies.reviews:
+            cycle.review()
     if policies.max_queue is not None:
         cycle.cap_queue()
     if cycle.expired or board.due.first:
@@ -72,7 +75,21 @@ def run(
 def case_of(state: State, policies: Policies, job: Job) -> Case:
     """What the wait policy is told of a job."""
     expected = estimate(job, policies.chosen.unknown_runtime)
-    return Case(job.kind.shape, expected.runtime, job.extra.returned, state.facts.tally)
+    return Case(
+        job.kind.shape,
+        expected.runtime,
+        job.extra.returned,
+        state.facts.tally,
+        likely(job, policies.chosen.unknown_runtime),
+        expected.source != "default",
+    )
+
+
+def _end(release: Release) -> End:
+    """The expected end of what this very plan places."""
+    return End(
+        release.at, 0, JobId(release.machine.name), 0, ((release.room, release.machine, release.resources),)
+    )
 
 
 class _Cycle:
@@ -174,6 +191,51 @@ class _Cycle:
                 always = job.kind.shape.burst is Burst.ALWAYS
                 why = AlwaysRented() if always else WaitOver(self.steady - job.arrived)
                 self.expired[job.id] = Expiry(job.id, why)
+
+    def review(self) -> None:
+        """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
+        queue = self._queue()
+        fresh = {each: latest for each, latest in self.admitted.items() if each in queue}
+        if not fresh or self.board.ends is None:
+            return
+        rooms = {name: room for name, room in self.board.rooms.items() if room.spec.role is Role.OWNED}
+        ends: list[End] = self.board.ends.sorted
+        if self.planned:
+            ends = sorted([*ends, *(_end(release) for release in self.planned)])
+        outlook = Outlook(
+            self.now,
+            self.steady,
+            list(queue.values()),
+            fresh,
+            ends,
+            rooms,
+            self.policies.place,
+            self.policies.backfill.strict,
+        )
+        for late in self.policies.wait.review(outlook):  # type: ignore[attr-defined]
+            job = self.state.jobs[late.job]
+            patient, left = self._patient(job), self._left(job)
+            members = left - patient + late.count if late.count < patient else 0
+            self.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - self.now)), members)
+
+    def _queue(self) -> dict[JobId, Waiter]:
+        """Jobs that wait for owned capacity and could be rented, in order."""
+        jobs, board = self.state.jobs, self.board
+        waiting = [each for each in board.patient.values() if each is not None]
+        for each, latest in self.admitted.items():
+            job = jobs[each]
+            if board.counts_waiting(job) and latest < FOREVER and job.due is None:
+                waiting.append((board.entry(job), board.waiter(job, latest)))
+        waiting.sort()
+        queue: dict[JobId, Waiter] = {}
+        for _, waiter in waiting:
+            job = jobs[waiter.job]
+            if job.extra.members is not None:
+                if not self._may_be_rented(job) and (count := self._patient(job)) > 0:
+                    queue[job.id] = waiter._replace(count=count)
+            elif job.id not in self.taken and job.id not in self.expired:
+                queue[job.id] = waiter
+        return queue
 
     def cap_queue(self) -> None:
         """Let jobs past `max_queue` be rented, the last of the queue first."""
@@ -391,9 +453,7 @@ class _Cycle:
                 for room in self.board.rooms_of(lane, Role.OWNED)
                 if head.kind.shape.tasks == 1 or room.spec.gangs
             ]
-            releases = heapq.merge(
-                self.board.ends.releases(self.now), sorted(self.planned, key=_AT), key=_AT
-            )
+            releases = heapq.merge(self.board.ends.releases(self.now), sorted(self.planned, key=_AT), key=_AT)
             self.kept = (reserve(head.kind.shape, rooms, releases, self.policies.place),)
         return self.kept[0]
 

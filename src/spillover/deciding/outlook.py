@@ -1,11 +1,10 @@
 """What owned capacity is expected to look like later: who ends when, and when a job that does not fit now would."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from spillover.core.state import Job, Placed, Running, State
-from spillover.deciding.estimates import estimate
 from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
@@ -40,11 +39,11 @@ class End(NamedTuple):
 class Ends:
     """When what runs on owned capacity is expected to end."""
 
-    def __init__(self, state: State, rooms: Mapping[ClusterName, Room], unknown: int) -> None:
+    def __init__(self, state: State, rooms: Mapping[ClusterName, Room], expect: Callable[[Job], int]) -> None:
         self._state = state
         self._rooms = rooms
-        self._unknown = unknown
-        """Nanoseconds expected of a job of which nothing is known."""
+        self._expect = expect
+        """Nanoseconds that a job runs."""
         self._of: dict[JobId, End] = {}
         self.sorted: list[End] = []
         """Soonest first."""
@@ -59,7 +58,7 @@ class Ends:
         if room is None:
             return
         began = phase.since if type(phase) is Running else phase.at
-        at = began + estimate(job, self._unknown).runtime
+        at = began + self._expect(job)
         end = self._of[job.id] = End(at, job.number, job.id, began, self._parts(job.id, phase, room))
         insort(self.sorted, end)
 

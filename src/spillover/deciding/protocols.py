@@ -54,6 +54,10 @@ class Case(NamedTuple):
     """How often it was brought back from rented capacity."""
     tally: Tally
     """What was seen of all jobs so far."""
+    likely: int
+    """Nanoseconds that it is likely to run: what is expected, or what jobs like it did if it only states a limit."""
+    known: bool
+    """Whether anything is known of its runtime; else what is expected is only assumed."""
 
 
 class Wait(Protocol):
@@ -115,7 +119,12 @@ class Policies(Struct, frozen=True):
     @property
     def looks_ahead(self) -> bool:
         """Whether any of them asks when what runs is expected to end."""
-        return self.backfill.reservations > 0
+        return self.backfill.reservations > 0 or self.reviews
+
+    @property
+    def reviews(self) -> bool:
+        """Whether the wait policy looks at all that waits when a job comes and stays queued."""
+        return hasattr(self.wait, "review")
 
     @property
     def back_after(self) -> int | None:

@@ -269,6 +269,16 @@ class WaitOver(NotNow, frozen=True, tag="wait_over"):
         return f"its wait was over after {format_duration(self.waited)}"
 
 
+class NotInTime(NotNow, frozen=True, tag="not_in_time"):
+    """It was rented because it was not expected to start on owned capacity while waiting was worth it."""
+
+    within: int
+    """Nanoseconds within which it would have had to start."""
+
+    def __str__(self) -> str:
+        return f"owned capacity was not expected to have room within {format_duration(self.within)}, which is what waiting was worth"
+
+
 class QueueFull(NotNow, frozen=True, tag="queue_full"):
     """It was rented because its place in the queue was past `max_queue`."""
 
@@ -394,6 +404,7 @@ Reason: TypeAlias = (
     | RoomOwned
     | RoomSoon
     | WaitOver
+    | NotInTime
     | QueueFull
     | AlwaysRented
     | Stopping

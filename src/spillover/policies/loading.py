@@ -41,6 +41,7 @@ BUILT_IN: Final = {
     "wait.runtime": "wait_runtime:Runtime",
     "wait.star": "wait_star:Star",
     "wait.budget": "wait_budget:Budget",
+    "wait.break_even": "wait_break_even:BreakEven",
     "wait.compute": "wait_compute:Compute",
     "place.first_fit": "place_first_fit:FirstFit",
     "place.best_fit": "place_best_fit:BestFit",

@@ -129,9 +129,9 @@ def _take(
 
 
 def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[After, ...]) -> JobSubmitted:
-    """A job is accepted; one that does not say how long it runs is expected to do as those like it did."""
+    """A job is accepted; of one that does not say how long it will run, it is noted how long those like it did."""
     spec = new.spec
-    silent = spec.terms.estimate is None and spec.terms.walltime is None
+    silent = spec.terms.estimate is None
     return JobSubmitted(
         new.job,
         now,

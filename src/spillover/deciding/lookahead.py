@@ -1,0 +1,265 @@
+"""Looking ahead: which waiting jobs would not start on owned capacity by the time until which waiting is worth it.
+
+The expected ends of what runs are replayed. What becomes free is given to the queue in its order, as a cycle would do it, but
+without jobs that are yet to come. Bounded: only so many ends are looked at.
+"""
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from spillover.deciding.outlook import End
+from spillover.deciding.protocols import Place
+from spillover.deciding.rooms import Machine, Room
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import FOREVER
+
+Parts = Sequence[tuple[Room, Machine, Resources]]
+"""Room that a job holds."""
+
+
+class Waiter(NamedTuple):
+    """A job that waits for owned capacity and could be rented instead."""
+
+    job: JobId
+    shape: Shape
+    expected: int
+    """Nanoseconds that it is expected to run."""
+    known: bool
+    """Whether anything is known of its runtime; else that is only assumed."""
+    arrived: int
+    """Since when it waits, in steady time."""
+    latest: int
+    """Until when it waits at the most, in steady time."""
+    count: int
+    """1, or how many members of an array wait."""
+
+
+class Outlook(NamedTuple):
+    """What is known at the end of a cycle's placing."""
+
+    now: int
+    """Nanoseconds UTC."""
+    steady: int
+    """Now, as waits count it."""
+    queue: list[Waiter]
+    """In the order in which they are tried."""
+    fresh: Mapping[JobId, int]
+    """Those of them that came just now."""
+    ends: Sequence[End]
+    """Of what runs on owned capacity, soonest expected first."""
+    rooms: Mapping[ClusterName, Room]
+    """Clusters that are owned."""
+    place: Place
+    strict: bool
+    """Whether nothing behind a job that does not fit is tried."""
+
+
+class Late(NamedTuple):
+    """A job that would not start in time."""
+
+    job: JobId
+    count: int
+    """1, or how many members of an array would not."""
+    limit: int
+    """By when it would have had to start, nanoseconds UTC."""
+
+
+def first_end(outlook: Outlook, late: int) -> int:
+    """When anything is expected to end; one that has outrun what was expected of it as `overdue` says."""
+    ends, now = outlook.ends, outlook.now
+    soonest = ends[late].at if late < len(ends) else FOREVER
+    return min([soonest, *[overdue(now, end.began) for end in ends[:late]]])
+
+
+def overdue(now: int, began: int) -> int:
+    """When a job is expected to end that has outrun what was expected of it: the longer it ran, the longer it will."""
+    return now + max(60_000_000_000, (now - began) * 3 // 10)
+
+
+def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[Late]:
+    """Waiting jobs that have no room by their limits if what runs ends as expected; `most` ends are looked at.
+
+    Jobs for which that is not known after so many ends are not among them. If nothing ends any more, all are that are left.
+    """
+    replay = _Replay(outlook, limits)
+    seen = 0
+    while replay.waiting and seen < most:
+        at = replay.next_end()
+        replay.leave(at)
+        if at >= FOREVER:
+            break
+        seen += replay.release(at)
+        replay.start(at)
+    return replay.late
+
+
+class _Replay:
+    """Owned capacity and the queue, as they are expected to go on."""
+
+    def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
+        self._outlook = outlook
+        self._rooms = outlook.rooms
+        late = bisect_right(outlook.ends, (outlook.now, FOREVER))  # type: ignore[type-var]
+        self._at = late
+        """Which expected end comes next."""
+        self._heap: list[tuple[int, int, Parts]] = [
+            (overdue(outlook.now, end.began), number, end.parts)
+            for number, end in enumerate(outlook.ends[:late])
+        ]
+        """Ends of those that are overdue, and of those that started in the replay."""
+        heapq.heapify(self._heap)
+        self._serial = late
+        self._free: dict[Machine, list[int]] = {}
+        """CPU, memory and GPUs of machines that are not as they are now."""
+        self._gained: dict[Machine, Room] = {}
+        self.late: list[Late] = []
+        self.waiting = [[limits[each.job], each, each.count] for each in outlook.queue]
+        """Limit, job, and how much of it waits."""
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Note what the next steps ask for of those that wait."""
+        self._first = min([each[0] for each in self.waiting], default=FOREVER)
+        self._shapes = dict.fromkeys([each[1].shape for each in self.waiting])
+
+    def next_end(self) -> int:
+        """When something ends next."""
+        ends = self._outlook.ends
+        at = ends[self._at].at if self._at < len(ends) else FOREVER
+        return min(at, self._heap[0][0]) if self._heap else at
+
+    def leave(self, at: int) -> None:
+        """Let those go whose limit passes before anything ends."""
+        if self._first > at:
+            return
+        self.late += [Late(each.job, count, limit) for limit, each, count in self.waiting if limit <= at]
+        self.waiting = [each for each in self.waiting if each[0] > at]
+        self._sum_up()
+
+    def release(self, at: int) -> int:
+        """Let all end that does now; returns how many."""
+        ends, seen = self._outlook.ends, 0
+        self._gained.clear()
+        while self._at < len(ends) and ends[self._at].at <= at:
+            self._give_back(ends[self._at].parts)
+            self._at += 1
+            seen += 1
+        while self._heap and self._heap[0][0] <= at:
+            self._give_back(heapq.heappop(self._heap)[2])
+            seen += 1
+        return seen
+
+    def start(self, at: int) -> None:
+        """Let those start that now have room, in order: what fitted nowhere before can only fit where room was gained."""
+        possible = {shape: None for shape in self._shapes if self._may_fit(shape)}
+        if not possible:
+            return
+        started = False
+        for each in self.waiting:
+            _, waiter, count = each
+            while count and waiter.shape in possible:
+                parts = self._take(waiter.shape)
+                if parts is None:
+                    del possible[waiter.shape]
+                    break
+                self._serial += 1
+                heapq.heappush(self._heap, (at + waiter.expected, self._serial, parts))
+                count -= 1
+                started = True
+            each[2] = count
+            if not possible or (count and self._outlook.strict):
+                break
+        if started:
+            self.waiting = [each for each in self.waiting if each[2]]
+            self._sum_up()
+
+    # --- room
+
+    def _room_of(self, machine: Machine) -> list[int]:
+        """What is free on a machine by now."""
+        free = self._free.get(machine)
+        return [max(0, machine.cpu), machine.memory, machine.gpu] if free is None else free
+
+    def _give_back(self, parts: Parts) -> None:
+        for room, machine, resources in parts:
+            free = self._free.get(machine)
+            if free is None:
+                free = self._free[machine] = [max(0, machine.cpu), machine.memory, machine.gpu]
+            free[0] += resources.cpu
+            free[1] += resources.memory
+            free[2] += resources.gpu
+            self._gained[machine] = room
+
+    def _may_fit(self, shape: Shape) -> bool:
+        """Whether a task of a shape fits where room was gained."""
+        return any(self._fits(machine, shape, shape.rest or shape.resources) for machine in self._gained)
+
+    def _fits(self, machine: Machine, shape: Shape, asked: Resources) -> bool:
+        free = self._room_of(machine)
+        return (
+            asked.gpu <= free[2]
+            and asked.cpu <= free[0]
+            and asked.memory <= free[1]
+            and machine.ready
+            and (not shape.needs or machine.offers.issuperset(shape.needs))
+        )
+
+    def _take(self, shape: Shape) -> Parts | None:
+        """Take room for all tasks of a job; None if there is not enough."""
+        if shape.tasks > 1:
+            return self._take_gang(shape)
+        return self._take_one(shape, shape.resources, self._gained)
+
+    def _take_one(self, shape: Shape, asked: Resources, machines: Mapping[Machine, Room]) -> Parts | None:
+        """Take room for one task on the machine that the place policy would choose."""
+        found: Machine | None = None
+        best: tuple[int, int] = (0, 0)
+        for machine in machines:
+            if self._fits(machine, shape, asked):
+                free = self._room_of(machine)
+                score = (
+                    self._outlook.place.score(free[0], free[1], free[2], shape, machine.total),
+                    machine.index,
+                )
+                if found is None or score < best:
+                    found, best = machine, score
+        if found is None:
+            return None
+        self._use(found, asked)
+        return ((machines[found], found, asked),)
+
+    def _use(self, machine: Machine, asked: Resources) -> None:
+        free = self._free.setdefault(machine, self._room_of(machine))
+        free[0] -= asked.cpu
+        free[1] -= asked.memory
+        free[2] -= asked.gpu
+
+    def _take_gang(self, shape: Shape) -> Parts | None:
+        """Take room for all tasks of a gang on one cluster."""
+        tasks = [shape.resources] * shape.tasks
+        if shape.rest is not None:
+            tasks[-1] = shape.rest
+        for room in self._rooms.values():
+            if not room.spec.gangs:
+                continue
+            parts: list[tuple[Room, Machine, Resources]] = []
+            machines = self._fitting(room, shape)
+            for asked in tasks:
+                part = self._take_one(shape, asked, machines)
+                if part is None:
+                    break
+                parts += part
+            if len(parts) == len(tasks):
+                return parts
+            for _, machine, asked in parts:
+                self._use(machine, Resources(-asked.cpu, -asked.memory, -asked.gpu))
+        return None
+
+    def _fitting(self, room: Room, shape: Shape) -> dict[Machine, Room]:
+        """Machines of a room where the smallest task of a gang fits."""
+        least = shape.rest or shape.resources
+        return {machine: room for machine in room.machines if self._fits(machine, shape, least)}

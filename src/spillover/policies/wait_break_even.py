@@ -1,0 +1,60 @@
+"""Rent a job at once if it would be rented in the end anyway, and wait only as long as that is worth its price."""
+
+from bisect import bisect_right
+from fractions import Fraction
+from typing import Final
+
+from spillover.core.tally import size_of
+from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
+from spillover.deciding.protocols import Case
+from spillover.model.units import FOREVER
+
+SUNK: Final = 3
+"""Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
+MOST: Final = 200
+"""Expected ends that one look ahead replays."""
+
+
+class BreakEven:
+    """Waits while the expected start on owned capacity is nearer than what renting is worth, and no longer.
+
+    The patience of a job is a coefficient times its GPUs (or CPUs) times its runtime. When a job comes and stays queued, the
+    expected ends of what runs are replayed: every waiting job that would not start within its patience is rented now. Nobody
+    waits more than three times its patience, and a job of whose runtime nothing is known not more than that of a mean job.
+    """
+
+    def __init__(self, coefficient: float, most_ends: int = MOST) -> None:
+        exact = Fraction(str(coefficient)) / 1000
+        self._up, self._down = exact.numerator, exact.denominator
+        self._most = most_ends
+
+    def wait(self, case: Case) -> int:
+        """The longest that it may wait, whatever is predicted: a bound for when predictions are wrong."""
+        if not case.known and case.tally.jobs:
+            mean = case.tally.expected // case.tally.jobs
+            return self._up * size_of(case.shape) * mean // self._down
+        patience = self._up * size_of(case.shape) * case.likely // self._down
+        return SUNK * patience if case.known else patience
+
+    def review(self, outlook: Outlook) -> list[Late]:
+        """Jobs that would not start within what is left of their patience."""
+        now = outlook.now
+        limits = {each.job: now + self._left(each, outlook.steady) for each in outlook.queue}
+        late = bisect_right(outlook.ends, (now, FOREVER))  # type: ignore[type-var]
+        soonest = first_end(outlook, late)
+        hopeless = [
+            Late(each.job, each.count, limits[each.job])
+            for each in outlook.queue
+            if each.job in outlook.fresh and limits[each.job] <= soonest
+        ]
+        if len(hopeless) == len(outlook.fresh):
+            return hopeless  # nothing has changed for those that waited before
+        gone = {each.job: None for each in hopeless}
+        others = [each for each in outlook.queue if each.job not in gone]
+        return hopeless + latecomers(outlook._replace(queue=others), limits, self._most)
+
+    def _left(self, waiter: Waiter, now: int) -> int:
+        """Within how many nanoseconds a job has to start for its wait to be worth it."""
+        granted = waiter.latest - waiter.arrived
+        patience = granted // SUNK if waiter.known else granted
+        return min(waiter.latest - now, patience - (now - waiter.arrived) // SUNK)
