@@ -16,14 +16,18 @@ ChoiceDoc: TypeAlias = str | dict[str, dict[str, Any] | None]
 class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Which policy decides what: a name, or {name: {option: value}}."""
 
-    order: Annotated[ChoiceDoc | None, Meta(description="Who comes first: fifo, priority.")] = None
-    backfill: Annotated[
-        ChoiceDoc | None, Meta(description="Who may pass one that does not fit: strict, out_of_order.")
+    order: Annotated[
+        ChoiceDoc | None, Meta(description="Who comes first, as fifo, priority, fair_share.")
     ] = None
-    place: Annotated[ChoiceDoc | None, Meta(description="Which machine: first_fit, best_fit.")] = None
+    backfill: Annotated[
+        ChoiceDoc | None, Meta(description="Who may pass one that does not fit: strict, out_of_order, easy.")
+    ] = None
+    place: Annotated[
+        ChoiceDoc | None, Meta(description="Which machine: first_fit, best_fit, worst_fit, spread.")
+    ] = None
     wait: Annotated[
         ChoiceDoc | None,
-        Meta(description="How long a job waits before it is rented for: zero, never, constant, compute."),
+        Meta(description="How long a job waits before it is rented for, as zero, constant, compute."),
     ] = None
     depth: Annotated[
         int,

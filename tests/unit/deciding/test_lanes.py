@@ -1,5 +1,7 @@
 """Lanes keep no more than they need."""
 
+import pytest
+
 from spillover.core.proposals import Archived
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
@@ -18,6 +20,20 @@ def test_heads_of_jobs_that_are_gone_do_not_pile_up() -> None:
         world.finish(running)
     queue = world.engine.board.queue
     assert len(queue.heads) == len(queue.first) == 3
+
+
+@pytest.mark.parametrize("backfill", ["out_of_order", "strict"])
+def test_room_that_was_gained_is_seen_by_lanes_that_come_within_depth_later(backfill: str) -> None:
+    policies = PolicySet(order=Choice("priority"), backfill=Choice(backfill), wait=Choice("never"), depth=1)
+    world = World(load, policies, (OWNED,))
+    world.agent("n1", cpus=1)
+    world.submit(a_job("runs"))
+    world.submit(a_job("small"))
+    world.submit(a_job("large").cpus(5).priority(5))
+    world.finish("runs")
+    assert world.placed() == []
+    world.cancel("large")
+    assert world.placed() == ["small"]
 
 
 def test_a_job_that_asks_for_no_cpu_starts_on_a_full_machine() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillover.forms.policies import OPTIONS
+from spillover.forms.policies import OPTIONS, read_choice
 from spillover.forms.policystring import points, read_policies, short_duration, write_policies
-from spillover.forms.problems import BadForm
+from spillover.forms.problems import BadForm, Findings
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, parse_duration
 
@@ -76,6 +76,19 @@ def test_each_policy_takes_its_options_and_is_written_so_that_it_reads_the_same(
     assert read_policies(write_policies(policies)) == policies
 
 
+def test_shares_of_projects_are_read_from_a_line_and_from_a_file_alike() -> None:
+    written = read_policies("order=fair_share(3d,shares=vision=2; nlp=0.5,gpu_weight=10)")
+    shares = "nlp=0.5;vision=2"
+    assert written.order == Choice("fair_share", {"half_life": 72 * HOUR, "shares": shares, "gpu_weight": 10})
+    assert read_policies(write_policies(written)) == written
+    found = Findings()
+    given = {"half_life": "3d", "shares": {"vision": 2, "nlp": 0.5}, "gpu_weight": 10}
+    assert read_choice("order", "fair_share", given, (), found) == written.order
+    for wrong in ({"shares": 3}, {"shares": {"vision": True}}, {"shares": {"vision": "many"}}):
+        read_choice("order", "fair_share", wrong, (), found)
+    assert len(found.found) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -103,6 +116,13 @@ def test_each_policy_takes_its_options_and_is_written_so_that_it_reads_the_same(
         ("depth=0", "depth: '0' is not a whole number from 1"),
         ("depth=x", "depth: 'x' is not a whole number from 1"),
         ("order=fifo(x=1)", "order.fifo.x: unknown option; it takes none"),
+        (
+            "order=fair_share(shares=vision)",
+            "order.fair_share.shares.vision: 'vision' is not a number above 0",
+        ),
+        ("order=fair_share(shares=vision=0)", "order.fair_share.shares.vision: '0' is not a number above 0"),
+        ("order=fair_share(shares=a b=1)", "order.fair_share.shares['a b']: 'a b' is not a name"),
+        ("order=fair_share(7)", "order.fair_share.half_life: '7' is not a duration"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(text: str, problem: str) -> None:
