@@ -132,8 +132,8 @@ class Room:
         """Let a machine have this much free, and lanes look at it again."""
         cpu, memory, gpu, ahead = free
         self.cpu += max(cpu, 0) - max(machine.cpu, 0)
-        self.memory += memory - machine.memory
-        self.gpu += gpu - machine.gpu
+        self.memory += max(memory, 0) - max(machine.memory, 0)
+        self.gpu += max(gpu, 0) - max(machine.gpu, 0)
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
         self.changed(machine)
 

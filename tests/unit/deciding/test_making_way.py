@@ -1,0 +1,125 @@
+"""Jobs that wait for others: as soon as those make way, without anything else happening, they start."""
+
+import pytest
+
+from spillover.core.proposals import Act, Register
+from spillover.deciding import cycle
+from spillover.deciding.board import Board
+from spillover.deciding.explain import explain
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.job import Burst
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import GangUnsupported
+from spillover.model.resources import Resources
+from spillover.policies.loading import load
+from spillover.testing.builders import a_job
+from spillover.testing.world import OWNED, World
+
+TOGETHER = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True)
+
+
+def nothing_is_left(w: World) -> None:
+    """All was decided that can be, also for a server that starts now."""
+    policies = w.engine.policies
+    anew = cycle.run(w.state, Board(w.state, policies), policies, w.now, 0).plan
+    live = cycle.run(w.state, w.engine.board, policies, w.now, 0).plan
+    assert not anew, anew
+    assert not live, live
+
+
+@pytest.mark.parametrize("act", [Act.CANCEL, Act.HOLD])
+@pytest.mark.parametrize("backfill", ["strict", "out_of_order"])
+def test_a_job_beyond_depth_starts_once_the_one_before_it_is_gone(backfill: str, act: Act) -> None:
+    w = World(load, PolicySet(backfill=Choice(backfill), wait=Choice("never"), depth=1), (OWNED,))
+    w.agent("n1", cpus=2)
+    w.submit(a_job("big").cpus(3), a_job("small"))
+    assert w.where("small") is None
+    w.act(act, "big")
+    assert w.where("small") == "onprem/n1"
+    nothing_is_left(w)
+
+
+def test_room_that_was_gained_is_seen_by_a_lane_that_comes_within_depth_later() -> None:
+    w = World(load, PolicySet(wait=Choice("never"), depth=1), (OWNED,))
+    w.agent("n1", cpus=1)
+    w.submit(a_job("running"))
+    w.submit(a_job("big").cpus(3))
+    w.submit(a_job("small").memory(1))
+    w.finish("running")
+    assert w.where("small") is None
+    w.cancel("big")
+    assert w.where("small") == "onprem/n1"
+    nothing_is_left(w)
+
+
+def test_a_strict_head_that_is_rented_makes_way_for_all_behind_it() -> None:
+    w = World(load, PolicySet(backfill=Choice("strict"), wait=Choice("never"), depth=1))
+    w.agent("n1", cpus=2)
+    w.agent("v1", cpus=8, cluster="cloud")
+    w.submit(a_job("big").burst(Burst.ALWAYS), a_job("next"), a_job("last").memory(1))
+    assert [w.where(each) for each in ("big", "next", "last")] == ["cloud/v1", "onprem/n1", "onprem/n1"]
+    nothing_is_left(w)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_leases_ahead_of_room_are_handed_out_beyond_depth_once_others_make_way(depth: int) -> None:
+    w = World(load, PolicySet(wait=Choice("zero"), depth=depth))
+    w.agent("n1", cpus=1, queue=4)
+    w.submit(a_job("short"))
+    w.finish("short", ran=0.01)
+    w.submit(a_job("running"))
+    w.submit(*(a_job(f"never-{number}").cpus(64 + number) for number in range(2)), a_job("soon").memory(1))
+    w.cancel("never-0")
+    w.cancel("never-1")
+    assert w.where("soon") == "onprem/n1"
+    nothing_is_left(w)
+
+
+def test_a_short_job_starts_when_one_that_the_head_waits_for_outruns_its_estimate() -> None:
+    w = World(load, PolicySet(backfill=Choice("easy"), wait=Choice("never")), (OWNED,))
+    w.agent("n1", cpus=2)
+    w.submit(a_job("running").expected(seconds=30))
+    w.submit(a_job("head").cpus(2).expected(minutes=5), a_job("short").expected(seconds=45))
+    assert w.where("short") is None  # it would delay the head
+    w.wait(seconds=29)
+    assert w.where("short") is None
+    w.wait(seconds=1)
+    assert w.where("short") == "onprem/n1"  # the head is now expected to start a minute from now
+    nothing_is_left(w)
+
+
+def test_a_head_that_leaves_lets_those_start_that_it_kept_waiting() -> None:
+    w = World(load, PolicySet(backfill=Choice("easy"), wait=Choice("never")), (OWNED,))
+    w.agent("n1", cpus=2)
+    w.submit(a_job("running").expected(seconds=30))
+    w.submit(a_job("head").cpus(2), a_job("long").expected(minutes=45))
+    assert w.where("long") is None
+    w.cancel("head")
+    assert w.where("long") == "onprem/n1"
+    nothing_is_left(w)
+
+
+def test_a_machine_that_holds_more_than_it_has_takes_no_room_from_others() -> None:
+    w = World(load, clusters=(TOGETHER,))
+    w.agent("n1", cpus=8, memory=8)
+    w.submit(a_job("wide").memory(8))
+    held = (w.job("wide").lease,)
+    w.propose(Register(ClusterName("onprem"), NodeName("n1"), 2, Resources(8000, 1), (), {}, 0, held))
+    w.agent("n2", cpus=2, memory=8)
+    w.submit(a_job("gang").tasks(2).memory(4))
+    assert w.where("gang") == "onprem/n2"
+
+
+def test_an_array_of_gangs_waits_and_keeps_nobody_waiting() -> None:
+    w = World(load, PolicySet(backfill=Choice("strict"), wait=Choice("never")), (TOGETHER,))
+    w.agent("n1", cpus=4)
+    w.submit(a_job("array").tasks(2).array(1, 3), a_job("gang").tasks(2))
+    assert w.where("array") is None
+    assert w.where("gang") == "onprem/n1"
+    assert isinstance(_why(w, "array"), GangUnsupported)
+    nothing_is_left(w)
+
+
+def _why(w: World, job: str) -> object:
+    return explain(w.engine, w.job(job)).reason
