@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
     "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
+    "backtest": Entry("commands.backtest", "try policies on what really happened"),
     "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),
     "schema": Entry("commands.schema", "JSON Schema of job files and spill.yaml"),
     "version": Entry("commands.version", "print the version"),

@@ -1,6 +1,6 @@
 """What a simulation is told as: facts for a person, fields for a program, and a row for each job."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -35,7 +35,7 @@ def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
         ),
     ]
     if numbers.never_ran:
-        told.append(("never ran", f"{_jobs(numbers.never_ran)}, for which nothing owned is large enough"))
+        told.append(("never ran", f"{so_many(numbers.never_ran)}, for which nothing owned is large enough"))
     return told
 
 
@@ -53,13 +53,18 @@ def fields(result: Result, study: Study, trace: Trace) -> dict[str, Any]:
 
 def write_jobs(path: str, jobs: Sequence[TraceJob], outcomes: Sequence[Outcome]) -> None:
     """A row for each job that ran, in the order of submission; packed if the name says so."""
+    write_csv(path, COLUMNS, rows(jobs, outcomes))
+
+
+def write_csv(path: str, columns: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """A table with its header; packed if the name says so."""
     import csv  # noqa: PLC0415 - most simulations write no rows
     from io import StringIO  # noqa: PLC0415 - likewise
 
     text = StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(rows(jobs, outcomes))
+    writer.writerow(columns)
+    writer.writerows(lines)
     data = text.getvalue().encode()
     if path.endswith(".gz"):
         import gzip  # noqa: PLC0415 - likewise
@@ -95,7 +100,7 @@ def decimal(value: int, unit: int) -> str:
 
 def rented(numbers: Statistics) -> str:
     """What was rented, in a line."""
-    parts = [_jobs(numbers.rented_jobs)]
+    parts = [so_many(numbers.rented_jobs)]
     if numbers.rented_gpu_hours:
         parts.append(f"{numbers.rented_gpu_hours:,.1f} GPU hours")
     if numbers.rented_cpu_hours:
@@ -117,7 +122,7 @@ def span(seconds: float) -> str:
     return format_duration(round(seconds * SECOND))
 
 
-def _jobs(count: int) -> str:
+def so_many(count: int) -> str:
     """So many jobs."""
     return f"{count:,} job{'' if count == 1 else 's'}"
 

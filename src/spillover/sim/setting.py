@@ -46,6 +46,10 @@ class Fleet(Struct, frozen=True):
         return Capacity(self.count * each, self.node.gpu > 0)
 
 
+UNDIVIDED: Final = Fleet(1, ENOUGH)
+"""A machine that is large enough for any job."""
+
+
 class Rent(Struct, frozen=True):
     """Rented capacity, of which there is always enough."""
 
@@ -93,7 +97,7 @@ class Scene(Struct, frozen=True):
     site: Site
     policies: PolicySet
     """Those that decide first."""
-    fleet: Fleet = Fleet(1, ENOUGH)
+    fleet: Fleet = UNDIVIDED
     """Machines that jobs are split over which do not say themselves how; as it is, none is split."""
     begin: int = 0
     """When machines and policies are there, nanoseconds of the jobs' time: not after the first job."""

@@ -60,7 +60,7 @@ def read(text: str, rows: Rows) -> Trace:
     return Trace(
         tuple(_moved(job, zero) for job, _ in found),
         zero,
-        tuple(Happened(past.start - zero, past.end - zero, past.state) for _, past in found),
+        tuple(_moved_past(past, zero) for _, past in found),
         rows.left_out,
         not_jobs,
     )
@@ -109,7 +109,9 @@ def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
         record.get("account", ""),
         _limit(record),
     )
-    return job, Happened(start, end, state)
+    eligible = _moment(record, "eligible") if "eligible" in record else None
+    held = eligible is not None and submit < eligible <= start
+    return job, Happened(start, end, state, eligible if held else None)
 
 
 def _moved(job: TraceJob, zero: int) -> TraceJob:
@@ -126,6 +128,12 @@ def _moved(job: TraceJob, zero: int) -> TraceJob:
         job.project,
         job.walltime,
     )
+
+
+def _moved_past(past: Happened, zero: int) -> Happened:
+    """What became of a job, in the time of the trace."""
+    ready = None if past.ready is None else past.ready - zero
+    return Happened(past.start - zero, past.end - zero, past.state, ready)
 
 
 def _first(record: Mapping[str, str], *names: str) -> str:

@@ -1,0 +1,232 @@
+"""`spill backtest`: what other policies would have made of the jobs that really ran, and how far such a simulation can be trusted."""
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.arguments import index, since
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+
+if TYPE_CHECKING:
+    from spillover.cli.output import Output
+    from spillover.client import Client
+    from spillover.model.policy import PolicySet
+    from spillover.sim.past import History, Ruling
+    from spillover.wire.api import PastJob
+
+SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
+"""What comes closest to how Slurm is mostly run."""
+_TOLD = ("then", "runtime", "walltime", "nothing")
+_SOME = 25_000
+"""Jobs after which it is said how many there are so far."""
+_LONG = 50_000
+"""Jobs to simulate, counted once for each policy, from which it is shown how far that is."""
+
+
+def _configure(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="POLICY",
+        help="as wait=compute(0.1),order=sjf; what is left out is as it really was; repeatable",
+    )
+    add("--since", type=since, metavar="WHEN", help="only jobs submitted since, as 30d or 2027-01-31")
+    add("--until", type=since, metavar="WHEN", help="only jobs submitted before")
+    add("--really", metavar="POLICY", help="what really decided, if that is not known, or not installed here")
+    add(
+        "--estimates",
+        type=_told,
+        default="then",
+        metavar="WHAT",
+        help="what policies are told of runtimes: then (what they were told then), runtime, walltime or nothing",
+    )
+    add("--warmup", type=index, default=0, metavar="W", help="jobs left out of the statistics at both ends")
+    add("--all-projects", action="store_true", help="show all projects, not only those that change most")
+    add("--jobs", metavar="FILE", help="write a row for each job and policy (CSV, packed if it ends in .gz)")
+    add_json(parser)
+    group = parser.add_argument_group("history of Slurm, in place of a server's own")
+    group.add_argument("--sacct", metavar="FILE", help="what sacct --parsable2 --allusers wrote")
+    group.add_argument("--owned", metavar="NODES", help="its machines, as 64x8gpu or 64x8gpu,48cpu,256GB")
+    group.add_argument(
+        "--rented", metavar="PRICES", help="what renting would cost an hour, as gpu=2.5,cpu=0.04"
+    )
+    group.add_argument(
+        "--skip-bad", action="store_true", help="leave rows that are wrong out, and count them"
+    )
+    add_connection(parser)
+
+
+def _told(text: str) -> str:
+    """What policies are told about runtimes."""
+    if text not in _TOLD:
+        raise ArgumentTypeError(f"{text!r} is not known; write {', '.join(_TOLD[:-1])} or {_TOLD[-1]}")
+    return text
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.cli.backtesting import Shown, show, write_rows  # noqa: PLC0415 - heavy
+    from spillover.cli.progress import progress  # noqa: PLC0415 - heavy
+    from spillover.sim.backtest import fields, run  # noqa: PLC0415 - heavy
+    from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
+    from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
+
+    _check(args)
+    began = perf_counter()
+    if args.sacct:
+        history, ruling, currency = *_slurm(args), ""
+    else:
+        with context.connect(args) as client:
+            history, ruling, currency = _server(args, client, context.out)
+    policies = [(text, _read(text, "--policy", ruling.last)) for text in args.policy]
+    _load("what really ran", ruling.first, *(after for _, after in ruling.changes))
+    told = Told(args.estimates)
+    lives = 1 + len(policies)
+    long = lives * len(history.jobs) >= _LONG
+    with progress(context.out, lives) if long else nullcontext(_quietly) as done:
+        found = run(history, ruling, policies, told, args.warmup, done)
+    if args.jobs:
+        write_rows(args.jobs, history, found)
+    if args.json:
+        context.out.json({**fields(found, history, ruling, told, args.warmup), "currency": currency or None})
+    else:
+        assumed = bool(args.sacct and not args.really)
+        show(
+            context.out,
+            Shown(found, history, ruling, currency, args.warmup, args.all_projects, assumed),
+        )
+    for remark in history.remarks:
+        context.out.note(remark)
+    took = perf_counter() - began
+    context.out.note(
+        f"{so_many(len(history.jobs))} simulated {lives} time{'s' if lives > 1 else ''} in {took:.1f} s"
+    )
+    return codes.OK
+
+
+def _quietly(_: str) -> None:
+    """Say nothing of each part."""
+
+
+def _check(args: Namespace) -> None:
+    """Options that do not go together."""
+    problems = []
+    if args.sacct and not args.owned:
+        problems.append("--sacct needs the machines that its jobs ran on; write --owned 64x8gpu too")
+    if not args.sacct:
+        problems += [
+            f"{flag} goes with --sacct; a server knows its own machines"
+            for flag, value in (("--owned", args.owned), ("--rented", args.rented))
+            if value is not None
+        ]
+    if args.skip_bad and not args.sacct:
+        problems.append("--skip-bad goes with --sacct")
+    if args.since is not None and args.until is not None and args.since >= args.until:
+        problems.append("--since is not before --until; write the earlier time as --since")
+    folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - a command loads nothing that it may not need
+    if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
+        problems.append(f"--jobs: there is no folder {folder}")
+    if problems:
+        raise Usage(*problems)
+
+
+def _slurm(args: Namespace) -> "tuple[History, Ruling]":
+    """The history of a file, and what decided then as far as anybody can know."""
+    from msgspec.structs import replace  # noqa: PLC0415 - heavy
+
+    from spillover.forms.problems import BadForm  # noqa: PLC0415 - heavy
+    from spillover.model.units import time_of  # noqa: PLC0415 - heavy
+    from spillover.sim.fleet import read_owned, read_rented  # noqa: PLC0415 - heavy
+    from spillover.sim.past import Ruling, from_slurm  # noqa: PLC0415 - heavy
+    from spillover.sim.traces.opening import read_trace  # noqa: PLC0415 - heavy
+
+    problems: list[str] = []
+    fleet = rent = None
+    try:
+        fleet = read_owned(args.owned)
+    except BadForm as error:
+        problems += str(error).splitlines()
+    try:
+        rent = read_rented(args.rented or "gpu=0")
+    except BadForm as error:
+        problems += str(error).splitlines()
+    if fleet is None or rent is None:
+        raise Usage(*problems)
+    ruling = Ruling(_read(args.really or SLURM, "--really"))
+    trace = read_trace(args.sacct, skip_bad=args.skip_bad)
+    if not trace.happened:
+        raise Usage(f"{args.sacct} does not say when jobs really ran; use spill simulate for it")
+    span = [None if when is None else time_of(when) for when in (args.since, args.until)]
+    history = from_slurm(trace, fleet, rent, *span)
+    if args.rented is None:
+        free = "nothing that is rented costs anything; write --rented gpu=2.5 for what it would"
+        history = replace(history, remarks=(*history.remarks, free))
+    return history, ruling
+
+
+def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History, Ruling, str]":
+    """The history of a server, what decided there, and its currency."""
+    from msgspec.structs import replace  # noqa: PLC0415 - heavy
+
+    from spillover.sim.past import Ruling, from_journal, ruling_from, site_from  # noqa: PLC0415 - heavy
+    from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
+
+    server = client.server()
+    site = site_from(client.clusters(), client.agents())
+    budgets = client.budgets()
+    history = from_journal(_counting(client.past(args.since, args.until), out), site, budgets)
+    waiting = server.queued + server.running
+    if waiting:
+        left = f"without what has not ended ({so_many(waiting)}), and without the room that this takes"
+        history = replace(history, remarks=(*history.remarks, left))
+    if args.really is not None:
+        return history, Ruling(_read(args.really, "--really")), server.currency
+    if not history.jobs:
+        raise Usage("no job ran and ended in this span; choose another one with --since and --until")
+    begin, end = history.jobs[0].submit, max(one.start for one in history.happened)
+    return history, ruling_from(client.policy().policy, client.policy_history(), begin, end), server.currency
+
+
+def _counting(jobs: "Iterator[PastJob]", out: "Output") -> "Iterator[PastJob]":
+    """The same jobs; says how many there are so far when there are many."""
+    for count, job in enumerate(jobs, 1):
+        if count % _SOME == 0:
+            out.note(f"{count:,} jobs read")
+        yield job
+
+
+def _read(text: str, option: str, base: "PolicySet | None" = None) -> "PolicySet":
+    """Policies that can be made, or what is wrong with them."""
+    from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
+
+    policies = read_policies(text, option, base=base)
+    _load(option, policies)
+    return policies
+
+
+def _load(option: str, *policies: "PolicySet") -> None:
+    """Refuse what cannot be made."""
+    from spillover.policies.loading import UnknownPolicy, load  # noqa: PLC0415 - heavy
+
+    for each in policies:
+        try:
+            load(each)
+        except UnknownPolicy as error:
+            raise Usage(f"{option}: {error}") from None
+
+
+COMMANDS = {
+    "backtest": Command(
+        "Simulate the jobs that really ran once more, with the scheduler itself: under the policies that decided then, and under others. "
+        "Shows cost and waits against what really happened, who would win and lose, and how far the simulation is from what happened.",
+        _configure,
+        _run,
+        "spill backtest --since 30d --policy 'wait=compute(0.1)' --policy 'wait=zero'\n"
+        "spill backtest --sacct sacct.txt --owned 16x8gpu,64cpu --rented gpu=2.5 --policy 'wait=compute(0.076)'",
+    )
+}

@@ -1,0 +1,167 @@
+"""Two lives of the same jobs beside each other: how far they are apart, and which projects are better off in which."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from spillover.model.units import MONEY, SECOND
+from spillover.sim.outcome import Outcome
+from spillover.sim.statistics import Statistics
+from spillover.sim.trace import TraceJob
+
+Verdict = Literal["wins", "loses", "same", "unclear"]
+"""By how long jobs wait; `unclear` if the change is not larger than the simulation's own error for the project."""
+
+
+class Deviation(Struct, frozen=True):
+    """How far a simulation of what really ran is from what happened: its own error."""
+
+    jobs: int
+    """That ran in both."""
+    mean_wait_s: float
+    """Of the simulation, less what happened: more than 0 is too long."""
+    mean_wait_share: float | None
+    """The same as a share of what happened; None if nothing waited."""
+    cost: float
+    """Likewise in money."""
+    cost_share: float | None
+    mean_start_s: float
+    """By how much a job starts too early or too late, on average."""
+    p50_start_s: float
+    """What half of the jobs are not further off than."""
+    p90_start_s: float
+    elsewhere_jobs: int
+    """That run on another cluster than they did."""
+    elsewhere: float
+    """The same as a share, from 0 to 1."""
+    never_ran: int
+    """Jobs that ran, and never do in the simulation."""
+
+
+class ProjectChange(Struct, frozen=True):
+    """What a policy changes for one project, against what happened."""
+
+    project: str
+    jobs: int
+    wait_s: float
+    """On average, as it happened."""
+    wait_as_ran_s: float
+    """As simulated with the policy that really ran: how far this is from `wait_s` is the simulation's error."""
+    wait_then_s: float
+    """As simulated with the policy."""
+    wait_change_s: float
+    """`wait_then_s` less `wait_s`."""
+    cost: float
+    """As it happened."""
+    cost_as_ran: float
+    cost_then: float
+    cost_change: float
+    verdict: Verdict
+
+
+def deviation(
+    happened: Sequence[Outcome],
+    simulated: Sequence[Outcome],
+    before: Statistics,
+    after: Statistics,
+    counted: range,
+) -> Deviation:
+    """How far a simulation is from what happened, of the jobs at these places."""
+    ran = {one.job: one for one in simulated}
+    off: list[int] = []
+    elsewhere = 0
+    for past in happened[counted.start : counted.stop]:
+        one = ran.get(past.job)
+        if one is not None:
+            off.append(abs(one.start - past.start))
+            elsewhere += one.cluster != past.cluster
+    off.sort()
+    count = len(off)
+    wait, cost = after.mean_wait_s - before.mean_wait_s, after.rented_cost - before.rented_cost
+    return Deviation(
+        jobs=count,
+        mean_wait_s=wait,
+        mean_wait_share=wait / before.mean_wait_s if before.mean_wait_s else None,
+        cost=cost,
+        cost_share=cost / before.rented_cost if before.rented_cost else None,
+        mean_start_s=sum(off) / (count * SECOND) if count else 0.0,
+        p50_start_s=_part(off, 50),
+        p90_start_s=_part(off, 90),
+        elsewhere_jobs=elsewhere,
+        elsewhere=elsewhere / count if count else 0.0,
+        never_ran=after.never_ran,
+    )
+
+
+def by_project(
+    jobs: Sequence[TraceJob],
+    happened: Sequence[Outcome],
+    as_ran: Sequence[Outcome],
+    then: Sequence[Outcome],
+    counted: range,
+) -> list[ProjectChange]:
+    """What changes for each project; those that gain most waiting time in all come first, those that lose most last.
+
+    Jobs that do not run in all three count nowhere: their waits have no end.
+    """
+    in_all = {one.job for one in as_ran}.intersection(one.job for one in then)
+    count: dict[str, int] = {}
+    for at in counted:
+        if at in in_all:
+            count[jobs[at].project] = count.get(jobs[at].project, 0) + 1
+    sums = [_sums(jobs, outcomes, in_all, counted) for outcomes in (happened, as_ran, then)]
+    found = [_change(project, jobs_of, *(one[project] for one in sums)) for project, jobs_of in count.items()]
+    found.sort(key=lambda one: (one.wait_change_s * one.jobs, one.cost_change, one.project))
+    return found
+
+
+class _Sum(Struct):
+    """What jobs of one project waited and cost together."""
+
+    waited: int = 0
+    cost: int = 0
+
+
+def _sums(
+    jobs: Sequence[TraceJob], outcomes: Sequence[Outcome], of: set[int], counted: range
+) -> Mapping[str, _Sum]:
+    """By project."""
+    found: dict[str, _Sum] = {}
+    for one in outcomes:
+        if one.job in of and one.job in counted:
+            total = found.setdefault(jobs[one.job].project, _Sum())
+            total.waited += one.start - one.submit
+            total.cost += one.cost
+    return found
+
+
+def _change(project: str, jobs: int, happened: _Sum, as_ran: _Sum, then: _Sum) -> ProjectChange:
+    """What a policy changes for a project."""
+    scale = jobs * SECOND
+    change, error = then.waited - happened.waited, abs(as_ran.waited - happened.waited)
+    verdict: Verdict
+    if change == 0:
+        verdict = "same"
+    elif abs(change) <= error:
+        verdict = "unclear"
+    else:
+        verdict = "wins" if change < 0 else "loses"
+    return ProjectChange(
+        project=project,
+        jobs=jobs,
+        wait_s=happened.waited / scale,
+        wait_as_ran_s=as_ran.waited / scale,
+        wait_then_s=then.waited / scale,
+        wait_change_s=change / scale,
+        cost=happened.cost / MONEY,
+        cost_as_ran=as_ran.cost / MONEY,
+        cost_then=then.cost / MONEY,
+        cost_change=(then.cost - happened.cost) / MONEY,
+        verdict=verdict,
+    )
+
+
+def _part(spans: Sequence[int], percent: int) -> float:
+    """The span in seconds that so many percent of the sorted ones do not exceed; the lower one of two."""
+    return spans[(len(spans) - 1) * percent // 100] / SECOND if spans else 0.0

@@ -1,0 +1,367 @@
+"""Back-tests of histories that the simulator made itself: what it did once, it does again."""
+
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from spillover.control.controllers.archiving import finished_of
+from spillover.control.past import past_job
+from spillover.core.apply import apply
+from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.state import State
+from spillover.forms.policystring import read_policies, write_policies
+from spillover.forms.problems import BadForm
+from spillover.model.budget import Budget, Of, Per
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.job import Burst, Shape
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
+from spillover.sim.backtest import fields, run
+from spillover.sim.estimates import Told
+from spillover.sim.fleet import read_owned, read_rented
+from spillover.sim.past import History, Ruling, from_journal, from_slurm, ruling_from, site_from
+from spillover.sim.runner import simulate
+from spillover.sim.setting import Machine, Scene, Setting, Site
+from spillover.sim.trace import Own, TraceJob
+from spillover.sim.traces.opening import read_trace
+from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
+
+BEGIN = 20_000 * DAY + 7
+"""Of histories: some day in 2024, and a few nanoseconds."""
+COMPUTE = read_policies("wait=compute(0.05),backfill=easy")
+ZERO = read_policies("wait=zero")
+ONPREM, CLOUD = ClusterName("onprem"), ClusterName("cloud")
+SITE = Site(
+    (
+        ClusterSpec(ONPREM, "agents", Role.OWNED),
+        ClusterSpec(
+            CLOUD, "agents", Role.RENTED, Price(40_000, 0, 2_500_000), Billing(60 * SECOND, 60 * SECOND)
+        ),
+    ),
+    (
+        Machine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2)),
+        Machine(ONPREM, NodeName("a2"), Resources(16_000, 2**36)),
+        Machine(CLOUD, NodeName("v1"), Resources(32_000, 2**37, 4), ("arch:x",)),
+        Machine(CLOUD, NodeName("v2"), Resources(8000, 2**36), ()),
+    ),
+)
+
+
+def some_jobs(count: int = 400, seed: int = 1) -> list[TraceJob]:
+    """Jobs of all kinds, at times that no clock shows to the nanosecond."""
+    dice = random.Random(seed)
+    jobs, now = [], BEGIN
+    for at in range(count):
+        now += round(dice.expovariate(1 / (40 * SECOND)))
+        runs = round(dice.lognormvariate(1, 1) * MINUTE) + 1
+        gpus = dice.choice([0, 0, 0, 1, 2])
+        shape = Shape(
+            Resources(dice.choice([1000, 2500, 4000]), 2**30, gpus),
+            ("arch:x",) if at % 50 == 3 else (),
+            burst=dice.choice([Burst.AUTO, Burst.AUTO, Burst.AUTO, Burst.NEVER])
+            if at % 50 != 3
+            else Burst.AUTO,
+        )
+        estimate = round(runs * dice.uniform(0.3, 3)) if at % 3 else None
+        walltime = runs * 2 if at % 4 == 1 else None
+        own = Own(shape, "train", "default", dice.choice([0, 0, 5]), max_cost=MONEY if at % 7 == 0 else None)
+        total = shape.total
+        jobs.append(
+            TraceJob(
+                str(at),
+                now,
+                runs,
+                total.gpu,
+                total.cpu,
+                0,
+                total.memory,
+                f"u{at % 5}",
+                f"p{at % 3}",
+                walltime,
+                estimate,
+                own,
+            )
+        )
+    return jobs
+
+
+class Recorder:
+    """What a server would keep of a simulation, as it would tell it: newest first, as lines of JSON."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.told: list[PastJob] = []
+
+    def __call__(self, _: int, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            apply(self.state, event)
+            if isinstance(event, JobEnded) and (row := finished_of(self.state.jobs[event.job])) is not None:
+                self.told.append(past_job(row))
+
+    def past(self) -> list[PastJob]:
+        self.told.sort(key=lambda job: -int(job.id))
+        lines = [msgspec.json.encode(job) for job in self.told]
+        return [msgspec.json.decode(line, type=PastJob) for line in lines]
+
+
+def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> History:
+    recorder = Recorder()
+    simulate(jobs, scene, recorder)
+    views = [
+        BudgetView(
+            each.of, "vision", each.per, "", None, each.limit / MONEY, 0.0, 0.0, 0.0, 0.0, each.name == "*"
+        )
+        for each in scene.budgets
+    ]
+    return from_journal(recorder.past(), scene.site, views)
+
+
+@pytest.mark.parametrize(
+    "line", ["wait=compute(0.05),backfill=easy", "wait=zero", "order=sjf,place=worst_fit"]
+)
+def test_a_history_that_the_scheduler_made_is_simulated_without_any_error(line: str) -> None:
+    policies = read_policies(line)
+    jobs = some_jobs()
+    history = recorded(Scene(SITE, policies, begin=BEGIN), jobs)
+    found = run(history, Ruling(policies), [], Told.THEN)
+    assert found.happened.statistics == found.really.statistics
+    assert found.happened.statistics.rented_cost > 0
+    assert found.error == msgspec.structs.replace(
+        found.error,
+        jobs=len(history.jobs),
+        mean_wait_s=0.0,
+        cost=0.0,
+        mean_start_s=0.0,
+        p90_start_s=0.0,
+        elsewhere_jobs=0,
+        elsewhere=0.0,
+    )
+    lives = zip(found.happened.outcomes, found.really.outcomes, strict=True)
+    assert all(
+        (a.start, a.end, a.cluster, a.node, a.cost) == (b.start, b.end, b.cluster, b.node, b.cost)
+        for a, b in lives
+    )
+
+
+def test_policies_that_changed_meanwhile_change_in_the_simulation_too() -> None:
+    jobs = some_jobs()
+    middle = jobs[200].submit - 1
+    changes = ((middle, ZERO),)
+    history = recorded(Scene(SITE, COMPUTE, begin=BEGIN, changes=changes), jobs)
+    assert not run(history, Ruling(COMPUTE, changes), [], Told.THEN).error.mean_start_s
+    assert run(history, Ruling(COMPUTE), [], Told.THEN).error.mean_start_s
+
+
+def test_budgets_hold_in_the_simulation_as_they_did() -> None:
+    budgets = (Budget(Of.PROJECT, "*", Per.DAY, MONEY // 2),)
+    capped = recorded(Scene(SITE, ZERO, begin=BEGIN, budgets=budgets), some_jobs())
+    free = recorded(Scene(SITE, ZERO, begin=BEGIN), some_jobs())
+    assert capped.budgets == budgets
+    spent = run(capped, Ruling(ZERO), [], Told.THEN)
+    assert not spent.error.mean_start_s
+    assert (
+        spent.happened.statistics.rented_cost
+        < run(free, Ruling(ZERO), [], Told.THEN).happened.statistics.rented_cost
+    )
+
+
+def test_another_policy_is_told_against_what_happened_by_project() -> None:
+    patient = read_policies("wait=constant(1h)")
+    history = recorded(Scene(SITE, patient, begin=BEGIN), some_jobs())
+    heard: list[str] = []
+    found = run(history, Ruling(patient), [("wait=zero", ZERO)], Told.THEN, 10, heard.append)
+    assert heard == ["what really ran", "wait=zero"]
+    (zero,) = found.policies
+    assert zero.policy == write_policies(ZERO)
+    assert zero.statistics.jobs == len(history.jobs) - 20
+    assert zero.statistics.mean_wait_s < found.happened.statistics.mean_wait_s
+    assert zero.statistics.rented_cost > found.happened.statistics.rented_cost
+    assert [one.project for one in zero.projects] != []
+    assert sum(one.jobs for one in zero.projects) == zero.statistics.jobs
+    cost = sum(one.cost_then for one in zero.projects)
+    assert cost == pytest.approx(zero.statistics.rented_cost)
+    told = fields(found, history, Ruling(patient), Told.THEN, 10)
+    assert msgspec.json.decode(msgspec.json.encode(told))["policies"][0]["projects"][0]["verdict"] == "wins"
+
+
+def test_what_policies_were_told_then_is_not_how_long_jobs_really_ran() -> None:
+    history = recorded(Scene(SITE, COMPUTE, begin=BEGIN), some_jobs())
+    assert run(history, Ruling(COMPUTE), [], Told.RUNTIME).error.mean_start_s > 0
+
+
+def test_a_warmup_that_leaves_nothing_and_a_span_without_jobs_are_refused() -> None:
+    history = recorded(Scene(SITE, COMPUTE, begin=BEGIN), some_jobs(20))
+    with pytest.raises(BadForm, match="leaves none of 20 jobs; the most is 9"):
+        run(history, Ruling(COMPUTE), [], Told.THEN, 10)
+    with pytest.raises(BadForm, match="no jobs that ran in this span"):
+        run(from_journal([], SITE, []), Ruling(COMPUTE), [], Told.THEN)
+
+
+def a_past_job(**changes: object) -> PastJob:
+    values = {
+        "id": "a",
+        "name": "train",
+        "user": "ada",
+        "project": "vision",
+        "queue": "default",
+        "priority": 0,
+        "state": "SUCCEEDED",
+        "submitted_ns": 10 * SECOND,
+        "ready_ns": 10 * SECOND,
+        "started_ns": 20 * SECOND,
+        "finished_ns": 30 * SECOND,
+        "ran_ns": 9 * SECOND,
+        "attempt": 1,
+        "cluster": "onprem",
+        "node": "a1",
+        "cost": 0.0,
+        "cpu_milli": 1000,
+        "memory": 0,
+        "gpu": 0,
+        "tasks": 1,
+        "needs": [],
+        "burst": "auto",
+        "walltime_ns": None,
+        "estimate_ns": None,
+        "predicted_ns": None,
+        "deadline_ns": None,
+        "max_cost": None,
+        "data": 0,
+    }
+    return msgspec.convert(values | changes, PastJob)
+
+
+def test_jobs_wait_from_when_they_could_have_been_placed() -> None:
+    early = a_past_job(id="early", submitted_ns=1, ready_ns=15 * SECOND)
+    history = from_journal([a_past_job(), early], SITE, [])
+    assert [job.id for job in history.jobs] == ["a", "early"]
+    assert [one.start - one.submit for one in history.happened] == [10 * SECOND, 5 * SECOND]
+
+
+def test_members_of_an_array_come_in_their_order() -> None:
+    past = [a_past_job(id="b")] + [a_past_job(id=f"a.{number}") for number in (1, 10, 2)]
+    assert [job.id for job in from_journal(past, SITE, []).jobs] == ["a.1", "a.2", "a.10", "b"]
+
+
+def test_what_cannot_be_simulated_as_it_was_is_remarked() -> None:
+    past = [
+        a_past_job(id="never", started_ns=None, cluster=None, node=None),
+        a_past_job(id="again", attempt=3),
+        a_past_job(id="gone", node="old"),
+    ]
+    site = Site((*SITE.clusters, ClusterSpec(ClusterName("new"), "agents", Role.OWNED)), SITE.machines)
+    history = from_journal(past, site, [])
+    assert (len(history.jobs), history.never_ran) == (2, 1)
+    again, gone, empty = history.remarks
+    assert again == "1 job ran more than once: each is simulated as its last attempt ran"
+    assert "1 job ran on machines that are not there now" in gone
+    assert empty == "without machines now, and so in the simulation: new"
+
+
+def test_an_estimate_is_the_owners_else_the_walltime_else_what_was_predicted() -> None:
+    def told(**changes: object) -> tuple[int | None, int | None]:
+        (job,) = from_journal([a_past_job(**changes)], SITE, []).jobs
+        return job.estimate, job.walltime
+
+    assert told(estimate_ns=5, walltime_ns=7, predicted_ns=9) == (5, 7)
+    assert told(walltime_ns=7, predicted_ns=9) == (None, 7)
+    assert told(predicted_ns=9) == (9, None)
+    assert told() == (None, None)
+
+
+def test_machines_and_prices_are_those_of_the_server() -> None:
+    amounts = {"cpu": 8.0, "memory": 2.0**36, "gpu": 2.0}
+    price = {"cpu_hour": 0.04, "memory_gib_hour": 0.0, "gpu_hour": 2.5, "node_hour": 9.99, "egress_gb": 0.1}
+    clusters = [
+        ClusterView("onprem", "agents", "owned", "READY", 1, amounts, {}, 0, {}, billing={"step_s": 1.0}),
+        ClusterView(
+            "cloud",
+            "agents",
+            "rented",
+            "READY",
+            1,
+            amounts,
+            {},
+            0,
+            price,
+            90.0,
+            {"step_s": 60.0, "minimum_s": 0.5},
+            amounts,
+            gangs=True,
+        ),
+    ]
+    agents = [
+        AgentView("a1", "onprem", "ready", amounts, {}, 0, 0, ["b", "a"], {}, None),
+        AgentView("a2", "onprem", "lost", amounts, {}, 0, 0, [], {}, None),
+    ]
+    site = site_from(clusters, agents)
+    assert site.machines == (Machine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2), ("a", "b")),)
+    owned, cloud = site.clusters
+    assert (owned.role, owned.price, owned.billing) == (Role.OWNED, Price(), Billing())
+    assert (cloud.role, cloud.startup, cloud.gangs) == (Role.RENTED, 90 * SECOND, True)
+    assert cloud.billing == Billing(60 * SECOND, SECOND // 2)
+    assert cloud.price.node is not None
+    assert (cloud.price.node.hour, cloud.price.egress_gb) == (9_990_000, 100_000)
+    assert cloud.price.node.resources == Resources(8000, 2**36, 2)
+
+
+def test_what_decided_is_found_in_the_changes() -> None:
+    lines = [write_policies(read_policies(f"wait=constant({hours}h)")) for hours in range(4)]
+    records = [
+        PolicyRecord(format_time(at * DAY), "ada", "set", lines[at - 1], lines[at], [], None)
+        for at in (3, 2, 1)
+    ]
+
+    def ruled(begin: float, end: float) -> tuple[str, list[str]]:
+        ruling = ruling_from(lines[3], records, int(begin * DAY), int(end * DAY))
+        return write_policies(ruling.first), [write_policies(one) for _, one in ruling.changes]
+
+    assert ruled(3.5, 4) == (lines[3], [])
+    assert ruled(0.5, 0.7) == (lines[0], [])
+    assert ruled(0.5, 2.5) == (lines[0], [lines[1], lines[2]])
+    assert ruled(1, 9) == (lines[1], [lines[2], lines[3]])
+    with pytest.raises(BadForm, match="--really"):
+        ruling_from("wait=of_our_own", [], 0, 1)
+
+
+def test_a_slurm_history_that_the_scheduler_made_is_simulated_without_any_error(tmp_path: object) -> None:
+    dice = random.Random(3)
+    jobs, now = [], 0
+    for at in range(300):
+        now += round(dice.expovariate(1 / 300)) * SECOND
+        runs = round(dice.lognormvariate(7, 1) + 1) * SECOND
+        gpus = dice.choice([1, 2, 8])
+        limit = (runs // MINUTE + 1 + at % 9) * MINUTE
+        jobs.append(TraceJob(str(at), now, runs, gpus, gpus * 4000, 1, 0, "ada", "vision", limit))
+    policies = read_policies("wait=never,backfill=easy,place=first_fit")
+    fleet, rent = read_owned("2x8gpu,64cpu"), read_rented("gpu=2.5")
+    lines = ["JobID|User|Account|Submit|Eligible|Start|End|State|AllocTRES|TimelimitRaw|NNodes"]
+    for one in simulate(jobs, Setting(fleet, rent, policies)):
+        job = jobs[one.job]
+        # Submitted an hour before they may run: that hour is none of the scheduler's.
+        times = [
+            format_time(BEGIN + at)[:19]
+            for at in (job.submit - 3600 * SECOND, job.submit, one.start, one.end)
+        ]
+        tres = f"cpu={job.cpus // 1000},gres/gpu={job.gpus},node=1"
+        limit = (job.walltime or 0) // MINUTE
+        lines.append("|".join([job.id, job.user, job.project, *times, "COMPLETED", tres, str(limit), "1"]))
+    path = f"{tmp_path}/sacct.txt"
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 - as good here
+        file.write("\n".join(lines) + "\n")
+    trace = read_trace(path)
+    history = from_slurm(trace, fleet, rent, None, None)
+    found = run(history, Ruling(policies), [("wait=zero", ZERO)], Told.THEN)
+    assert not found.error.mean_start_s
+    assert not found.error.elsewhere
+    assert found.happened.statistics == found.really.statistics
+    assert found.happened.statistics.rented_cost == 0 < found.policies[0].statistics.rented_cost
+    middle = trace.zero + trace.jobs[100].submit
+    early, late = (from_slurm(trace, fleet, rent, *span) for span in ((None, middle), (middle, None)))
+    assert len(early.jobs) + len(late.jobs) == 300
+    assert len(early.jobs) == next(
+        at for at, job in enumerate(trace.jobs) if job.submit == trace.jobs[100].submit
+    )
