@@ -8,7 +8,7 @@ placed is derived when somebody asks (`explain`).
 import heapq
 from collections.abc import Collection, Iterator
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from spillover.core import ranges
 from spillover.core.estimates import estimate, likely
@@ -16,7 +16,7 @@ from spillover.core.state import Job, Queued, State
 from spillover.deciding.board import Board
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
-from spillover.deciding.lookahead import Outlook, Waiter
+from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
 from spillover.deciding.outlook import End, Release, Reservation, reserve
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Case, Policies
@@ -194,6 +194,7 @@ class _Cycle:
 
     def review(self) -> None:
         """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
+        reviewer = cast("Reviewing", self.policies.wait)
         queue = self._queue()
         fresh = {each: latest for each, latest in self.admitted.items() if each in queue}
         if not fresh or self.board.ends is None:
@@ -212,10 +213,10 @@ class _Cycle:
             self.policies.place,
             self.policies.backfill.strict,
         )
-        for late in self.policies.wait.review(outlook):  # type: ignore[attr-defined]
+        for late in reviewer.review(outlook):
             job = self.state.jobs[late.job]
             patient, left = self._patient(job), self._left(job)
-            members = left - patient + late.count if late.count < patient else 0
+            members = left - patient + late.many if late.many < patient else 0
             self.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - self.now)), members)
 
     def _queue(self) -> dict[JobId, Waiter]:
@@ -232,7 +233,7 @@ class _Cycle:
             job = jobs[waiter.job]
             if job.extra.members is not None:
                 if not self._may_be_rented(job) and (count := self._patient(job)) > 0:
-                    queue[job.id] = waiter._replace(count=count)
+                    queue[job.id] = waiter._replace(many=count)
             elif job.id not in self.taken and job.id not in self.expired:
                 queue[job.id] = waiter
         return queue
@@ -346,7 +347,9 @@ class _Cycle:
         while (found := walk.next()) is not None:
             entry, lane = found
             job = jobs[entry[2]]
-            if (job.id in self.taken or job.extra.members is not None) and not self._left(job, role):
+            if (job.id in self.taken or job.extra.members is not None) and (
+                job.kind.shape.tasks > 1 or not self._left(job, role)
+            ):  # no cluster runs an array of gangs
                 walk.go_on(lane)
                 continue
             if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
@@ -412,6 +415,8 @@ class _Cycle:
 
     def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find places for all tasks of a job on one cluster, if there are."""
+        if job.extra.members is not None:
+            return False  # each member would be a gang: nothing runs those
         for seat in self.board.gang_seats(lane, role):
             barred = self._barred(job, seat.room) if role is Role.OWNED and self.head is not None else ()
             parts = seat.take(self.policies.place, barred) if self._may_pay(job, seat.room) else ()

@@ -142,7 +142,8 @@ def _unqueued(job: Job) -> Reason | None:
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
     """The one reason that comes first: never before not now, the nearest cause before the others."""
     shape = job.kind.shape
-    if shape.tasks > 1 and not any(room.spec.gangs for room in engine.board.rooms.values()):
+    gangs = job.extra.members is None and any(room.spec.gangs for room in engine.board.rooms.values())
+    if shape.tasks > 1 and not gangs:
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]
     if not possible:

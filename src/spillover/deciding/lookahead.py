@@ -5,17 +5,16 @@ without jobs that are yet to come. Bounded: only so many ends are looked at.
 """
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from spillover.deciding.outlook import End
+from spillover.deciding.outlook import End, overdue_among
 from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, MINUTE
 
 Parts = Sequence[tuple[Room, Machine, Resources]]
 """Room that a job holds."""
@@ -34,7 +33,7 @@ class Waiter(NamedTuple):
     """Since when it waits, in steady time."""
     latest: int
     """Until when it waits at the most, in steady time."""
-    count: int
+    many: int
     """1, or how many members of an array wait."""
 
 
@@ -62,22 +61,31 @@ class Late(NamedTuple):
     """A job that would not start in time."""
 
     job: JobId
-    count: int
+    many: int
     """1, or how many members of an array would not."""
     limit: int
     """By when it would have had to start, nanoseconds UTC."""
 
 
-def first_end(outlook: Outlook, late: int) -> int:
+class Reviewing(Protocol):
+    """A wait policy that looks at all that waits when a job comes and stays queued."""
+
+    def review(self, outlook: Outlook) -> list[Late]:
+        """Jobs to be rented now."""
+        ...
+
+
+def first_end(outlook: Outlook) -> int:
     """When anything is expected to end; one that has outrun what was expected of it as `overdue` says."""
     ends, now = outlook.ends, outlook.now
+    late = overdue_among(ends, now)
     soonest = ends[late].at if late < len(ends) else FOREVER
     return min([soonest, *[overdue(now, end.began) for end in ends[:late]]])
 
 
 def overdue(now: int, began: int) -> int:
     """When a job is expected to end that has outrun what was expected of it: the longer it ran, the longer it will."""
-    return now + max(60_000_000_000, (now - began) * 3 // 10)
+    return now + max(MINUTE, (now - began) * 3 // 10)
 
 
 def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[Late]:
@@ -97,13 +105,25 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
     return replay.late
 
 
+class _Waiting:
+    """A job that waits in the replay."""
+
+    __slots__ = ("count", "limit", "waiter")
+
+    def __init__(self, limit: int, waiter: Waiter) -> None:
+        self.limit = limit
+        self.waiter = waiter
+        self.count = waiter.many
+        """How much of it still waits."""
+
+
 class _Replay:
     """Owned capacity and the queue, as they are expected to go on."""
 
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._rooms = outlook.rooms
-        late = bisect_right(outlook.ends, (outlook.now, FOREVER))  # type: ignore[type-var]
+        late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Which expected end comes next."""
         self._heap: list[tuple[int, int, Parts]] = [
@@ -117,14 +137,13 @@ class _Replay:
         """CPU, memory and GPUs of machines that are not as they are now."""
         self._gained: dict[Machine, Room] = {}
         self.late: list[Late] = []
-        self.waiting = [[limits[each.job], each, each.count] for each in outlook.queue]
-        """Limit, job, and how much of it waits."""
+        self.waiting = [_Waiting(limits[each.job], each) for each in outlook.queue]
         self._sum_up()
 
     def _sum_up(self) -> None:
         """Note what the next steps ask for of those that wait."""
-        self._first = min([each[0] for each in self.waiting], default=FOREVER)
-        self._shapes = dict.fromkeys([each[1].shape for each in self.waiting])
+        self._first = min([each.limit for each in self.waiting], default=FOREVER)
+        self._shapes = dict.fromkeys([each.waiter.shape for each in self.waiting])
 
     def next_end(self) -> int:
         """When something ends next."""
@@ -136,8 +155,10 @@ class _Replay:
         """Let those go whose limit passes before anything ends."""
         if self._first > at:
             return
-        self.late += [Late(each.job, count, limit) for limit, each, count in self.waiting if limit <= at]
-        self.waiting = [each for each in self.waiting if each[0] > at]
+        self.late += [
+            Late(each.waiter.job, each.count, each.limit) for each in self.waiting if each.limit <= at
+        ]
+        self.waiting = [each for each in self.waiting if each.limit > at]
         self._sum_up()
 
     def release(self, at: int) -> int:
@@ -160,21 +181,20 @@ class _Replay:
             return
         started = False
         for each in self.waiting:
-            _, waiter, count = each
-            while count and waiter.shape in possible:
-                parts = self._take(waiter.shape)
+            shape = each.waiter.shape
+            while each.count and shape in possible:
+                parts = self._take(shape)
                 if parts is None:
-                    del possible[waiter.shape]
+                    del possible[shape]
                     break
                 self._serial += 1
-                heapq.heappush(self._heap, (at + waiter.expected, self._serial, parts))
-                count -= 1
+                heapq.heappush(self._heap, (at + each.waiter.expected, self._serial, parts))
+                each.count -= 1
                 started = True
-            each[2] = count
-            if not possible or (count and self._outlook.strict):
+            if not possible or (each.count and self._outlook.strict):
                 break
         if started:
-            self.waiting = [each for each in self.waiting if each[2]]
+            self.waiting = [each for each in self.waiting if each.count]
             self._sum_up()
 
     # --- room

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from spillover.core.state import Job, Placed, Running, State
@@ -11,6 +12,8 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE
+
+_AT = attrgetter("at")
 
 
 class Release(NamedTuple):
@@ -34,6 +37,11 @@ class End(NamedTuple):
     """Nanoseconds UTC."""
     parts: tuple[tuple[Room, Machine, Resources], ...]
     """What becomes free then."""
+
+
+def overdue_among(ends: Sequence[End], now: int) -> int:
+    """How many of these have outrun what was expected of them: they come first."""
+    return bisect_right(ends, now, key=_AT)
 
 
 class Ends:

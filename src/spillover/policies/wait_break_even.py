@@ -1,13 +1,11 @@
 """Rent a job at once if it would be rented in the end anyway, and wait only as long as that is worth its price."""
 
-from bisect import bisect_right
 from fractions import Fraction
 from typing import Final
 
 from spillover.core.tally import size_of
 from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
-from spillover.model.units import FOREVER
 
 SUNK: Final = 3
 """Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
@@ -40,10 +38,9 @@ class BreakEven:
         """Jobs that would not start within what is left of their patience."""
         now = outlook.now
         limits = {each.job: now + self._left(each, outlook.steady) for each in outlook.queue}
-        late = bisect_right(outlook.ends, (now, FOREVER))  # type: ignore[type-var]
-        soonest = first_end(outlook, late)
+        soonest = first_end(outlook)
         hopeless = [
-            Late(each.job, each.count, limits[each.job])
+            Late(each.job, each.many, limits[each.job])
             for each in outlook.queue
             if each.job in outlook.fresh and limits[each.job] <= soonest
         ]
