@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from msgspec import structs
 
 from spillover.core.apply import apply
 from spillover.core.decide import decide
@@ -50,7 +51,11 @@ from spillover.wire.journal import decode_event, encode_event
 
 OTHER = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
 CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), Billing(60 * SECOND))
+GANGS = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True)
+RENTED_GANGS = structs.replace(RENTED, gangs=True)
 CLUSTERS = (OWNED, RENTED, OTHER, CHEAP)
+TOGETHER = (GANGS, RENTED_GANGS, OTHER)
+"""Where gangs find room on some of them."""
 BUDGET = Budget(Of.PROJECT, "p", Per.DAY, 200_000)
 """Some 200 seconds of a CPU."""
 NODES = [NodeName("n1"), NodeName("n2"), NodeName("n3")]
@@ -65,12 +70,18 @@ capacities = st.builds(
     Resources, st.sampled_from([1000, 2000, 4000]), st.sampled_from([1, 10]), st.sampled_from([0, 1, 2])
 )
 words = st.sampled_from([("container",), (), ("container", "gpu:a")])
-shapes = st.builds(
-    Shape,
-    sizes,
-    st.sampled_from([(), (), (), ("container",), ("container", "gpu:a")]),
-    st.sampled_from([1, 1, 1, 1, 1, 1, 2]),
-    st.sampled_from([Burst.AUTO, Burst.AUTO, Burst.AUTO, *Burst]),
+needs = st.sampled_from([(), (), (), ("container",), ("container", "gpu:a")])
+bursts = st.sampled_from([Burst.AUTO, Burst.AUTO, Burst.AUTO, *Burst])
+shapes = st.one_of(
+    *[st.builds(Shape, sizes, needs, burst=bursts)] * 4,
+    st.builds(
+        Shape,
+        sizes,
+        needs,
+        st.sampled_from([2, 2, 3]),
+        bursts,
+        st.sampled_from([None, None, Resources(500), Resources(500, 1)]),
+    ),
 )
 terms = st.builds(
     Terms,
@@ -88,6 +99,8 @@ waits = st.sampled_from(
         Choice("constant", {"wait": 5 * SECOND, "max_queue": 2}),
         Choice("compute", {"coefficient": 0.1, "max_queue": 1, "min_wait": SECOND}),
         Choice("runtime", {"coefficient": 0.5, "short_job_threshold": 2 * SECOND}),
+        Choice("star", {"coefficient": 10 * SECOND, "h": 2 * SECOND, "k": 2}),
+        Choice("budget", {"b": 0.1}),
         Choice("resource", {"coefficient": SECOND, "max_wait": 3 * SECOND, "rent_cpu_only": True}),
     ]
 )
@@ -103,7 +116,9 @@ orders = st.sampled_from(
 policy_sets = st.builds(
     PolicySet,
     order=orders,
-    backfill=st.sampled_from([Choice("strict"), Choice("out_of_order"), Choice("out_of_order")]),
+    backfill=st.sampled_from(
+        [Choice("strict"), Choice("out_of_order"), Choice("out_of_order"), Choice("easy"), Choice("easy")]
+    ),
     wait=waits,
     place=st.sampled_from([Choice(name) for name in ("first_fit", "best_fit", "worst_fit", "spread")]),
     depth=st.sampled_from([1, 2, 1000]),
@@ -127,7 +142,7 @@ class Life(RuleBasedStateMachine):
 
     @initialize(
         policies=policy_sets,
-        clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED)]),
+        clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED), TOGETHER]),
         budgets=st.sampled_from([(), (BUDGET,)]),
     )
     def begin(
@@ -320,7 +335,7 @@ class Life(RuleBasedStateMachine):
         self.propose(Jump(span))
 
     @rule(
-        clusters=st.sampled_from([None, None, CLUSTERS, (OWNED,), (RENTED, OWNED)]),
+        clusters=st.sampled_from([None, None, CLUSTERS, (OWNED,), (RENTED, OWNED), TOGETHER]),
         gap=spans,
         policies=policy_sets,
         really=RARELY,
