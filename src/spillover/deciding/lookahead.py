@@ -135,6 +135,8 @@ class _Replay:
         self._serial = late
         self._free: dict[Machine, list[int]] = {}
         """CPU, memory and GPUs of machines that are not as they are now."""
+        self._totals: dict[ClusterName, list[int]] = {}
+        """Free on all machines of a room together."""
         self._gained: dict[Machine, Room] = {}
         self.late: list[Late] = []
         self.waiting = [_Waiting(limits[each.job], each) for each in outlook.queue]
@@ -212,6 +214,10 @@ class _Replay:
             free[0] += resources.cpu
             free[1] += resources.memory
             free[2] += resources.gpu
+            total = self._total(room)
+            total[0] += resources.cpu
+            total[1] += resources.memory
+            total[2] += resources.gpu
             self._gained[machine] = room
 
     def _may_fit(self, shape: Shape) -> bool:
@@ -249,37 +255,57 @@ class _Replay:
                     found, best = machine, score
         if found is None:
             return None
-        self._use(found, asked)
+        self._use(machines[found], found, asked)
         return ((machines[found], found, asked),)
 
-    def _use(self, machine: Machine, asked: Resources) -> None:
-        free = self._free.setdefault(machine, self._room_of(machine))
-        free[0] -= asked.cpu
-        free[1] -= asked.memory
-        free[2] -= asked.gpu
+    def _use(self, room: Room, machine: Machine, asked: Resources) -> None:
+        for free in (self._free.setdefault(machine, self._room_of(machine)), self._total(room)):
+            free[0] -= asked.cpu
+            free[1] -= asked.memory
+            free[2] -= asked.gpu
 
     def _take_gang(self, shape: Shape) -> Parts | None:
-        """Take room for all tasks of a gang on one cluster."""
-        tasks = [shape.resources] * shape.tasks
-        if shape.rest is not None:
-            tasks[-1] = shape.rest
+        """Take room for all tasks of a gang on one cluster: whole machines first, and the rest last."""
+        asked = shape.total
         for room in self._rooms.values():
-            if not room.spec.gangs:
-                continue
-            parts: list[tuple[Room, Machine, Resources]] = []
-            machines = self._fitting(room, shape)
-            for asked in tasks:
-                part = self._take_one(shape, asked, machines)
-                if part is None:
-                    break
-                parts += part
-            if len(parts) == len(tasks):
+            total = self._total(room)
+            enough = asked.gpu <= total[2] and asked.cpu <= total[0] and asked.memory <= total[1]
+            if room.spec.gangs and enough and (parts := self._take_in(room, shape)) is not None:
                 return parts
-            for _, machine, asked in parts:
-                self._use(machine, Resources(-asked.cpu, -asked.memory, -asked.gpu))
         return None
 
-    def _fitting(self, room: Room, shape: Shape) -> dict[Machine, Room]:
-        """Machines of a room where the smallest task of a gang fits."""
-        least = shape.rest or shape.resources
-        return {machine: room for machine in room.machines if self._fits(machine, shape, least)}
+    def _take_in(self, room: Room, shape: Shape) -> Parts | None:
+        """Take room for all tasks of a gang in one room."""
+        parts: list[tuple[Room, Machine, Resources]] = []
+        left = shape.tasks - (0 if shape.rest is None else 1)
+        place = self._outlook.place
+        scored: list[tuple[int, int]] = []
+        for machine in room.machines:
+            if self._fits(machine, shape, shape.resources):
+                free = self._room_of(machine)
+                score = place.score(free[0], free[1], free[2], shape, machine.total)
+                scored.append((score, machine.index))
+        for _, index in sorted(scored):
+            machine = room.machines[index]
+            while left and self._fits(machine, shape, shape.resources):
+                self._use(room, machine, shape.resources)
+                parts.append((room, machine, shape.resources))
+                left -= 1
+            if not left:
+                break
+        if not left and shape.rest is not None:
+            last = self._take_one(shape, shape.rest, dict.fromkeys(room.machines, room))
+            left = 1 if last is None else 0
+            parts += last or ()
+        if not left:
+            return parts
+        for _, machine, asked in parts:
+            self._use(room, machine, Resources(-asked.cpu, -asked.memory, -asked.gpu))
+        return None
+
+    def _total(self, room: Room) -> list[int]:
+        """What is free in a room by now."""
+        total = self._totals.get(room.name)
+        if total is None:
+            total = self._totals[room.name] = [room.cpu, room.memory, room.gpu]
+        return total

@@ -69,7 +69,9 @@ class Watched:
         """One step in which it is asked so often; what is to be disabled then."""
         self.watch.begin()
         for _ in range(calls):
-            self.policies.wait.wait(Case(self.job.kind.shape, SECOND, 0, World(load).state.facts.tally))
+            self.policies.wait.wait(
+                Case(self.job.kind.shape, SECOND, 0, World(load).state.facts.tally, SECOND, known=True)
+            )
         self.watch.end()
         return self.watch.due(self.policies)
 
@@ -101,7 +103,9 @@ def test_many_quick_answers_in_one_step_are_not_slow() -> None:
 def test_what_is_asked_outside_of_steps_does_not_count() -> None:
     watched = Watched("wait", SLOW_AFTER)
     for _ in range(3):
-        watched.policies.wait.wait(Case(watched.job.kind.shape, SECOND, 0, World(load).state.facts.tally))
+        watched.policies.wait.wait(
+            Case(watched.job.kind.shape, SECOND, 0, World(load).state.facts.tally, SECOND, known=True)
+        )
     assert watched.step(calls=0) == []
 
 

@@ -32,7 +32,7 @@ FOUR_GPUS = Shape(Resources(8000, 2**30, 4))
 
 
 def a_case(shape: Shape, expected: int) -> Case:
-    return Case(shape, expected, 0, Tally())
+    return Case(shape, expected, 0, Tally(), expected, known=True)
 
 
 def test_waits_are_those_of_their_formulas() -> None:
