@@ -78,6 +78,8 @@ def _run(args: Namespace, context: Context) -> int:
 
     _check(args)
     began = perf_counter()
+    for text in args.policy:
+        _read(text, "--policy")  # what is wrong is said before a long history is read
     if args.sacct:
         history, ruling, currency = *_slurm(args), ""
     else:

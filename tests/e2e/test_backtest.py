@@ -1,0 +1,190 @@
+"""`spill backtest` on what a real server really did, and on what Slurm says that it did."""
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.testing.processes import ServerProcess, clean_environment
+
+CLUSTERS: list[dict[str, Any]] = [
+    {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]},
+    {
+        "name": "cloud",
+        "role": "rented",
+        "local": [{"name": "v1", "cpu": 2, "memory": "1Gi"}],
+        "price": {"cpu_hour": 36},
+        "billing": {"step": "1s", "minimum": "1s"},
+    },
+]
+SLURM = """\
+JobID|User|Account|Submit|Start|End|State|AllocTRES|ReqMem|Timelimit|NNodes
+1|ada|vision|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T11:00:00|COMPLETED|cpu=8,gres/gpu=4,node=1||02:00:00|1
+1.batch|||2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T11:00:00|COMPLETED|cpu=8,node=1|||1
+2|bob|speech|2026-03-01T10:10:00|2026-03-01T11:00:00|2026-03-01T11:30:00|FAILED|cpu=8,gres/gpu=4,node=1||01:00:00|1
+3|bob|speech|2026-03-01T10:20:00|2026-03-01T11:30:00|2026-03-01T12:00:00|TIMEOUT|cpu=8,gres/gpu=4,node=1||00:30:00|1
+4|ada|vision|2026-03-01T10:30:00|None|2026-03-01T10:40:00|CANCELLED|cpu=8,gres/gpu=4,node=1||00:30:00|1
+"""
+
+
+def spill(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "spillover.cli", "backtest", *arguments],
+        cwd=folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def some_jobs(count: int) -> str:
+    docs = [
+        {
+            "apiVersion": "spillover/v1",
+            "kind": "Job",
+            "metadata": {"name": f"job{at}", "project": "vision" if at % 3 else "speech"},
+            "spec": {"run": f"sleep {0.1 + at % 4 / 10}", "resources": {"cpu": 1}, "estimate": "1s"},
+        }
+        for at in range(count)
+    ]
+    return "\n---\n".join(map(json.dumps, docs))
+
+
+def until(ask: Callable[[], Any], what: str, seconds: float = 20.0) -> None:
+    """Ask until the answer is true."""
+    end = time.monotonic() + seconds
+    while not ask():
+        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} seconds"
+        time.sleep(0.05)
+
+
+def submitted(server: ServerProcess, count: int) -> list[str]:
+    done = server.spill("submit", "-", typed=some_jobs(count))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_what_a_server_did_is_simulated_again_and_under_other_policies(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers(clusters=CLUSTERS, policy={"wait": {"constant": {"wait": "1s"}}}).up()
+    with server.client() as client:
+        until(lambda: all(one.agents for one in client.clusters()), "both clusters")
+    first = submitted(server, 20)
+    assert server.spill("wait", *first).returncode == 0
+    assert server.spill("policy", "set", "wait=never").returncode == 0
+    rest = submitted(server, 15)
+    other = server.spill("run", "--detach", "--cpu", "1", "--", "true").stdout.strip()
+    assert server.spill("wait", *rest, other).returncode == 0
+    never = server.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
+    assert server.spill("cancel", never).returncode == 0
+
+    told = server.spill(
+        "backtest", "--policy", "wait=zero", "--policy", "order=sjf", "--json", "--jobs", "jobs.csv"
+    )
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert (found["jobs"], found["never_ran"], found["currency"]) == (36, 1, "USD")
+    spent = sum(one["cost"] for one in json.loads(server.spill("cost", "--json").stdout))
+    happened, really = found["happened"], found["really"]
+    assert happened["rented_cost"] == pytest.approx(spent)
+    assert happened["rented_jobs"] > 0
+    assert really["policy"].startswith("wait=constant(1s)")
+    assert [one["policy"].partition(",")[0] for one in really["changes"]] == ["wait=never"]
+    assert really["jobs"] == 36
+    # Processes take time to begin and messages to travel, which the simulation knows nothing of: seconds, not minutes.
+    assert abs(found["error"]["mean_wait_s"]) < 5
+    assert found["error"]["elsewhere"] < 0.5
+    zero, sjf = found["policies"]
+    assert zero["policy"].startswith("wait=zero")
+    assert sjf["policy"].startswith("wait=never")  # as it was in the end
+    assert zero["rented_cost"] > 0
+    assert {one["project"] for one in zero["projects"]} == {"default", "speech", "vision"}
+    with (server.folder / "jobs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4 * 36
+    assert {row["cluster"] for row in rows if row["policy"] == "happened"} == {"onprem", "cloud"}
+
+    text = server.spill("backtest", "--policy", "wait=zero", "--since", "1h")
+    assert text.returncode == 0, text.stderr
+    assert text.stdout.startswith("history     36 jobs from ")
+    assert "left out    1 job that never ran" in text.stdout
+    assert " at first; changed once, and so in the simulation" in text.stdout
+    assert "How far the simulation of what really ran is from what happened:" in text.stdout
+    assert "Projects under policy, against what happened:" in text.stdout
+    alone = server.spill("backtest", "--until", "1h")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr == (
+        "spill: no job ran and ended in this span; choose another one with --since and --until\n"
+    )
+
+
+def test_what_slurm_did_is_compared_with_renting(tmp_path: Path) -> None:
+    (tmp_path / "sacct.txt").write_text(SLURM)
+    where = ("--sacct", "sacct.txt", "--owned", "1x4gpu,64cpu", "--rented", "gpu=2.5")
+    told = spill(tmp_path, *where, "--policy", "wait=zero", "--json")
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert (found["jobs"], found["never_ran"], found["error"]["mean_start_s"]) == (3, 1, 0.0)
+    assert (found["happened"]["rented_cost"], found["happened"]["mean_wait_s"]) == (0.0, 2400.0)
+    (zero,) = found["policies"]
+    assert (zero["rented_jobs"], zero["rented_cost"], zero["mean_wait_s"]) == (2, 10.0, 0.0)
+    speech, vision = zero["projects"]
+    assert (speech["project"], speech["verdict"], speech["wait_change_s"], speech["cost_change"]) == (
+        "speech",
+        "wins",
+        -3600.0,
+        10.0,
+    )
+    assert (vision["project"], vision["verdict"]) == ("vision", "same")
+    text = spill(tmp_path, *where, "--policy", "wait=zero")
+    assert "(assumed; --really says otherwise)" in text.stdout
+    assert "mean wait  as it happened" in text.stdout
+    row = next(line for line in text.stdout.splitlines() if line.startswith("speech"))
+    assert row.split() == ["speech", "2", "1h", "0s", "-1h", "0.00", "10.00", "+10.00", "wins"]
+
+
+BAD = [
+    (("--sacct", "sacct.txt"), "--sacct needs the machines that its jobs ran on; write --owned 64x8gpu too"),
+    (("--owned", "1x4gpu"), "--owned goes with --sacct; a server knows its own machines"),
+    (("--skip-bad",), "--skip-bad goes with --sacct"),
+    (("--since", "1d", "--until", "2d"), "--since is not before --until; write the earlier time as --since"),
+    (("--since", "soon"), "argument --since: 'soon' is not a time; write how long ago"),
+    (("--estimates", "truth"), "argument --estimates: 'truth' is not known; write then, runtime"),
+    (("--sacct", "none.txt", "--owned", "1x4gpu"), "none.txt: No such file or directory"),
+    (("--sacct", "sacct.txt", "--owned", "four"), "--owned: 'four' is not a number of machines"),
+    (
+        ("--sacct", "sacct.txt", "--owned", "1x4gpu", "--policy", "wait=soon"),
+        "--policy: wait: 'soon' is not a policy of wait",
+    ),
+    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--really", "nice"), "--really: 'nice' names no axis"),
+    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--warmup", "2"), "--warmup: 2 leaves none of 3 jobs"),
+    (
+        ("--sacct", "sacct.txt", "--owned", "1x4gpu", "--since", "2026-04-01"),
+        "there are no jobs that ran in this span",
+    ),
+    (
+        ("--sacct", "jobs.csv", "--owned", "1x4gpu"),
+        "jobs.csv does not say when jobs really ran; use spill simulate",
+    ),
+    (("--sacct", "sacct.txt", "--owned", "1x4gpu", "--jobs", "no/jobs.csv"), "--jobs: there is no folder no"),
+    (("--data", "nowhere"), "no server"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "problem"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    (tmp_path / "sacct.txt").write_text(SLURM)
+    (tmp_path / "jobs.csv").write_text("submit_s,runtime_s,gpus\n0,10,1\n")
+    typed = spill(tmp_path, *arguments)
+    assert (typed.returncode, typed.stdout, typed.stderr.count("\n")) == (2, "", 1), typed.stderr
+    assert typed.stderr.startswith("spill: ")
+    assert problem in typed.stderr
