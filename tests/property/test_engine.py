@@ -37,6 +37,7 @@ from spillover.core.state import Ended, Placed, Running, State
 from spillover.core.transitions import JOB, TERMINAL
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
+from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, job_id
@@ -402,6 +403,11 @@ class Life(RuleBasedStateMachine):
         ends = [event.job for event in events if isinstance(event, JobEnded)]
         assert len(ends) == len(set(ends))
         assert said_by(replayed(events)) == said_by(self.world.state)
+        replay = Replay(load)
+        for revision, event in enumerate(events, 1):
+            replay.take(revision, event)
+        replay.end(len(events))
+        assert replay.difference is None
 
 
 def replayed(events: list[AnyEvent]) -> State:

@@ -5,6 +5,8 @@ from typing import Final
 OK: Final = 0
 NOT_SUCCEEDED: Final = 1
 """A job did not succeed."""
+DIFFERENT: Final = 1
+"""Of `replay`: the journal does not lead to what it stored."""
 REFUSED: Final = 2
 """Refused, unknown or unreachable."""
 TIMED_OUT: Final = 124

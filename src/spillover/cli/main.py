@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "agents": Entry("commands.places", "list agents"),
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
+    "replay": Entry("commands.replay", "whether a journal leads to the plans that it stored"),
     "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
     "backtest": Entry("commands.backtest", "try policies on what really happened"),
     "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),

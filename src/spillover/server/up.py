@@ -44,7 +44,7 @@ def run(
 ) -> int:
     """Serve until told to stop; exit code 0 then, 2 if it could not begin or lost the lead."""
     try:
-        settings = _settings(config, data, http, grpc, slots)
+        settings = settings_of(config, data, http, grpc, slots)
         _log_to_stderr()
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
         return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
@@ -59,8 +59,12 @@ def _told(error: Exception) -> str:
     return str(error)
 
 
-def _settings(
-    config: str | None, data: str | None, http: str | None, grpc: str | None, slots: int | None
+def settings_of(
+    config: str | None,
+    data: str | None,
+    http: str | None = None,
+    grpc: str | None = None,
+    slots: int | None = None,
 ) -> Config:
     """The configuration, with what the command line says instead."""
     text: bytes | None = None

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spillover.ports.journal import StoreError
+from spillover.ports.journal import Journal, StoreError
 from spillover.stores.memory import open_memory
 from spillover.stores.store import TERM, Store
 
@@ -28,3 +28,12 @@ async def open_store(
             ) from error
         return await open_postgresql(where, term, monotonic)
     raise StoreError(f"unknown store {where!r}: write memory, sqlite or postgresql://USER@HOST/DATABASE")
+
+
+async def open_journal(where: str, data: Path) -> Journal:
+    """Open the journal of a store, which a server may be writing, to read it; raises StoreError as `open_store` does."""
+    if where == "sqlite":
+        from spillover.stores.sqlite.open import sqlite_journal  # noqa: PLC0415 - only what is used is loaded
+
+        return sqlite_journal(data)
+    return (await open_store(where, data)).journal

@@ -23,3 +23,8 @@ async def open_sqlite(
     election = SqliteElection(database, term, monotonic)
     database.on_close(election.release)
     return Store(journal=SqliteJournal(database), election=election, archive=SqliteArchive(database))
+
+
+def sqlite_journal(folder: Path) -> SqliteJournal:
+    """The journal of a data folder, to be read: nothing is created, upgraded or locked."""
+    return SqliteJournal(Database(folder))

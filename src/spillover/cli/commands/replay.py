@@ -1,0 +1,58 @@
+"""`spill replay`: whether the journal of a server leads to the plans that it stored."""
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, Usage, add_json
+from spillover.cli.shown import local
+
+if TYPE_CHECKING:
+    from spillover.cli.output import Output
+    from spillover.server.replaying import ReplayView
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", help="spill.yaml of the server (default: ./spill.yaml if it is there)"
+    )
+    parser.add_argument("--data", metavar="DIR", help="data folder of the server")
+    add_json(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    from spillover.ports.journal import StoreError  # noqa: PLC0415 - heavy
+    from spillover.server.replaying import replay_journal  # noqa: PLC0415 - heavy
+
+    try:
+        view = replay_journal(args.config, args.data)
+    except StoreError as error:
+        raise Usage(str(error)) from error
+    context.out.json(view) if args.json else _show(context.out, view)
+    return codes.OK if view.same else codes.DIFFERENT
+
+
+def _show(out: "Output", view: "ReplayView") -> None:
+    """One line if all is the same; else where it begins to differ, with both plans."""
+    plans = f"{view.plans} {'plan' if view.plans == 1 else 'plans'}"
+    if view.difference is None:
+        out.line(f"events {view.first} to {view.last}: {plans}, all as they were stored")
+        return
+    found = view.difference
+    out.line(f"event {found.revision}, at {local(found.at)}: {found.what}")
+    for title, lines in (("stored", found.stored), ("replayed", found.replayed)):
+        out.line(f"{title}:")
+        for line in lines or ("nothing",):
+            out.line(f"  {line}")
+    out.note(f"{plans} before it as they were stored; what comes after it was not looked at")
+
+
+COMMANDS = {
+    "replay": Command(
+        "Make every plan of a journal anew, from the events before it, and compare it with the one that was stored. The server may "
+        "run meanwhile; nothing is written. Exit code 1 if a plan, or an event, does not follow from what came before it.",
+        _configure,
+        _run,
+        "spill replay --data ./spill-data\nspill replay --config spill.yaml --json",
+    )
+}
