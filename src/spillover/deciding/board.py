@@ -204,15 +204,17 @@ class Board:
             waits = min(waits, self.ranking.next_time(passed=self.passed))
         return min(waits, self.alarms.next_time(), self.again)
 
+    def gains(self, now: int) -> bool:
+        """Whether all that waits is to be tried anew: room was gained, or those who had to wait for others may be ahead of them."""
+        return self.gained or (self.ranking is not None and self.ranking.outdated(now, passed=self.passed))
+
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
         if self.again <= now:
             self.again, self.gained = FOREVER, True
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.ranking is not None and self.queue.first and self.ranking.outdated(now, passed=self.passed):
-            return True
-        if self.gained:
+        if self.gains(now):
             if self.queue.first:
                 return True
             self.gained = False  # nobody is there who could use it

@@ -173,7 +173,7 @@ class _Cycle:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue = self.board.queue
         strict = self.policies.backfill.strict
-        everything = self.board.gained or strict or self.policies.backfill.reservations > 0
+        everything = self.board.gains(self.now) or strict or self.policies.backfill.reservations > 0
         if everything or queue.woken:
             self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
 
@@ -272,8 +272,8 @@ class _Cycle:
                 newly.setdefault(self.board.lane_of(job), []).append(self.board.spot(job))
         for entries in newly.values():
             entries.sort()
-        if newly or (due.first and (self.board.gained or due.woken)):
-            walk = self._walk(due, self.board.gained or bool(newly), newly)
+        if newly or (due.first and (self.board.gains(self.now) or due.woken)):
+            walk = self._walk(due, self.board.gains(self.now) or bool(newly), newly)
             self._fill(walk, Role.RENTED, strict=False)
 
     def again(self) -> int:
