@@ -88,7 +88,9 @@ def _off(difference: float, share: float | None, size: str, words: tuple[str, st
     """How far a number is off, and to which side."""
     if not difference:
         return _SAME
-    relative = "" if share is None else f" ({abs(share):.1%})"
+    relative = ""
+    if share is not None:
+        relative = f" ({abs(share):.1%})" if abs(share) < 10 else f" ({1 + share:,.0f} times what it was)"
     return f"{size} {words[difference > 0]}{relative}"
 
 

@@ -5,13 +5,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from spillover.api.http import build_app
+from spillover.control.past import past_job
 from spillover.ports.commands import JobQuery
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN
+from spillover.testing.stores import a_finished
+from spillover.wire.api import PastJob
 
 
 def doc(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -144,6 +148,17 @@ async def test_history_is_lines_of_json(http: httpx.AsyncClient, commands: FakeC
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert len(answer.text.splitlines()) == 3
     assert len((await http.get("/v1/events", params={"after": 1, "job": job})).text.splitlines()) == 1
+
+
+async def test_jobs_that_ended_are_lines_of_json(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+    commands.ended = [past_job(a_finished("aaaaaaaaaaaa")), past_job(a_finished("bbbbbbbbbbbb", 2))]
+    answer = await http.get("/v1/past", params={"since": "1970-01-01T00:00:01Z"})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert [msgspec.json.decode(line, type=PastJob) for line in answer.content.splitlines()] == commands.ended
+    assert commands.calls[-1] == "past 1000000000 None"
+    wrong = await http.get("/v1/past", params={"until": "tomorrow"})
+    assert wrong.status_code == 400
+    assert wrong.json()["problems"][0]["path"] == "until"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from spillover.client import AsyncClient, Client, asks
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.client.flows import Attempts, History, Output, waiting
+from spillover.client.flows import Attempts, History, Output, Past, waiting
 from spillover.wire.api import EventView, FieldProblem, JobView, Problem
 
 
@@ -252,3 +252,54 @@ def test_an_unknown_outcome_is_told_where_repeating_does_harm() -> None:
 def test_another_server_is_noticed(status: int) -> None:
     with pytest.raises(SpillError, match="not a Spillover server"):
         asks.answer(asks.server(), status, b"<html>")
+
+
+def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None:
+    def line(job: str) -> bytes:
+        texts = {
+            "id": job,
+            "name": "n",
+            "user": "u",
+            "project": "p",
+            "queue": "q",
+            "state": "FAILED",
+            "burst": "auto",
+        }
+        numbers = dict.fromkeys(
+            (
+                "submitted_ns",
+                "ready_ns",
+                "finished_ns",
+                "ran_ns",
+                "cost",
+                "cpu_milli",
+                "memory",
+                "gpu",
+                "data",
+            ),
+            0,
+        )
+        none = dict.fromkeys(
+            (
+                "started_ns",
+                "cluster",
+                "node",
+                "walltime_ns",
+                "estimate_ns",
+                "predicted_ns",
+                "deadline_ns",
+                "max_cost",
+            )
+        )
+        more = {"priority": 0, "attempt": 1, "tasks": 1, "needs": []}
+        return msgspec.json.encode(texts | numbers | none | more) + b"\n"
+
+    flow = Past("2027-01-01T00:00:00Z", None)
+    assert flow.ask().query == {"since": "2027-01-01T00:00:00Z"}
+    assert [job.id for job in flow.take(line("a") + line("b") + line("c")[:9])] == ["a", "b"]
+    flow.broke()
+    assert [job.id for job in flow.take(line("a") + line("b") + line("c"))] == ["c"]
+    flow.ended()
+    assert flow.over
+    with pytest.raises(Unavailable, match="not a Spillover server of this version"):
+        flow.take(b"{}\n")

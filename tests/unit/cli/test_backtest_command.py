@@ -1,0 +1,202 @@
+"""`spill backtest`: what it says in words, in a table and on a terminal."""
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from spillover.cli.backtesting import Shown, error_facts, show
+from spillover.cli.output import Output
+from spillover.forms.policystring import read_policies, write_policies
+from spillover.model.units import SECOND, format_time
+from spillover.sim.backtest import run
+from spillover.sim.comparing import Deviation
+from spillover.sim.estimates import Told
+from spillover.sim.fleet import read_owned, read_rented
+from spillover.sim.past import History, Ruling, from_slurm
+from spillover.sim.trace import Happened, Trace, TraceJob
+from spillover.wire.api import PastJob, PolicyRecord
+
+EXACT = Deviation(10, 0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0.0, 0)
+AT = 1_800_000_000 * SECOND
+FIFO = read_policies("wait=never,backfill=strict")
+
+
+def a_history(projects: int = 2) -> History:
+    """One machine with one GPU; each job runs 10 s and comes 1 s after the one before."""
+    jobs = tuple(
+        TraceJob(str(at), at * SECOND, 10 * SECOND, 1, 1000, project=f"p{at}") for at in range(projects)
+    )
+    happened = tuple(Happened(10 * at * SECOND, (10 * at + 10) * SECOND) for at in range(projects))
+    trace = Trace(jobs, AT, happened, 2, 1)
+    return from_slurm(trace, read_owned("1x1gpu"), read_rented("gpu=360"), None, None)
+
+
+def printed(output: Output | None = None, **changes: Any) -> str:
+    """What is shown, in a pipe if nothing else is said."""
+    output = output or Output(StringIO(), StringIO())
+    history = changes.pop("history", a_history())
+    ruling = changes.pop("ruling", Ruling(FIFO))
+    policies = changes.pop("policies", [("wait=zero", read_policies("wait=zero"))])
+    found = run(history, ruling, policies, Told.THEN)
+    usual: dict[str, Any] = {"currency": "EUR", "warmup": 0, "all_projects": False, "assumed": False}
+    show(output, Shown(found, history, ruling, **(usual | changes)))
+    assert isinstance(output.out, StringIO)
+    return output.out.getvalue()
+
+
+def test_no_error_is_as_it_happened_and_an_error_says_how_far_and_to_which_side() -> None:
+    assert {text for _, text in error_facts(EXACT)} == {"as it happened"}
+    off = msgspec.structs.replace(
+        EXACT,
+        mean_wait_s=-90.0,
+        mean_wait_share=-0.25,
+        cost=1.5,
+        cost_share=0.1,
+        mean_start_s=100.0,
+        p50_start_s=2.0,
+        p90_start_s=600.0,
+        elsewhere_jobs=3,
+        elsewhere=0.3,
+        never_ran=1,
+    )
+    assert error_facts(off, "EUR") == [
+        ("mean wait", "1m30s too short (25.0%)"),
+        ("cost", "1.50 EUR too much (10.0%)"),
+        ("starts", "1m40s too early or too late on average; half within 2s, 90 % within 10m"),
+        ("places", "30.0% of the jobs (3) run on another cluster than they did"),
+        ("never run", "1 job that did: nothing there is large enough"),
+        ("so", "a policy that differs by less than this from what happened may not differ at all"),
+    ]
+    far = msgspec.structs.replace(EXACT, cost=99.0, cost_share=99.0)
+    assert error_facts(far)[1] == ("cost", "99.00 too much (100 times what it was)")
+
+
+def test_the_whole_of_it() -> None:
+    assert printed().splitlines() == [
+        "history     2 jobs from 2027-01-15 08:00:00 UTC to 2027-01-15 08:00:01 UTC",
+        "left out    1 job that never ran, 2 wrong rows",
+        "really ran  wait=never,backfill=strict,order=fifo,place=best_fit",
+        "policy      wait=zero,backfill=out_of_order,order=fifo,place=best_fit",
+        "",
+        "                     HAPPENED  SIMULATED  POLICY",
+        "jobs                        2          2       2",
+        "rented jobs                 0          0       1",
+        "cost (EUR)               0.00       0.00    1.00",
+        "mean wait                4.5s       4.5s      0s",
+        "half wait up to            0s         0s      0s",
+        "90 % wait up to            0s         0s      0s",
+        "99 % wait up to            0s         0s      0s",
+        "mean completion           15s        15s     10s",
+        "owned machines busy    100.0%     100.0%   50.0%",
+        "",
+        "How far the simulation of what really ran is from what happened:",
+        "mean wait  as it happened",
+        "cost       as it happened",
+        "starts     as it happened",
+        "places     as it happened",
+        "",
+        "Projects under policy, against what happened:",
+        "PROJECT  JOBS  WAITED  WOULD WAIT  CHANGE  COST  WOULD COST  CHANGE",
+        "p1          1      9s          0s     -9s  0.00        1.00   +1.00  wins",
+        "p0          1      0s          0s       -  0.00        0.00       -  same",
+    ]
+
+
+def test_projects_that_change_most_are_shown_of_many() -> None:
+    history = a_history(14)
+    some = printed(history=history)
+    assert [f"p{at}" in some.split() for at in range(14)] == [at < 5 or at > 8 for at in range(14)]
+    assert some.endswith("and 4 more that change less; --all-projects shows them\n")
+    all_of_them = printed(history=history, all_projects=True)
+    assert all(f"p{at}" in all_of_them.split() for at in range(14))
+
+
+def test_what_decided_is_said_with_its_changes_and_doubts() -> None:
+    twice = Ruling(FIFO, ((AT + 1, read_policies("wait=zero")), (AT + 2, FIFO)))
+    assert " at first; changed 2 times, and so in the simulation" in printed(ruling=twice)
+    assert "(assumed; --really says otherwise)" in printed(assumed=True)
+    alone = printed(policies=[], warmup=0)
+    assert "Projects" not in alone
+    assert "SIMULATED\n" in alone
+
+
+def test_a_terminal_is_not_left_behind(terminal: Output) -> None:
+    drawn = printed(terminal, policies=[(line, read_policies(line)) for line in ("wait=zero", "order=sjf")])
+    assert "POLICY 2" in drawn
+    assert "wins" in drawn
+
+
+@pytest.fixture
+def past(client: Any) -> Any:
+    """A client whose server ran two jobs, and changed its policies between them."""
+    lines = [write_policies(read_policies(f"wait={wait}")) for wait in ("never", "zero")]
+    shape = {"cpu_milli": 2000, "memory": 0, "gpu": 0, "tasks": 1, "needs": [], "burst": "auto", "data": 0}
+    terms = dict.fromkeys(("walltime_ns", "estimate_ns", "predicted_ns", "deadline_ns", "max_cost"))
+    names = {"name": "n", "user": "u", "project": "vision", "queue": "default", "priority": 0, "attempt": 1}
+
+    def job(number: int, cluster: str, node: str) -> PastJob:
+        at = AT + number * 10 * SECOND
+        times = {"submitted_ns": at, "ready_ns": at, "started_ns": at, "finished_ns": at + 5 * SECOND}
+        place = {"cluster": cluster, "node": node, "cost": 0.0, "state": "SUCCEEDED", "ran_ns": 5 * SECOND}
+        return msgspec.convert({"id": str(number), **shape, **terms, **names, **times, **place}, PastJob)
+
+    client.spans = []
+
+    def ended(since: Any, until: Any) -> Any:
+        client.spans.append((since, until))
+        return iter([job(1, "onprem", "n1"), job(0, "onprem", "old")])
+
+    client.past = ended
+    client.budgets = list
+    client.policy = lambda: SimpleNamespace(policy=lines[1])
+    client.policy_history = lambda: [
+        PolicyRecord(format_time(AT + 1 * SECOND), "ada", "set", lines[0], lines[1], [], None)
+    ]
+    return client
+
+
+def test_a_server_is_asked_for_all_that_is_needed(
+    past: Any, spill: Callable[..., Any], tmp_path: Path
+) -> None:
+    typed = spill(
+        "backtest",
+        "--policy",
+        "order=lifo",
+        "--since",
+        "2027-01-01",
+        "--json",
+        "--jobs",
+        f"{tmp_path}/jobs.csv.gz",
+    )
+    assert typed.code == 0, typed.err
+    found = json.loads(typed.out)
+    assert (found["jobs"], found["currency"], found["error"]["mean_start_s"]) == (2, "USD", 0.0)
+    assert found["really"]["policy"].startswith("wait=never")
+    assert [one["policy"].partition(",")[0] for one in found["really"]["changes"]] == ["wait=zero"]
+    assert found["policies"][0]["policy"] == "wait=zero,backfill=out_of_order,order=lifo,place=best_fit"
+    assert found["remarks"] == [
+        "1 job ran on machines that are not there now: the simulation has those that are",
+        "without machines now, and so in the simulation: cloud",
+    ]
+    assert past.spans[0][0].isoformat() == "2027-01-01T00:00:00+00:00"
+    assert next(line for line in typed.err.splitlines() if "simulated" in line).startswith(
+        "spill: 2 jobs simulated 2 times in "
+    )
+    assert (tmp_path / "jobs.csv.gz").read_bytes().startswith(b"\x1f\x8b")
+    named = spill("backtest", "--really", "wait=constant(1h)")
+    assert "really ran  wait=constant(1h),backfill=out_of_order" in named.out
+
+
+def test_policies_that_are_not_installed_here_are_one_line(past: Any, spill: Callable[..., Any]) -> None:
+    past.policy_history = list
+    past.policy = lambda: SimpleNamespace(policy="wait=of_our_own")
+    typed = spill("backtest")
+    assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
+    assert typed.err.startswith("spill: wait=of_our_own decided then, and cannot here: ")
+    assert typed.err.endswith("; name what comes closest with --really\n")
