@@ -68,9 +68,15 @@ class Board:
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
+        self.brings_back = policies.back_after is not None
+        """Whether the wait policy brings jobs back from rented capacity."""
         self.ends: Ends | None = None
         """When what runs is expected to end; None if nobody asks."""
         self.can_rent = state.can_rent()
+        self.reviews = policies.reviews
+        """Whether the wait policy looks at all that waits when a job comes."""
+        self.in_turn = policies.backfill.strict or policies.backfill.reservations > 0
+        """Whether jobs are tried in their turn: what one of them finds depends on those ahead of it."""
         self.again = FOREVER
         """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
@@ -186,15 +192,13 @@ class Board:
     def _runs(self, job: Job) -> int:
         """How long a job is taken to run when somebody looks ahead."""
         unknown = self.policies.chosen.unknown_runtime
-        return likely(job, unknown) if self.policies.reviews else estimate(job, unknown).runtime
+        return likely(job, unknown) if self.reviews else estimate(job, unknown).runtime
 
     def counts_waiting(self, job: Job) -> bool:
         """Whether a job is looked at while it waits: it counts against `max_queue`, or the wait policy looks at all."""
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
         return (
-            rentable
-            and (self.policies.max_queue is not None or self.policies.reviews)
-            and type(job.phase) is Queued
+            rentable and (self.policies.max_queue is not None or self.reviews) and type(job.phase) is Queued
         )
 
     def next_time(self) -> int:
@@ -314,7 +318,7 @@ class Board:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)
         if self.counts_waiting(job):
-            self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.policies.reviews else None
+            self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.reviews else None
 
     def forget_waits(self) -> None:
         """Drop waits that are over from the front of their heap."""
@@ -356,7 +360,7 @@ def _left(board: Board, event: JobHeld) -> None:
 def _placed(board: Board, event: JobPlaced | GangPlaced) -> None:
     job = board.state.jobs[event.job]
     board.leave(job)
-    if board.policies.back_after is not None:
+    if board.brings_back:
         board.alarms.set(job)
     if board.ends is not None:
         board.ends.set(job)

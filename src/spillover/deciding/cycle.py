@@ -6,7 +6,7 @@ placed is derived when somebody asks (`explain`).
 """
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from operator import attrgetter, itemgetter
 from typing import NamedTuple, cast
 
@@ -15,9 +15,9 @@ from spillover.core.estimates import estimate, likely
 from spillover.core.state import Job, Queued, State
 from spillover.deciding.board import Board
 from spillover.deciding.heaps import in_order
+from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
 from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
-from spillover.deciding.outlook import End, Release, Reservation, reserve
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Case, Policies
 from spillover.deciding.purse import Holding, Purser, Refusal
@@ -33,7 +33,6 @@ ROOM_SOON = RoomSoon()
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 _ENTRY = itemgetter(0)
-_AT = attrgetter("at")
 SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
 
@@ -61,7 +60,7 @@ def run(
         cycle.place()
     if board.fresh:
         cycle.admit()
-        if policies.reviews:
+        if board.reviews:
             cycle.review()
     if policies.max_queue is not None:
         cycle.cap_queue()
@@ -85,30 +84,20 @@ def case_of(state: State, policies: Policies, job: Job) -> Case:
     )
 
 
-def _end(release: Release) -> End:
-    """The expected end of what this very plan places."""
-    return End(
-        release.at, 0, JobId(release.machine.name), 0, ((release.room, release.machine, release.resources),)
-    )
-
-
 class _Cycle:
     """A plan in the making."""
 
     __slots__ = (
         "admitted",
         "ahead",
-        "blocked",
         "board",
         "expired",
-        "head",
         "holding",
         "holds",
-        "kept",
+        "keeper",
         "now",
         "passed",
         "placements",
-        "planned",
         "policies",
         "purser",
         "refusals",
@@ -117,7 +106,6 @@ class _Cycle:
         "steady",
         "taken",
         "trials",
-        "waits_for_end",
     )
 
     def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
@@ -137,16 +125,8 @@ class _Cycle:
         """Where trial placements were made, with what was free before."""
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
-        self.head: tuple[Job, Lane] | None = None
-        """The first job that does not fit, if what it will need is kept for it."""
-        self.blocked = False
-        """Whether the job looked at last would fit, but for what is kept."""
-        self.waits_for_end = False
-        """Whether any job would have fitted, but for what is kept."""
-        self.kept: tuple[Reservation | None] | None = None
-        """What is kept for it; None until somebody asked."""
-        self.planned: list[Release] = []
-        """When what this plan places on owned capacity is expected to end; kept only if somebody looks ahead."""
+        self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, now)
+        """Of room for a job that does not fit; None if no policy looks ahead."""
         self.purser: Purser | None = None
         """Asked once a job is to be rented that a cap concerns."""
         self.holding: Holding | None = None
@@ -171,11 +151,21 @@ class _Cycle:
 
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
-        queue = self.board.queue
-        strict = self.policies.backfill.strict
-        everything = self.board.gains(self.now) or strict or self.policies.backfill.reservations > 0
-        if everything or queue.woken:
-            self._fill(self._walk(queue, everything), Role.OWNED, strict=strict)
+        queue, board = self.board.queue, self.board
+        if board.gained or board.in_turn:
+            self._fill(self._walk(queue, everything=True), Role.OWNED, strict=self.policies.backfill.strict)
+        elif queue.woken and not self._place_newcomer(queue):
+            self._fill(self._walk(queue, everything=False), Role.OWNED, strict=False)
+
+    def _place_newcomer(self, queue: Line) -> bool:
+        """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
+        if len(queue.woken) > 1 or len(queue.first) > self.policies.chosen.depth:
+            return False
+        found = queue.alone()
+        if found is None or (job := self.state.jobs[found[0][2]]).extra.members is not None:
+            return False
+        self._place(job, found[1], Role.OWNED)
+        return True
 
     def admit(self) -> None:
         """Give new jobs that found no place the time until which they wait for owned capacity.
@@ -197,18 +187,15 @@ class _Cycle:
         reviewer = cast("Reviewing", self.policies.wait)
         queue = self._queue()
         fresh = {each: latest for each, latest in self.admitted.items() if each in queue}
-        if not fresh or self.board.ends is None:
+        if not fresh or self.keeper is None:
             return
         rooms = {name: room for name, room in self.board.rooms.items() if room.spec.role is Role.OWNED}
-        ends: list[End] = self.board.ends.sorted
-        if self.planned:
-            ends = sorted([*ends, *(_end(release) for release in self.planned)])
         outlook = Outlook(
             self.now,
             self.steady,
             list(queue.values()),
             fresh,
-            ends,
+            self.keeper.ends(),
             rooms,
             self.policies.place,
             self.policies.backfill.strict,
@@ -279,8 +266,8 @@ class _Cycle:
     def again(self) -> int:
         """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
         again = self.purser.renews if self.purser is not None else FOREVER
-        if self.waits_for_end and self.board.ends is not None:
-            again = min(again, self.board.ends.next_turn(self.now))
+        if self.keeper is not None and self.keeper.waits_for_end:
+            again = min(again, self.keeper.again())
         return again
 
     def undo(self) -> None:
@@ -361,15 +348,18 @@ class _Cycle:
                 if self.refusals and self._passes(job, lane):
                     walk.go_on(lane)
                     continue
-                if self.head is None and role is Role.OWNED and self.policies.backfill.reservations:
-                    self._keep_for(job, lane)
+                keeper = self.keeper if role is Role.OWNED else None
+                if keeper is not None and not keeper.keeps and self._is_kept_for(job):
+                    keeper.keep_for(lane)
                 if many:
                     ceiling = ceiling or self._ceiling(role)
                     if ceiling.failed() < self.board.least_cpu():
                         return
                 walk.stuck()
-                if self.blocked:  # by what is kept: a shorter one of the lane may start
-                    self.blocked, self.passed, self.waits_for_end = False, True, True
+                if (
+                    keeper is not None and keeper.blocked
+                ):  # by what is kept: a shorter one of the lane may start
+                    keeper.blocked, keeper.waits_for_end, self.passed = False, True, True
                     walk.go_on(lane)
                 continue
             if self.refusals:
@@ -392,16 +382,23 @@ class _Cycle:
         """Find a place for a job, if there is one."""
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
+        owned = role is Role.OWNED
+        keeper = self.keeper if owned else None
         seats = self.board.seats(lane, role)
         for seat in seats:
             machine = seat.best(self.policies.place)
-            if machine is not None and role is Role.OWNED and self.head is not None:
-                machine = self._best_behind_head(job, seat, machine)
-            if machine is not None and (role is Role.OWNED or self._may_pay(job, seat.room)):
+            if machine is not None and keeper is not None and keeper.keeps:
+                machine = keeper.best(job, seat, machine)
+            if machine is not None and (owned or self._may_pay(job, seat.room)):
                 self._take(job, seat, machine, ahead=False)
                 return True
-        if not self.board.eager() or (self.head is not None and role is Role.OWNED):
+        if not self.board.eager() or (keeper is not None and keeper.keeps):
             return False
+        return self._place_ahead(job, lane, role)
+
+    def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find a place for a job ahead of room, if there is one."""
+        seats = self.board.seats(lane, role)
         if role is Role.OWNED and self._may_be_rented(job) and self.board.seats(lane, Role.RENTED):
             return False  # room to rent comes before a place ahead of owned room
         if role is Role.RENTED:
@@ -417,75 +414,30 @@ class _Cycle:
         """Find places for all tasks of a job on one cluster, if there are."""
         if job.extra.members is not None:
             return False  # each member would be a gang: nothing runs those
+        keeper = self.keeper if role is Role.OWNED else None
         for seat in self.board.gang_seats(lane, role):
-            barred = self._barred(job, seat.room) if role is Role.OWNED and self.head is not None else ()
-            parts = seat.take(self.policies.place, barred) if self._may_pay(job, seat.room) else ()
-            if barred and not parts:
-                self.blocked = True
+            barred = keeper.barred(job, seat.room) if keeper is not None else ()
+            parts = seat.take(self.policies.place, barred) if self._may_pay(job, seat.room) else []
             if parts:
                 self.trials += [(seat.room, part.machine, part.before) for part in parts]
-                if self.board.ends is not None and role is Role.OWNED:
-                    until = self._until(job)
-                    self.planned += [
-                        Release(until, seat.room, part.machine, part.resources) for part in parts
-                    ]
                 self._count(job, seat.room)
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
                 why = self._why(job, seat.room, ahead=False)
                 self.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
+                if keeper is not None:
+                    keeper.took_gang(job, seat.room, parts)
                 return True
+            if barred and keeper is not None:
+                keeper.blocked = True
         return False
 
-    # --- reservations
-
-    def _keep_for(self, job: Job, lane: Lane) -> None:
-        """Keep what the first job that does not fit will need, if it ever fits anywhere."""
-        if self.board.ends is not None and self._may_be_owned(job):
-            self.head = (job, lane)
-
-    def _may_be_owned(self, job: Job) -> bool:
-        """Whether a job is to start on owned capacity: one that may be rented takes what it gets."""
-        return job.kind.shape.burst is not Burst.ALWAYS and not self._may_be_rented(job)
-
-    def _reservation(self) -> Reservation | None:
-        """What is kept for the head; found out when somebody behind it could start."""
-        if self.head is None or self.board.ends is None:
-            return None
-        if self.kept is None:
-            head, lane = self.head
-            rooms = [
-                room
-                for room in self.board.rooms_of(lane, Role.OWNED)
-                if head.kind.shape.tasks == 1 or room.spec.gangs
-            ]
-            releases = heapq.merge(self.board.ends.releases(self.now), sorted(self.planned, key=_AT), key=_AT)
-            self.kept = (reserve(head.kind.shape, rooms, releases, self.policies.place),)
-        return self.kept[0]
-
-    def _until(self, job: Job) -> int:
-        """When a job would be expected to end if it started now."""
-        return self.now + estimate(job, self.policies.chosen.unknown_runtime).runtime
-
-    def _best_behind_head(self, job: Job, seat: Seat, first: Machine) -> Machine | None:
-        """The machine to take so that the head is not delayed, if there is one; `first` is the best of all."""
-        kept = self._reservation()
-        if kept is None or kept.room is not seat.room:
-            return first
-        until, barred = self._until(job), set[int]()
-        machine: Machine | None = first
-        while machine is not None and not kept.allows(machine, seat.asked, until):
-            barred.add(machine.index)
-            machine = seat.best(self.policies.place, barred)
-        if machine is not None:
-            kept.took(machine, seat.asked, until)
-        else:
-            self.blocked = True
-        return machine
-
-    def _barred(self, job: Job, room: Room) -> Collection[int]:
-        """Machines that a gang must not touch so that the head is not delayed."""
-        kept = self._reservation()
-        return () if kept is None or kept.room is not room or self._until(job) <= kept.at else kept.spare
+    def _is_kept_for(self, job: Job) -> bool:
+        """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
+        return (
+            self.policies.backfill.reservations > 0
+            and job.kind.shape.burst is not Burst.ALWAYS
+            and not self._may_be_rented(job)
+        )
 
     # --- writing it down
 
@@ -498,8 +450,8 @@ class _Cycle:
             self.ahead[job.id] = None
         else:
             room.take(machine, seat.asked)
-            if self.board.ends is not None and room.spec.role is Role.OWNED:
-                self.planned.append(Release(self._until(job), room, machine, seat.asked))
+            if self.keeper is not None and room.spec.role is Role.OWNED:
+                self.keeper.took(job, room, machine, seat.asked)
         count = self._count(job, room)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)

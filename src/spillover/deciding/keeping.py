@@ -1,0 +1,109 @@
+"""Room that a cycle keeps for the first job that does not fit, so that whoever passes it does not delay it."""
+
+import heapq
+from collections.abc import Collection
+from operator import attrgetter
+
+from spillover.core.estimates import estimate
+from spillover.core.state import Job
+from spillover.deciding.board import Board
+from spillover.deciding.gangs import Part
+from spillover.deciding.lanes import Lane
+from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve
+from spillover.deciding.protocols import Place, Policies
+from spillover.deciding.rooms import Machine, Room, Seat
+from spillover.model.cluster import Role
+from spillover.model.ids import JobId
+from spillover.model.resources import Resources
+
+_AT = attrgetter("at")
+
+
+class Keeper:
+    """Lives for one cycle, where a policy looks ahead."""
+
+    def __init__(self, board: Board, ends: Ends, policies: Policies, now: int) -> None:
+        self._board = board
+        self._ends = ends
+        self._place: Place = policies.place
+        self._unknown = policies.chosen.unknown_runtime
+        self._now = now
+        self._planned: list[Release] = []
+        """When what this cycle places on owned capacity is expected to end."""
+        self._kept: tuple[Reservation | None] | None = None
+        """What is kept for the head; None until somebody asked."""
+        self._lane: Lane | None = None
+        """Of the head."""
+        self.keeps = False
+        """Whether there is a head."""
+        self.blocked = False
+        """Whether the job looked at last would fit, but for what is kept."""
+        self.waits_for_end = False
+        """Whether any job would have fitted, but for what is kept."""
+
+    def keep_for(self, lane: Lane) -> None:
+        """Keep what the first job that does not fit will need, if it ever fits anywhere."""
+        self.keeps, self._lane = True, lane
+
+    def best(self, job: Job, seat: Seat, first: Machine) -> Machine | None:
+        """The machine to take so that the head is not delayed, if there is one; `first` is the best of all."""
+        kept = self._reservation()
+        if kept is None or kept.room is not seat.room:
+            return first
+        until, barred = self._until(job), set[int]()
+        machine: Machine | None = first
+        while machine is not None and not kept.allows(machine, seat.asked, until):
+            barred.add(machine.index)
+            machine = seat.best(self._place, barred)
+        if machine is not None:
+            kept.took(machine, seat.asked, until)
+        else:
+            self.blocked = True
+        return machine
+
+    def barred(self, job: Job, room: Room) -> Collection[int]:
+        """Machines that a gang must not touch so that the head is not delayed."""
+        kept = self._reservation() if self.keeps else None
+        return () if kept is None or kept.room is not room or self._until(job) <= kept.at else kept.spare
+
+    def took(self, job: Job, room: Room, machine: Machine, asked: Resources) -> None:
+        """A job was given room."""
+        self._planned.append(Release(self._until(job), room, machine, asked))
+
+    def took_gang(self, job: Job, room: Room, parts: list[Part]) -> None:
+        """A gang was given room."""
+        until = self._until(job)
+        self._planned += [Release(until, room, part.machine, part.resources) for part in parts]
+
+    def ends(self) -> list[End]:
+        """When what runs is expected to end, with what this cycle places."""
+        if not self._planned:
+            return self._ends.sorted
+        placed = [
+            End(each.at, 0, JobId(each.machine.name), self._now, ((each.room, each.machine, each.resources),))
+            for each in self._planned
+        ]
+        return sorted([*self._ends.sorted, *placed])
+
+    def again(self) -> int:
+        """When ends come to be expected otherwise, which could let a job start that waits for what is kept."""
+        return self._ends.next_turn(self._now)
+
+    def _reservation(self) -> Reservation | None:
+        """What is kept for the head; found out when somebody behind it could start."""
+        if self._lane is None:
+            return None
+        if self._kept is None:
+            shape = self._lane.kind.shape
+            rooms = [
+                room
+                for room in self._board.rooms_of(self._lane, Role.OWNED)
+                if shape.tasks == 1 or room.spec.gangs
+            ]
+            releases = heapq.merge(self._ends.releases(self._now), sorted(self._planned, key=_AT), key=_AT)
+            self._kept = (reserve(shape, rooms, releases, self._place),)
+        return self._kept[0]
+
+    def _until(self, job: Job) -> int:
+        """When a job would be expected to end if it started now."""
+        return self._now + estimate(job, self._unknown).runtime
