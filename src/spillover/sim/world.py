@@ -73,8 +73,9 @@ class World:
         self._now = now
         seen: list[Proposal] = []
         for job in self._stopped:
-            task = self._tasks[job]
-            seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
+            task = self._tasks.get(job)
+            if task is not None:  # else it ended at the very moment
+                seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
         self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
