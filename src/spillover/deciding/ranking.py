@@ -47,8 +47,13 @@ class Ranking:
         return passed and self._moment(now) != self._settled
 
     def next_time(self, *, passed: bool) -> int:
-        """When to rank anew, if another rank could let a job start that had to wait for others."""
-        return (self._settled // TICK + 1) * TICK if passed else FOREVER
+        """When to rank anew, if another rank could let a job start that had to wait for others.
+
+        While no project uses anything, what each has used fades alike, and ranks stay.
+        """
+        if not passed or not any(using.rate for using in self._state.usage.values()):
+            return FOREVER
+        return (self._settled // TICK + 1) * TICK
 
     def _moment(self, now: int) -> int:
         sharing = self._state.facts.sharing

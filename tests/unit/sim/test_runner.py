@@ -1,6 +1,7 @@
 """The simulator is the engine on a virtual clock."""
 
 import pytest
+from msgspec import structs
 
 from spillover.core.events import JobRequeued, JobStopping, Stop
 from spillover.model.cluster import Billing, Price
@@ -123,3 +124,10 @@ def test_budget_steers_the_waiting_of_all_jobs_to_its_share_of_their_runtime(sha
     ran = sum(each.end - each.start for each in outcomes)
     assert 0.085 < waited / ran < 0.115
     assert 0 < sum(each.cluster == "rented" for each in outcomes) < len(outcomes)
+
+
+def test_a_simulation_ends_although_a_job_that_never_starts_keeps_others_waiting() -> None:
+    jobs = [a_job("runs", 0, 1), a_job("never", 0, 1, gpus=100), a_job("behind", 0, 1)]
+    policies = PolicySet(order=Choice("fair_share"), backfill=Choice("strict"), wait=Choice("never"))
+    found = simulate(jobs, structs.replace(setting(Choice("never")), policies=policies))
+    assert [jobs[each.job].id for each in found] == ["runs"]
