@@ -131,9 +131,12 @@ def events(*, after: int | None, follow: bool, job: str | None) -> Ask[bytes]:
     return Ask("GET", "/v1/events", bytes, query, seconds=KEEP_ALIVE if follow else QUICK)
 
 
-def past(since: str | datetime | None, until: str | datetime | None) -> Ask[bytes]:
+def past(
+    since: str | datetime | None, until: str | datetime | None, ended_since: str | datetime | None
+) -> Ask[bytes]:
     """Jobs that have ended."""
-    return Ask("GET", "/v1/past", bytes, _query(since=since, until=until), seconds=BULK)
+    query = _query(since=since, until=until, ended_since=ended_since)
+    return Ask("GET", "/v1/past", bytes, query, seconds=BULK)
 
 
 def clusters() -> Ask[list[ClusterView]]:

@@ -218,9 +218,13 @@ class History:
 class Past:
     """Jobs that have ended; read from the beginning when it breaks off, without those that were given before."""
 
-    def __init__(self, since: str | datetime | None, until: str | datetime | None) -> None:
-        self._since = since
-        self._until = until
+    def __init__(
+        self,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        ended_since: str | datetime | None = None,
+    ) -> None:
+        self._span = since, until, ended_since
         self._seen: set[str] = set()
         self._rest = b""
         self._decode = msgspec.json.Decoder(PastJob).decode
@@ -234,7 +238,7 @@ class Past:
 
     def ask(self) -> Ask[bytes]:
         """For all of them."""
-        return asks.past(self._since, self._until)
+        return asks.past(*self._span)
 
     def take(self, chunk: bytes) -> Sequence[PastJob]:
         """The jobs of all lines that are complete, as far as they are new."""

@@ -158,10 +158,13 @@ class Client:
         yield from self._stream(History(after, follow=follow, job=job))
 
     def past(
-        self, since: str | datetime | None = None, until: str | datetime | None = None
+        self,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        ended_since: str | datetime | None = None,
     ) -> Iterator[PastJob]:
-        """Jobs that have ended and were submitted within a span, with what a simulation of them needs; the newest first as a rule."""
-        return self._stream(Past(since, until))
+        """Jobs that were submitted within a span and have ended, after a time if one is given, with what a simulation needs."""
+        return self._stream(Past(since, until, ended_since))
 
     def clusters(self) -> list[ClusterView]:
         """All clusters."""

@@ -29,7 +29,7 @@ from spillover.model.ids import JobId, member_id
 from spillover.model.units import SECOND
 from spillover.ports.archive import Archive, CostBy, Finished
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import JobQuery
+from spillover.ports.commands import JobQuery, Span
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -219,9 +219,9 @@ class Commands:
             policy=msgspec.to_builtins(state.facts.policies),
         )
 
-    def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
+    def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Jobs that have ended, as a back-test takes them."""
-        return past_jobs(self._loop, self._parts.archive, since, until)
+        return past_jobs(self._loop, self._parts.archive, span)
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """What was spent, by project, user, cluster or day."""

@@ -8,37 +8,52 @@ from spillover.control.loop import Loop
 from spillover.control.views import money
 from spillover.core.state import Ended
 from spillover.ports.archive import Archive, Finished, Query
+from spillover.ports.commands import Span
 from spillover.wire.api import PastJob
 
 PAGE: Final = 2000
 """Jobs that are read from the archive at once: few enough for the loop to go on in between."""
 
 
-async def past_jobs(
-    loop: Loop, archive: Archive, since: int | None, until: int | None
-) -> AsyncIterator[PastJob]:
-    """Those submitted within a span, newest first, members of arrays one by one; those not archived yet come before all others."""
+async def past_jobs(loop: Loop, archive: Archive, span: Span) -> AsyncIterator[PastJob]:
+    """Those of a span, newest first, members of arrays one by one; those not archived yet come before all others."""
     # The state first: what is archived while the archive is read is in both, never in neither.
     state = (await loop.read()).state
     ended = [job for job in reversed(state.jobs.values()) if type(job.phase) is Ended]
     seen: set[str] = set()
     for job in ended:
         row = finished_of(job)
-        inside = (since is None or job.submitted >= since) and (until is None or job.submitted < until)
-        if row is not None and inside:
+        if row is not None and _inside(row, span):
             seen.add(row.job)
             if row.array is None:
                 yield past_job(row)
     before = None
     while True:
-        query = Query(since=since, until=until, before=before, limit=PAGE, members=True)
-        rows = await archive.list(query)
+        rows = await archive.list(
+            Query(
+                since=span.since,
+                until=span.until,
+                ended_since=span.ended_since,
+                before=before,
+                limit=PAGE,
+                members=True,
+            )
+        )
         for row in rows:
             if row.array is None and row.job not in seen:
                 yield past_job(row)
         if len(rows) < PAGE:
             return
         before = rows[-1].number, rows[-1].job
+
+
+def _inside(row: Finished, span: Span) -> bool:
+    """Whether a job is asked for."""
+    return (
+        (span.since is None or row.submitted >= span.since)
+        and (span.until is None or row.submitted < span.until)
+        and (span.ended_since is None or row.finished >= span.ended_since)
+    )
 
 
 def past_job(row: Finished) -> PastJob:

@@ -81,6 +81,8 @@ class Query(Struct, frozen=True):
     """Submitted at or after, nanoseconds UTC."""
     until: int | None = None
     """Submitted before, nanoseconds UTC."""
+    ended_since: int | None = None
+    """Finished at or after, nanoseconds UTC."""
     before: tuple[int, str] | None = None
     """Only what comes after (number, job) in the listing."""
     limit: int = 100

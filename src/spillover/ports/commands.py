@@ -90,6 +90,17 @@ class JobQuery(Struct, frozen=True):
     """Whether members of arrays are listed too."""
 
 
+class Span(Struct, frozen=True):
+    """Which jobs that have ended, by when; nanoseconds UTC, None for all."""
+
+    since: int | None = None
+    """Submitted at or after."""
+    until: int | None = None
+    """Submitted before."""
+    ended_since: int | None = None
+    """Ended at or after."""
+
+
 class Commands(Protocol):
     """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
 
@@ -139,8 +150,8 @@ class Commands(Protocol):
         """History after a revision. `after` None is from the newest on when following, else from the oldest kept."""
         ...
 
-    def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
-        """Jobs that have ended and were submitted within a span (nanoseconds UTC; None: all), newest submission first.
+    def past(self, span: Span) -> AsyncIterator[PastJob]:
+        """Jobs that have ended, newest submission first.
 
         Members of arrays are jobs of their own here.
         """

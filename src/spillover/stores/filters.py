@@ -26,6 +26,8 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
         clauses.append(f"submitted >= {place(query.since)}")
     if query.until is not None:
         clauses.append(f"submitted < {place(query.until)}")
+    if query.ended_since is not None:
+        clauses.append(f"finished >= {place(query.ended_since)}")
     if query.before is not None:
         number, job = query.before
         at = place(number)

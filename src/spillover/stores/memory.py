@@ -250,6 +250,7 @@ def _matches(job: Finished, query: Query) -> bool:
         and (query.name is None or job.name == query.name)
         and (query.since is None or job.submitted >= query.since)
         and (query.until is None or job.submitted < query.until)
+        and (query.ended_since is None or job.finished >= query.ended_since)
         and (query.before is None or (-job.number, job.job) > (-query.before[0], query.before[1]))
     )
 

@@ -73,6 +73,7 @@ class ArchiveSuite:
         assert await numbers(Query(since=1_003)) == [5, 4, 3]
         assert await numbers(Query(until=1_003)) == [2, 1]
         assert await numbers(Query(since=1_002, until=1_005)) == [4, 3, 2]
+        assert await numbers(Query(until=1_005, ended_since=3_003)) == [4, 3]
         assert await numbers(Query(since=1_003, before=(4, "dddddddddddd"))) == [3]
         everything = Query(state="FAILED", project="speech", user="bob", name="test", since=1, before=(6, ""))
         assert await numbers(everything) == [5]

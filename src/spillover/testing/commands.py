@@ -12,7 +12,7 @@ from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import job_id
 from spillover.model.units import format_time
 from spillover.ports.archive import CostBy
-from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.wire.api import (
     Action,
     AgentView,
@@ -238,9 +238,9 @@ class FakeCommands:
                 while len(self.history) <= seen:
                     await self.changed.wait()
 
-    async def past(self, since: int | None, until: int | None) -> AsyncIterator[PastJob]:
+    async def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Those that a test put there, whatever the span."""
-        self._called(f"past {since} {until}")
+        self._called(f"past {span.since} {span.until} {span.ended_since}")
         for job in self.ended:
             yield job
 

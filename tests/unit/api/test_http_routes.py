@@ -155,10 +155,10 @@ async def test_jobs_that_ended_are_lines_of_json(http: httpx.AsyncClient, comman
     answer = await http.get("/v1/past", params={"since": "1970-01-01T00:00:01Z"})
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [msgspec.json.decode(line, type=PastJob) for line in answer.content.splitlines()] == commands.ended
-    assert commands.calls[-1] == "past 1000000000 None"
-    wrong = await http.get("/v1/past", params={"until": "tomorrow"})
+    assert commands.calls[-1] == "past 1000000000 None None"
+    wrong = await http.get("/v1/past", params={"ended_since": "tomorrow"})
     assert wrong.status_code == 400
-    assert wrong.json()["problems"][0]["path"] == "until"
+    assert wrong.json()["problems"][0]["path"] == "ended_since"
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,12 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Terms
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
+from spillover.ports.commands import Span
 from spillover.testing.inside import Inside
 from spillover.testing.stores import a_finished
 from spillover.wire.api import PastJob
+
+EVER = Span()
 
 
 async def register(control: Inside) -> None:
@@ -37,8 +40,8 @@ async def end(control: Inside, job: str, seconds: int) -> None:
     await control.propose(Result(found.phase.node, found.lease, Outcome.EXITED, 0, None, usage, 0))
 
 
-async def told(control: Inside, since: int | None = None, until: int | None = None) -> dict[str, PastJob]:
-    jobs = [job async for job in past_jobs(control.loop, control.store.archive, since, until)]
+async def told(control: Inside, span: Span = EVER) -> dict[str, PastJob]:
+    jobs = [job async for job in past_jobs(control.loop, control.store.archive, span)]
     found = {job.id: job for job in jobs}
     assert len(found) == len(jobs)
     return found
@@ -118,8 +121,10 @@ async def test_a_span_is_of_submissions_and_pages_are_not_seen(
     rows = [a_finished(f"{number:012}", number) for number in range(10)]
     await control.store.archive.put(rows, control.loop.epoch)
     assert len(await told(control)) == 10
-    numbers = [int(job) for job in await told(control, 1_003, 1_008)]
+    numbers = [int(job) for job in await told(control, Span(1_003, 1_008))]
     assert numbers == [7, 6, 5, 4, 3]
+    numbers = [int(job) for job in await told(control, Span(until=1_008, ended_since=3_006))]
+    assert numbers == [7, 6]
 
 
 def test_rows_of_older_versions_are_ready_when_they_were_submitted_or_may_begin() -> None:

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from spillover.api.http.problems import invalid, misfit
 from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.archive import CostBy
-from spillover.ports.commands import JobQuery
+from spillover.ports.commands import JobQuery, Span
 from spillover.wire.api import FieldProblem
 
 MOST_FIELDS: Final = 32
@@ -57,6 +57,8 @@ class PastQuery(Struct, frozen=True):
     """Submitted at or after, RFC 3339 with a zone."""
     until: Moment | None = None
     """Submitted before, likewise."""
+    ended_since: Moment | None = None
+    """Ended at or after, likewise."""
 
 
 class WaitQuery(Struct, frozen=True):
@@ -128,6 +130,11 @@ def moment(text: str | None, name: str = "since") -> int | None:
         return min(max(0, parse_time(text)), FOREVER)
     except UnitError as error:
         raise invalid([FieldProblem(name, str(error))], "the query") from None
+
+
+def span_of(query: PastQuery) -> Span:
+    """A span as commands understand it."""
+    return Span(moment(query.since), moment(query.until, "until"), moment(query.ended_since, "ended_since"))
 
 
 def job_query(query: ListQuery) -> JobQuery:

@@ -20,6 +20,7 @@ from spillover.api.http.queries import (
     WaitQuery,
     job_query,
     moment,
+    span_of,
 )
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.streams import Stream
@@ -171,8 +172,7 @@ async def events(call: Call[EventsQuery, None]) -> Stream:
 
 async def past(call: Call[PastQuery, None]) -> Stream:
     """Send jobs that have ended."""
-    span = moment(call.query.since), moment(call.query.until, "until")
-    return Stream(_lines(call.commands.past(*span)), NDJSON)
+    return Stream(_lines(call.commands.past(span_of(call.query))), NDJSON)
 
 
 async def clusters(call: Call[NoQuery, None]) -> Reply:
