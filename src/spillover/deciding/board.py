@@ -33,12 +33,14 @@ from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
-from spillover.deciding.rooms import Room, Seat
+from spillover.deciding.rooms import Machine, Room, Seat
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER, HOUR
 
+SOME = 16
+"""Lanes of which each is looked at faster than a cycle is begun."""
 IDLE = 1024
 """Lanes without jobs that are kept, because jobs like the last ones are likely to come."""
 
@@ -81,6 +83,8 @@ class Board:
         """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
+        self.grown: list[Machine] = []
+        """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
         self._build()
@@ -216,6 +220,9 @@ class Board:
         """Whether a cycle could decide anything."""
         if self.again <= now:
             self.again, self.gained = FOREVER, True
+        if self.grown:
+            self.gained = self.gained or self._of_use()
+            self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
         if self.gains(now):
@@ -223,6 +230,13 @@ class Board:
                 return True
             self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
+
+    def _of_use(self) -> bool:
+        """Whether any queued job could start because these machines have more room now."""
+        lanes = self.queue.first
+        if len(lanes) > SOME or self.in_turn or self.passed or self.eager():
+            return bool(lanes)
+        return any(machine.fits(lane.least) for lane in lanes for machine in self.grown)
 
     def calm(self, *, decided: bool, passed: bool, again: int) -> None:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
@@ -264,7 +278,7 @@ class Board:
                 node = nodes[key]
                 room = rooms.get(node.cluster)
                 if room is not None and room.refresh(node):
-                    self.gained = True
+                    self.grown.append(room.by_name[node.name])
             moved.clear()
         if self.state.loosened:
             self.state.loosened, self.gained = False, True

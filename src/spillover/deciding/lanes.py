@@ -12,6 +12,7 @@ from spillover.deciding.gangs import GangSeat
 from spillover.deciding.heaps import in_order
 from spillover.deciding.rooms import Seat
 from spillover.model.ids import JobId
+from spillover.model.job import Shape
 
 FEW = 128
 """Lanes that are sorted faster than a heap of them is read in order."""
@@ -23,10 +24,13 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("gangs_owned", "gangs_rented", "kind", "owned", "rented", "serial")
+    __slots__ = ("gangs_owned", "gangs_rented", "kind", "least", "owned", "rented", "serial")
 
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
+        shape = kind.shape
+        self.least = shape if shape.rest is None else Shape(shape.rest, shape.needs)
+        """The smallest task of its jobs: where that does not fit, none does."""
         self.serial = serial
         """Tells two lanes apart that held the same job at different times."""
         self.owned: list[Seat] | None = None
