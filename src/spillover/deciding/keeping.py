@@ -80,8 +80,14 @@ class Keeper:
         if not self._planned:
             return self._ends.sorted
         placed = [
-            End(each.at, 0, JobId(each.machine.name), self._now, ((each.room, each.machine, each.resources),))
-            for each in self._planned
+            End(
+                each.at,
+                number,  # of its own: ends of one moment must not be told apart by their machines
+                JobId(each.machine.name),
+                self._now,
+                ((each.room, each.machine, each.resources),),
+            )
+            for number, each in enumerate(self._planned, -len(self._planned))
         ]
         return sorted([*self._ends.sorted, *placed])
 

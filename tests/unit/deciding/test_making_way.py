@@ -14,7 +14,7 @@ from spillover.model.reasons import GangUnsupported
 from spillover.model.resources import Resources
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.world import OWNED, World
+from spillover.testing.world import OWNED, RENTED, World
 
 TOGETHER = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True)
 
@@ -123,3 +123,13 @@ def test_an_array_of_gangs_waits_and_keeps_nobody_waiting() -> None:
 
 def _why(w: World, job: str) -> object:
     return explain(w.engine, w.job(job)).reason
+
+
+def test_looking_ahead_past_jobs_that_start_together_on_machines_of_one_name() -> None:
+    lab = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
+    break_even = Choice("break_even", {"coefficient": 0.5})
+    w = World(load, PolicySet(wait=break_even), (OWNED, lab, RENTED))
+    for cluster in ("onprem", "lab"):
+        w.agent("n1", cpus=1, cluster=cluster)
+    w.submit(*(a_job(f"job-{number}").expected(minutes=1) for number in range(3)))
+    assert [w.where(f"job-{number}") for number in range(2)] == ["onprem/n1", "lab/n1"]
