@@ -121,9 +121,13 @@ def _names(policies: Sequence[Run]) -> list[str]:
 def _facts(shown: Shown, names: Sequence[str]) -> list[tuple[str, str]]:
     """What was simulated."""
     history, found = shown.history, shown.found
-    first, last = format_moment(history.jobs[0].submit), format_moment(history.jobs[-1].submit)
+    first, last = (format_moment(history.jobs[at].submit) for at in (history.standing, -1))
     without = f", without {shown.warmup:,} at both ends" if shown.warmup else ""
-    told = [("history", f"{so_many(len(history.jobs))} from {first} to {last}{without}")]
+    told = [("history", f"{so_many(len(history.counted()))} from {first} to {last}{without}")]
+    if history.standing:
+        told.append(
+            ("besides", f"{so_many(history.standing)} that ran or waited when it began: they take room only")
+        )
     parts = [f"{so_many(history.never_ran)} that never ran"] if history.never_ran else []
     parts += [f"{history.left_out:,} wrong rows"] if history.left_out else []
     told += [("left out", ", ".join(parts))] if parts else []

@@ -50,13 +50,13 @@ def run(
     done: Callable[[str], None] = lambda _: None,
 ) -> Backtest:
     """Simulate what really ran and each of the policies; `done` hears of each."""
-    count = len(history.jobs)
+    count = len(history.counted())
     if not count:
         raise BadForm([Problem("", None, "", "there are no jobs that ran in this span; choose another one")])
     if count <= 2 * warmup:
         few = f"leaves none of {count} jobs; the most is {(count - 1) // 2}"
         raise BadForm([Problem("--warmup", None, "", f"{warmup} {few}")])
-    counted = range(warmup, count - warmup)
+    counted = history.counted(warmup)
     lives = _Lives(history, told, counted)
     happened = Run("happened", "", lives.told_of(history.happened), history.happened)
     really = lives.simulated("really", ruling)
@@ -103,8 +103,9 @@ class _Lives:
 def fields(found: Backtest, history: History, ruling: Ruling, told: Told, warmup: int) -> dict[str, Any]:
     """The result for a program."""
     return {
-        "jobs": len(history.jobs),
-        "first_at": format_time(history.jobs[0].submit),
+        "jobs": len(history.counted()),
+        "standing": history.standing,
+        "first_at": format_time(history.jobs[history.standing].submit),
         "last_at": format_time(history.jobs[-1].submit),
         "warmup": warmup,
         "estimates": told,

@@ -19,6 +19,7 @@ from spillover.model.units import MONEY, SECOND, parse_time
 from spillover.sim.outcome import Outcome
 from spillover.sim.report import so_many
 from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Machine, Rent, Site, site_of
+from spillover.sim.standing import Life, at_beginning
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
 
@@ -27,7 +28,7 @@ class History(Struct, frozen=True):
     """Jobs that ran, where they ran, and what became of them."""
 
     jobs: tuple[TraceJob, ...]
-    """In the order in which they could have been placed: `submit` is that time."""
+    """In the order in which they could have been placed: `submit` is that time. Those that stood there in the beginning come first."""
     happened: tuple[Outcome, ...]
     """Of each of them."""
     site: Site
@@ -40,6 +41,12 @@ class History(Struct, frozen=True):
     """Rows that were wrong and skipped."""
     remarks: tuple[str, ...] = ()
     """What may not be as one thinks, a line each."""
+    standing: int = 0
+    """Jobs that ran or waited already when the span began: they take room, and count nowhere."""
+
+    def counted(self, warmup: int = 0) -> range:
+        """The places of jobs that count, without so many at both ends."""
+        return range(self.standing + warmup, len(self.jobs) - warmup)
 
 
 class Ruling(Struct, frozen=True):
@@ -56,55 +63,48 @@ class Ruling(Struct, frozen=True):
         return self.changes[-1][1] if self.changes else self.first
 
 
-def from_journal(past: Iterable[PastJob], site: Site, budgets: Sequence[BudgetView]) -> History:
-    """Our own history, as a server tells it."""
+def from_journal(
+    past: Iterable[PastJob],
+    site: Site,
+    budgets: Sequence[BudgetView],
+    before: Iterable[PastJob] = (),
+    begin: int = 0,
+) -> History:
+    """Our own history, as a server tells it; `before` are jobs that were submitted before a span and ended after its beginning."""
     told = list(past)
-    ran = [job for job in told if job.started_ns is not None]
-    rank: dict[str, int] = {}
-    for job in reversed(ran):  # from the oldest on
-        rank.setdefault(job.id.partition(".")[0], len(rank))
-    ran.sort(key=lambda job: _turn(job, rank))
+    ran = _in_order(told)
+    lives = [_own_life(job) for job in ran]
+    there, later = at_beginning(map(_own_life, _in_order(before)), begin, site.rented)
+    lives = sorted([*lives, *later], key=_ready) if later else lives
     return History(
-        tuple(map(_own_job, ran)),
-        tuple(_own_outcome(at, job) for at, job in enumerate(ran)),
+        *_numbered([*there, *lives]),
         site,
         budgets=_budgets(budgets),
         never_ran=len(told) - len(ran),
         remarks=tuple(_remarks(ran, site)),
+        standing=len(there),
     )
 
 
 def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until: int | None) -> History:
     """The history of a cluster that was all owned; jobs that were submitted within a span of nanoseconds UTC."""
-    found: list[tuple[TraceJob, Happened]] = []
+    begin = since or 0
+    before: list[Life] = []
+    found: list[Life] = []
     zero = trace.zero
     for job, past in zip(trace.jobs, trace.happened, strict=True):
         submitted = job.submit + zero
-        if past is None or (since or 0) > submitted or (until is not None and submitted >= until):
+        if past is None or (until is not None and submitted >= until):
             continue
-        ready = submitted if past.ready is None else past.ready + zero
-        found.append((_moved(job, ready), past))
-    found.sort(key=lambda one: one[0].submit)
-    happened = tuple(
-        Outcome(
-            at,
-            job.submit,
-            past.start + zero,
-            past.end + zero,
-            past.cluster or OWNED,
-            past.node,
-            past.cost,
-            "",
-        )
-        for at, (job, past) in enumerate(found)
-    )
+        (before if submitted < begin else found).append(_slurm_life(job, past, zero))
+    there, later = at_beginning(before, begin, ())
     return History(
-        tuple(job for job, _ in found),
-        happened,
+        *_numbered([*there, *sorted([*found, *later], key=_ready)]),
         site_of(fleet, rent),
         fleet,
         never_ran=trace.not_jobs,
         left_out=trace.left_out,
+        standing=len(there),
     )
 
 
@@ -149,14 +149,39 @@ def _known(line: str) -> PolicySet:
         ) from None
 
 
+def _in_order(past: Iterable[PastJob]) -> list[PastJob]:
+    """Jobs that ran, in the order in which they could have been placed; told newest first."""
+    ran = [job for job in past if job.started_ns is not None]
+    rank: dict[str, int] = {}
+    for job in reversed(ran):
+        rank.setdefault(job.id.partition(".")[0], len(rank))
+    return sorted(ran, key=lambda job: _turn(job, rank))
+
+
+def _ready(life: Life) -> int:
+    """Since when a job could have been placed."""
+    return life[0].submit
+
+
+def _numbered(lives: Sequence[Life]) -> tuple[tuple[TraceJob, ...], tuple[Outcome, ...]]:
+    """Jobs, and what became of each under its number."""
+    return (
+        tuple(job for job, _ in lives),
+        tuple(
+            Outcome(at, one.submit, one.start, one.end, one.cluster, one.node, one.cost, "")
+            for at, (_, one) in enumerate(lives)
+        ),
+    )
+
+
 def _turn(job: PastJob, rank: dict[str, int]) -> tuple[int, int, int, int]:
     """When it was a job's turn to be looked at first: as it came, members of an array by their numbers."""
     base, _, index = job.id.partition(".")
     return job.ready_ns, job.submitted_ns, rank[base], int(index or 0)
 
 
-def _own_job(job: PastJob) -> TraceJob:
-    """A job of the journal as it is simulated."""
+def _own_life(job: PastJob) -> Life:
+    """A job of the journal as it is simulated, and what became of it."""
     shape = Shape(
         Resources(job.cpu_milli, job.memory, job.gpu), tuple(job.needs), job.tasks, Burst(job.burst)
     )
@@ -164,7 +189,7 @@ def _own_job(job: PastJob) -> TraceJob:
     told = job.estimate_ns
     if told is None and job.walltime_ns is None:
         told = job.predicted_ns
-    return TraceJob(
+    again = TraceJob(
         job.id,
         job.ready_ns,
         job.ran_ns or max(0, job.finished_ns - (job.started_ns or 0)),
@@ -186,13 +211,10 @@ def _own_job(job: PastJob) -> TraceJob:
             job.data,
         ),
     )
-
-
-def _own_outcome(at: int, job: PastJob) -> Outcome:
-    """What became of it."""
-    start = job.started_ns or 0
-    cost = round(job.cost * MONEY)
-    return Outcome(at, job.ready_ns, start, job.finished_ns, job.cluster or "", job.node or "", cost, "")
+    start, cost = job.started_ns or 0, round(job.cost * MONEY)
+    return again, Outcome(
+        0, job.ready_ns, start, job.finished_ns, job.cluster or "", job.node or "", cost, ""
+    )
 
 
 def _remarks(ran: Sequence[PastJob], site: Site) -> Iterable[str]:
@@ -255,9 +277,11 @@ def _millionths(amount: float) -> int:
     return round(amount * MONEY)
 
 
-def _moved(job: TraceJob, submit: int) -> TraceJob:
-    """A job that could have been placed from another time on."""
-    return TraceJob(
+def _slurm_life(job: TraceJob, past: Happened, zero: int) -> Life:
+    """A job of Slurm from when it could have been placed, and what became of it, in UTC."""
+    submit = zero + (job.submit if past.ready is None else past.ready)
+    start, end = past.start + zero, past.end + zero
+    again = TraceJob(
         job.id,
         submit,
         job.runtime,
@@ -271,3 +295,4 @@ def _moved(job: TraceJob, submit: int) -> TraceJob:
         job.estimate,
         job.own,
     )
+    return again, Outcome(0, submit, start, end, past.cluster or OWNED, past.node, past.cost, "")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,9 +149,9 @@ def past(client: Any) -> Any:
 
     client.spans = []
 
-    def ended(since: Any, until: Any) -> Any:
-        client.spans.append((since, until))
-        return iter([job(1, "onprem", "n1"), job(0, "onprem", "old")])
+    def ended(since: Any, until: Any, ended_since: Any = None) -> Any:
+        client.spans.append((since, until, ended_since))
+        return iter([] if ended_since is not None else [job(1, "onprem", "n1"), job(0, "onprem", "old")])
 
     client.past = ended
     client.budgets = list
@@ -184,7 +185,8 @@ def test_a_server_is_asked_for_all_that_is_needed(
         "1 job ran on machines that are not there now: the simulation has those that are",
         "without machines now, and so in the simulation: cloud",
     ]
-    assert past.spans[0][0].isoformat() == "2027-01-01T00:00:00+00:00"
+    day = datetime(2027, 1, 1, tzinfo=UTC)
+    assert past.spans == [(None, day, day), (day, None, None)]
     assert next(line for line in typed.err.splitlines() if "simulated" in line).startswith(
         "spill: 2 jobs simulated 2 times in "
     )

@@ -361,7 +361,31 @@ def test_a_slurm_history_that_the_scheduler_made_is_simulated_without_any_error(
     assert found.happened.statistics.rented_cost == 0 < found.policies[0].statistics.rented_cost
     middle = trace.zero + trace.jobs[100].submit
     early, late = (from_slurm(trace, fleet, rent, *span) for span in ((None, middle), (middle, None)))
-    assert len(early.jobs) + len(late.jobs) == 300
-    assert len(early.jobs) == next(
-        at for at, job in enumerate(trace.jobs) if job.submit == trace.jobs[100].submit
-    )
+    assert (len(early.jobs), early.standing) == (100, 0)
+    lives = [(job, past) for job, past in zip(trace.jobs, trace.happened, strict=True) if past is not None]
+    there = [past.ready is None or past.ready <= trace.jobs[100].submit < past.end for _, past in lives[:100]]
+    later = [past.ready is not None and past.ready > trace.jobs[100].submit for _, past in lives[:100]]
+    assert (late.standing, len(late.counted())) == (sum(there), 200 + sum(later))
+    assert sum(there) > 0 < sum(later)
+
+
+def test_what_ran_and_waited_when_a_span_begins_takes_its_room_and_counts_nowhere() -> None:
+    scene = Scene(SITE, read_policies("wait=constant(10m)"), begin=BEGIN)
+    recorder = Recorder()
+    simulate(some_jobs(), scene, recorder)
+    past = recorder.past()
+    middle = next(job.submitted_ns for job in past if job.id == "200")
+    inside = [job for job in past if job.submitted_ns >= middle]
+    before = [job for job in past if job.submitted_ns < middle <= job.finished_ns]
+    full = from_journal(inside, SITE, [], before, middle)
+    empty = from_journal(inside, SITE, [])
+    assert full.standing == len(before) > 10
+    assert len(full.counted()) == len(empty.counted()) == len(inside)
+    ruling = Ruling(scene.policies)
+    found, naive = (run(each, ruling, [("zero", ZERO)], Told.THEN) for each in (full, empty))
+    assert found.happened.statistics.jobs == found.really.statistics.jobs == len(inside)
+    assert found.happened.statistics.mean_wait_s == naive.happened.statistics.mean_wait_s
+    assert found.error.mean_start_s < naive.error.mean_start_s / 3
+    assert sum(one.jobs for one in found.policies[0].projects) == len(inside)
+    with pytest.raises(BadForm, match="no jobs that ran in this span"):
+        run(from_journal([], SITE, [], before, middle), ruling, [], Told.THEN)

@@ -175,20 +175,26 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History,
     """The history of a server, what decided there, and its currency."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
+    from spillover.model.units import time_of  # noqa: PLC0415 - heavy
     from spillover.sim.past import Ruling, from_journal, ruling_from, site_from  # noqa: PLC0415 - heavy
     from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
 
     server = client.server()
     site = site_from(client.clusters(), client.agents())
     budgets = client.budgets()
-    history = from_journal(_counting(client.past(args.since, args.until), out), site, budgets)
+    before: list[PastJob] = []
+    begin = 0
+    if args.since is not None:
+        before, begin = list(client.past(None, args.since, args.since)), time_of(args.since)
+    past = _counting(client.past(args.since, args.until), out)
+    history = from_journal(past, site, budgets, before, begin)
     waiting = server.queued + server.running
     if waiting:
         left = f"without what has not ended ({so_many(waiting)}), and without the room that this takes"
         history = replace(history, remarks=(*history.remarks, left))
     if args.really is not None:
         return history, Ruling(_read(args.really, "--really")), server.currency
-    if not history.jobs:
+    if not history.counted():
         raise Usage("no job ran and ended in this span; choose another one with --since and --until")
     begin, end = history.jobs[0].submit, max(one.start for one in history.happened)
     return history, ruling_from(client.policy().policy, client.policy_history(), begin, end), server.currency
