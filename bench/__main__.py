@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from bench.reporting import Report, as_markdown, machine, tell
 
-TOPICS: Final = ("throughput", "submissions", "scheduling", "memory", "startup")
+TOPICS: Final = ("throughput", "submissions", "scheduling", "memory", "startup", "simulator")
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
@@ -24,6 +24,9 @@ def main() -> int:
     )
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}; default: all")
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds: not to be quoted")
+    parser.add_argument(
+        "--long", action="store_true", help="also what takes minutes, of the topics that have such"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args()
     unknown = [topic for topic in given.topics if topic not in TOPICS]
@@ -38,7 +41,9 @@ def main() -> int:
         figures = RESULTS / f"{topic}.json"
         command = [sys.executable, "-m", f"bench.{topic}", "--json", str(figures)]
         done = subprocess.run(
-            [*command, *(["--quick"] if given.quick else [])], stdout=subprocess.DEVNULL, check=False
+            [*command, *(["--quick"] if given.quick else []), *(["--long"] if given.long else [])],
+            stdout=subprocess.DEVNULL,
+            check=False,
         )
         if done.returncode != 0:
             print(f"{topic} failed: see above", file=sys.stderr)

@@ -119,16 +119,19 @@ class Options(Struct, frozen=True):
 
     quick: bool
     """Smaller and fewer rounds: to see that it works, not to quote."""
+    long: bool = False
+    """Also what takes minutes."""
 
 
 def main(measure: Callable[[Options], Report], description: str) -> None:
     """Run one topic as a program of its own."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
+    parser.add_argument("--long", action="store_true", help="also what takes minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     given = parser.parse_args()
     tell(machine())
-    report = measure(Options(quick=given.quick))
+    report = measure(Options(quick=given.quick, long=given.long))
     print(as_markdown(report))
     if given.json is not None:
         given.json.write_bytes(msgspec.json.format(msgspec.json.encode([report])))

@@ -1,0 +1,32 @@
+"""break_even with steps of it left out, to see what each brings: done to a process that simulates nothing else meanwhile."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+from unittest.mock import patch
+
+from spillover.deciding import lookahead
+from spillover.model.units import MINUTE
+from spillover.policies import wait_break_even
+
+ALL_COUNTS: Final = "all waiting counts"
+"""Time already waited counts in full against a job's patience, and its patience bounds its wait."""
+A_MINUTE: Final = "late ends in a minute"
+"""A job that outran its estimate is expected to end a minute from now, however long it ran."""
+NEITHER: Final = "neither"
+
+
+@contextmanager
+def as_variant(name: str) -> Iterator[None]:
+    """Within, break_even is that variant."""
+    with ExitStack() as stack:
+        if name in {ALL_COUNTS, NEITHER}:
+            stack.enter_context(patch.object(wait_break_even, "SUNK", 1))
+        if name in {A_MINUTE, NEITHER}:
+            stack.enter_context(patch.object(lookahead, "overdue", _in_a_minute))
+        yield
+
+
+def _in_a_minute(now: int, began: int) -> int:
+    del began
+    return now + MINUTE
