@@ -8,8 +8,9 @@ from spillover.cli.shown import NOTHING, money
 from spillover.model.units import format_moment
 from spillover.sim.backtest import Backtest, Run
 from spillover.sim.comparing import Deviation, ProjectChange
-from spillover.sim.past import History, Ruling
+from spillover.sim.past import History
 from spillover.sim.report import COLUMNS, rows, so_many, span, write_csv
+from spillover.sim.served import Ruling
 from spillover.sim.statistics import Statistics
 
 TOP: Final = 5

@@ -13,8 +13,9 @@ from spillover.model.units import format_time
 from spillover.sim.comparing import Deviation, ProjectChange, by_project, deviation
 from spillover.sim.estimates import Told, with_estimates
 from spillover.sim.outcome import Outcome
-from spillover.sim.past import History, Ruling
+from spillover.sim.past import History
 from spillover.sim.runner import simulate
+from spillover.sim.served import Ruling
 from spillover.sim.setting import Scene
 from spillover.sim.statistics import Statistics, summarize
 

@@ -7,21 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from spillover.forms.policystring import read_policies
-from spillover.forms.problems import BadForm, Problem
-from spillover.model.budget import EVERY, Budget, Of, Per
-from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.budget import Budget
 from spillover.model.job import Burst, Shape
-from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
-from spillover.model.units import MONEY, SECOND, parse_time
+from spillover.model.units import MONEY
 from spillover.sim.outcome import Outcome
 from spillover.sim.report import so_many
-from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Machine, Rent, Site, site_of
+from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Rent, Site, site_of
 from spillover.sim.standing import Life, at_beginning
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
-from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
+from spillover.wire.api import PastJob
 
 
 class History(Struct, frozen=True):
@@ -49,24 +44,10 @@ class History(Struct, frozen=True):
         return range(self.standing + warmup, len(self.jobs) - warmup)
 
 
-class Ruling(Struct, frozen=True):
-    """The policies that really decided."""
-
-    first: PolicySet
-    """When the first job came."""
-    changes: tuple[tuple[int, PolicySet], ...] = ()
-    """When others took over, nanoseconds UTC, in order of time."""
-
-    @property
-    def last(self) -> PolicySet:
-        """Those that decided in the end."""
-        return self.changes[-1][1] if self.changes else self.first
-
-
 def from_journal(
     past: Iterable[PastJob],
     site: Site,
-    budgets: Sequence[BudgetView],
+    budgets: Sequence[Budget] = (),
     before: Iterable[PastJob] = (),
     begin: int = 0,
 ) -> History:
@@ -79,7 +60,7 @@ def from_journal(
     return History(
         *_numbered([*there, *lives]),
         site,
-        budgets=_budgets(budgets),
+        budgets=tuple(budgets),
         never_ran=len(told) - len(ran),
         remarks=tuple(_remarks(ran, site)),
         standing=len(there),
@@ -106,47 +87,6 @@ def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until:
         left_out=trace.left_out,
         standing=len(there),
     )
-
-
-def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> Site:
-    """The clusters of a server with the machines that they have now."""
-    machines = [
-        Machine(
-            ClusterName(one.cluster),
-            NodeName(one.name),
-            _resources(one.capacity),
-            tuple(sorted(one.offers)),
-        )
-        for one in agents
-        if one.state != "lost"
-    ]
-    return Site(tuple(map(_cluster, clusters)), tuple(machines))
-
-
-def ruling_from(now: str, records: Sequence[PolicyRecord], begin: int, end: int) -> Ruling:
-    """What decided from one time to another, by what decides now and the changes before, newest first."""
-    changes: list[tuple[int, PolicySet]] = []
-    first = now
-    for record in records:
-        at = parse_time(record.at)
-        if at <= begin:
-            break
-        first = record.before
-        if at < end:
-            changes.append((at, _known(record.after)))
-    return Ruling(_known(first), tuple(reversed(changes)))
-
-
-def _known(line: str) -> PolicySet:
-    """Policies that decided, if they are installed here too."""
-    try:
-        return read_policies(line)
-    except BadForm as error:
-        (first, *_) = error.problems
-        advice = "name what comes closest with --really"
-        raise BadForm(
-            [Problem("", None, "", f"{line} decided then, and cannot here: {first.message}; {advice}")]
-        ) from None
 
 
 def _in_order(past: Iterable[PastJob]) -> list[PastJob]:
@@ -229,52 +169,6 @@ def _remarks(ran: Sequence[PastJob], site: Site) -> Iterable[str]:
     empty = [spec.name for spec in site.clusters if all(one.cluster != spec.name for one in site.machines)]
     if empty:
         yield f"without machines now, and so in the simulation: {', '.join(empty)}"
-
-
-def _cluster(view: ClusterView) -> ClusterSpec:
-    """A cluster as it is configured there."""
-    price = view.price
-    node = None
-    if view.node is not None:
-        node = NodeClass("node", _resources(view.node), _millionths(price.get("node_hour", 0)))
-    return ClusterSpec(
-        ClusterName(view.name),
-        view.kind,
-        Role(view.role),
-        Price(
-            _millionths(price.get("cpu_hour", 0)),
-            _millionths(price.get("memory_gib_hour", 0)),
-            _millionths(price.get("gpu_hour", 0)),
-            node,
-            _millionths(price.get("egress_gb", 0)),
-        ),
-        Billing(
-            round(view.billing.get("step_s", 1) * SECOND), round(view.billing.get("minimum_s", 0) * SECOND)
-        ),
-        view.gangs,
-        round(view.startup_s * SECOND),
-    )
-
-
-def _budgets(views: Sequence[BudgetView]) -> tuple[Budget, ...]:
-    """Budgets as they are configured there; one for all is shown for each that has spent of it."""
-    found = (
-        Budget(Of(one.of), EVERY if one.every else one.name, Per(one.per), _millionths(one.limit))
-        for one in views
-    )
-    return tuple(dict.fromkeys(found))
-
-
-def _resources(amounts: dict[str, float]) -> Resources:
-    """Resources from the numbers that people use."""
-    return Resources(
-        round(amounts.get("cpu", 0) * 1000), round(amounts.get("memory", 0)), round(amounts.get("gpu", 0))
-    )
-
-
-def _millionths(amount: float) -> int:
-    """Money from the number that people use."""
-    return round(amount * MONEY)
 
 
 def _slurm_life(job: TraceJob, past: Happened, zero: int) -> Life:

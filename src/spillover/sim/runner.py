@@ -112,6 +112,7 @@ class _Simulation:
             if len(ended) >= ARCHIVED_AT_ONCE:
                 proposals.append(Archived(tuple(ended)))
                 ended.clear()
+                engine.state.dirty.clear()  # nobody writes checkpoints
             proposals += world.observe(now)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))

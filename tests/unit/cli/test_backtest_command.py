@@ -19,7 +19,8 @@ from spillover.sim.backtest import run
 from spillover.sim.comparing import Deviation
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import History, Ruling, from_slurm
+from spillover.sim.past import History, from_slurm
+from spillover.sim.served import Ruling
 from spillover.sim.trace import Happened, Trace, TraceJob
 from spillover.wire.api import PastJob, PolicyRecord
 

@@ -22,8 +22,9 @@ from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
 from spillover.sim.backtest import fields, run
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import History, Ruling, from_journal, from_slurm, ruling_from, site_from
+from spillover.sim.past import History, from_journal, from_slurm
 from spillover.sim.runner import simulate
+from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from
 from spillover.sim.setting import Machine, Scene, Setting, Site
 from spillover.sim.trace import Own, TraceJob
 from spillover.sim.traces.opening import read_trace
@@ -116,7 +117,7 @@ def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> History:
         )
         for each in scene.budgets
     ]
-    return from_journal(recorder.past(), scene.site, views)
+    return from_journal(recorder.past(), scene.site, budgets_from(views))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_a_warmup_that_leaves_nothing_and_a_span_without_jobs_are_refused() -> N
     with pytest.raises(BadForm, match="leaves none of 20 jobs; the most is 9"):
         run(history, Ruling(COMPUTE), [], Told.THEN, 10)
     with pytest.raises(BadForm, match="no jobs that ran in this span"):
-        run(from_journal([], SITE, []), Ruling(COMPUTE), [], Told.THEN)
+        run(from_journal([], SITE), Ruling(COMPUTE), [], Told.THEN)
 
 
 def a_past_job(**changes: object) -> PastJob:
@@ -236,14 +237,14 @@ def a_past_job(**changes: object) -> PastJob:
 
 def test_jobs_wait_from_when_they_could_have_been_placed() -> None:
     early = a_past_job(id="early", submitted_ns=1, ready_ns=15 * SECOND)
-    history = from_journal([a_past_job(), early], SITE, [])
+    history = from_journal([a_past_job(), early], SITE)
     assert [job.id for job in history.jobs] == ["a", "early"]
     assert [one.start - one.submit for one in history.happened] == [10 * SECOND, 5 * SECOND]
 
 
 def test_members_of_an_array_come_in_their_order() -> None:
     past = [a_past_job(id="b")] + [a_past_job(id=f"a.{number}") for number in (1, 10, 2)]
-    assert [job.id for job in from_journal(past, SITE, []).jobs] == ["a.1", "a.2", "a.10", "b"]
+    assert [job.id for job in from_journal(past, SITE).jobs] == ["a.1", "a.2", "a.10", "b"]
 
 
 def test_what_cannot_be_simulated_as_it_was_is_remarked() -> None:
@@ -253,7 +254,7 @@ def test_what_cannot_be_simulated_as_it_was_is_remarked() -> None:
         a_past_job(id="gone", node="old"),
     ]
     site = Site((*SITE.clusters, ClusterSpec(ClusterName("new"), "agents", Role.OWNED)), SITE.machines)
-    history = from_journal(past, site, [])
+    history = from_journal(past, site)
     assert (len(history.jobs), history.never_ran) == (2, 1)
     again, gone, empty = history.remarks
     assert again == "1 job ran more than once: each is simulated as its last attempt ran"
@@ -263,7 +264,7 @@ def test_what_cannot_be_simulated_as_it_was_is_remarked() -> None:
 
 def test_an_estimate_is_the_owners_else_the_walltime_else_what_was_predicted() -> None:
     def told(**changes: object) -> tuple[int | None, int | None]:
-        (job,) = from_journal([a_past_job(**changes)], SITE, []).jobs
+        (job,) = from_journal([a_past_job(**changes)], SITE).jobs
         return job.estimate, job.walltime
 
     assert told(estimate_ns=5, walltime_ns=7, predicted_ns=9) == (5, 7)
@@ -378,7 +379,7 @@ def test_what_ran_and_waited_when_a_span_begins_takes_its_room_and_counts_nowher
     inside = [job for job in past if job.submitted_ns >= middle]
     before = [job for job in past if job.submitted_ns < middle <= job.finished_ns]
     full = from_journal(inside, SITE, [], before, middle)
-    empty = from_journal(inside, SITE, [])
+    empty = from_journal(inside, SITE)
     assert full.standing == len(before) > 10
     assert len(full.counted()) == len(empty.counted()) == len(inside)
     ruling = Ruling(scene.policies)

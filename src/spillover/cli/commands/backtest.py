@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from spillover.cli.output import Output
     from spillover.client import Client
     from spillover.model.policy import PolicySet
-    from spillover.sim.past import History, Ruling
+    from spillover.sim.past import History
+    from spillover.sim.served import Ruling
     from spillover.wire.api import PastJob
 
 SLURM = "order=fifo,backfill=easy,wait=never,place=first_fit"
@@ -144,7 +145,8 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
     from spillover.forms.problems import BadForm  # noqa: PLC0415 - heavy
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
     from spillover.sim.fleet import read_owned, read_rented  # noqa: PLC0415 - heavy
-    from spillover.sim.past import Ruling, from_slurm  # noqa: PLC0415 - heavy
+    from spillover.sim.past import from_slurm  # noqa: PLC0415 - heavy
+    from spillover.sim.served import Ruling  # noqa: PLC0415 - heavy
     from spillover.sim.traces.opening import read_trace  # noqa: PLC0415 - heavy
 
     problems: list[str] = []
@@ -176,12 +178,13 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History,
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
-    from spillover.sim.past import Ruling, from_journal, ruling_from, site_from  # noqa: PLC0415 - heavy
+    from spillover.sim.past import from_journal  # noqa: PLC0415 - heavy
     from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
+    from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from  # noqa: PLC0415 - heavy
 
     server = client.server()
     site = site_from(client.clusters(), client.agents())
-    budgets = client.budgets()
+    budgets = budgets_from(client.budgets())
     before: list[PastJob] = []
     begin = 0
     if args.since is not None:
