@@ -99,7 +99,6 @@ _USUAL: Final = {
     "on": "id of the job that ended",
     "budgets": "of (project or user), name, per, limit",
     "clusters": "name, kind, role, price, billing, gangs, startup",
-    "budgets": "project, period and limit",
     "incarnation": "number of the registration",
     "capacity": "thousandths of a CPU, bytes, GPUs",
     "labels": "as configured",
