@@ -106,7 +106,7 @@ waits = st.sampled_from(
         Choice("resource", {"coefficient": SECOND, "max_wait": 3 * SECOND, "rent_cpu_only": True}),
     ]
 )
-SHORT = {"half_life": 64, "shares": "p=3;q=0.5"}
+SHORT: dict[str, int | float | str | bool] = {"half_life": 64, "shares": "p=3;q=0.5"}
 """So short that the clock of what projects use is set back now and then."""
 orders = st.sampled_from(
     [

@@ -196,7 +196,10 @@ retention: {jobs: 90}
             "budgets[0]: is of one `project` or one `user`; write exactly one of them",
         ),
         ("budgets: [{project: a b, per: day, limit: 1}]", "budgets[0].project: 'a b' is not a name"),
-        ("budgets: [{project: a, per: hour, limit: 1}]", "budgets[0].per: 'hour' is not day or ever or month"),
+        (
+            "budgets: [{project: a, per: hour, limit: 1}]",
+            "budgets[0].per: 'hour' is not day or ever or month",
+        ),
         ("budgets: [{project: a, per: day, limit: -1}]", "budgets[0].limit: -1 is out of bounds"),
         (
             "budgets: [{project: a, per: day, limit: 1}, {project: a, per: day, limit: 2}]",

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from spillover.core.events import JobRequeued, JobStopping, Stop
+from spillover.core.events import AnyEvent, JobRequeued, JobStopping, Stop
 from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -84,7 +84,7 @@ def test_a_walltime_that_is_too_short_does_not_end_a_job_of_a_trace() -> None:
 def test_star_brings_a_long_job_back_once_and_rents_it_for_good_after_its_wait() -> None:
     star = Choice("star", {"coefficient": HOUR, "h": 15 * MINUTE, "k": 2})
     jobs = [a_job("full", 0, 10, gpus=8), a_job("brief", 1, 0.2), a_job("long", 1, 4)]
-    events = []
+    events: list[AnyEvent] = []
     found = by_name(jobs, simulate(jobs, setting(star), lambda _, more: events.extend(more)))
     assert [each.why for each in events if isinstance(each, JobStopping)] == [Stop.RETURN]
     assert len([each for each in events if isinstance(each, JobRequeued)]) == 1
