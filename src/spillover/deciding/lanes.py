@@ -52,16 +52,22 @@ class Line:
     def __init__(self, valid: Callable[[Entry], bool]) -> None:
         self.valid = valid
         self.heaps: dict[Lane, list[Entry]] = {}
-        self.heads: list[tuple[Entry, Lane]] = []
         self.first: dict[Lane, Entry] = {}
-        """The current head of each lane; any other entry in `heads` is void."""
+        """The current head of each lane."""
+        self.heads: list[tuple[Entry, Lane]] | None = None
+        """Heap of heads, those that are not in `first` void; None until there are so many lanes that it is worth it."""
         self.woken: dict[Lane, None] = {}
         """Lanes that have a new head since the last cycle."""
 
     def push(self, lane: Lane, entry: Entry) -> None:
         """Put a job in."""
-        heapq.heappush(self.heaps.setdefault(lane, []), entry)
-        self.settle(lane)
+        heap = self.heaps.get(lane)
+        if heap is None:
+            self.heaps[lane] = [entry]
+            self._lead(lane, entry)
+        else:
+            heapq.heappush(heap, entry)
+            self.settle(lane)
 
     def settle(self, lane: Lane) -> None:
         """Drop what is no longer valid from the front of a lane, and note its head."""
@@ -74,31 +80,32 @@ class Line:
             del self.heaps[lane]
             self.first.pop(lane, None)
             self.woken.pop(lane, None)
-            self._tidy()
-            return
-        head = heap[0]
-        if self.first.get(lane) != head:
-            self.first[lane] = head
-            self.woken[lane] = None
-            heapq.heappush(self.heads, (head, lane))
-            if len(self.heads) > 2 * len(self.first) + FEW:
-                self.heads = [(entry, each) for each, entry in self.first.items()]
-                heapq.heapify(self.heads)
-            self._tidy()
+        elif self.first.get(lane) != heap[0]:
+            self._lead(lane, heap[0])
 
-    def _tidy(self) -> None:
-        """Drop void heads from the front, or every walk would pass them again."""
-        heads = self.heads
-        while heads and self.first.get(heads[0][1]) != heads[0][0]:
-            heapq.heappop(heads)
+    def _lead(self, lane: Lane, head: Entry) -> None:
+        """Another job is the first of a lane."""
+        self.first[lane] = head
+        self.woken[lane] = None
+        if self.heads is None:
+            return
+        heapq.heappush(self.heads, (head, lane))
+        if len(self.heads) > 2 * len(self.first) + FEW:
+            self.heads = None  # most are void: begin anew when somebody asks
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
         """Each lane with its head, in order."""
         if len(self.first) <= FEW:
-            yield from sorted((entry, lane) for lane, entry in self.first.items())
+            yield from sorted([(entry, lane) for lane, entry in self.first.items()])
             return
+        if self.heads is None:
+            self.heads = [(entry, lane) for lane, entry in self.first.items()]
+            heapq.heapify(self.heads)
+        heads = self.heads
+        while heads and self.first.get(heads[0][1]) != heads[0][0]:
+            heapq.heappop(heads)  # or every walk would pass them again
         previous: Entry | None = None
-        for entry, lane in in_order(self.heads):
+        for entry, lane in in_order(heads):
             if self.first.get(lane) == entry and entry != previous:
                 previous = entry
                 yield entry, lane

@@ -71,13 +71,9 @@ class RankedLine(Line):
         self._limits: dict[str, int] = {}
         """How long each heap may grow before void heads are dropped."""
 
-    def settle(self, lane: Lane) -> None:
+    def _lead(self, lane: Lane, head: Entry) -> None:
         """See Line."""
-        before = self.first.get(lane)
-        super().settle(lane)
-        head = self.first.get(lane)
-        if head is None or head == before:
-            return
+        super()._lead(lane, head)
         project = lane.kind.project
         heap = self._projects.setdefault(project, [])
         heapq.heappush(heap, (head, lane))

@@ -20,9 +20,10 @@ from spillover.model.reasons import (
 def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
     """The job that this node may speak for under this lease."""
     job = state.jobs.get(lease.job)
-    if job is None or (job.attempt, job.seq) != (lease.attempt, lease.seq):
+    if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
         return None
-    return job if isinstance(job.phase, Placed | Running) and job.phase.node == node else None
+    phase = job.phase
+    return job if (type(phase) is Placed or type(phase) is Running) and phase.node == node else None
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -44,16 +45,21 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         known = state.jobs.get(lease.job)
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
-    ran = max(0, proposal.usage.ran)
+    ran, succeeded = (
+        max(0, proposal.usage.ran),
+        proposal.outcome is Outcome.EXITED and proposal.exit_code == 0,
+    )
     if proposal.outcome is Outcome.LOST:  # its agent does not know when it ended
         ran = min(ran, elapsed(state, job, now))
     began = type(job.phase) is Running or (ran > 0 and proposal.outcome is not Outcome.NOT_STARTED)
     cost = job.cost + (attempt_cost(state, job, ran) if began else 0)
-    back = again(job, proposal.outcome, proposal.exit_code)
-    if back is not None:
-        attempt = job.attempt + 1
-        return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], Verdict.ACCEPTED
-    ended, why = verdict(job, proposal.outcome, proposal.exit_code, proposal.signal, proposal.message)
+    ended, why = JobState.SUCCEEDED, None
+    if not succeeded:
+        back = again(job, proposal.outcome, proposal.exit_code)
+        if back is not None:
+            attempt = job.attempt + 1
+            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], Verdict.ACCEPTED
+        ended, why = verdict(job, proposal.outcome, proposal.exit_code, proposal.signal, proposal.message)
     finished = max(job.submitted, now - max(0, proposal.age))
     since = job.phase.since if type(job.phase) is Running else None
     if since is None and began:
