@@ -10,7 +10,7 @@ from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import GangUnsupported
+from spillover.model.reasons import GangUnsupported, RoomSoon
 from spillover.model.resources import Resources
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -133,3 +133,20 @@ def test_looking_ahead_past_jobs_that_start_together_on_machines_of_one_name() -
         w.agent("n1", cpus=1, cluster=cluster)
     w.submit(*(a_job(f"job-{number}").expected(minutes=1) for number in range(3)))
     assert [w.where(f"job-{number}") for number in range(2)] == ["onprem/n1", "lab/n1"]
+
+
+def test_an_agent_that_came_back_with_less_than_it_holds_is_still_given_leases_ahead_of_room() -> None:
+    w = World(load, PolicySet(wait=Choice("never")), (OWNED,))
+    w.agent("n1", cpus=2, queue=4)
+    w.submit(a_job("short"))
+    w.finish("short", ran=0.01)
+    w.submit(a_job("one"), a_job("two").cpus(0.5))
+    held = tuple(w.job(each).lease for each in ("one", "two"))
+    assert w.agent("n1", cpus=1, queue=4, held=held) == held
+    w.submit(a_job("soon"))
+    assert isinstance(w.placed_because("soon"), RoomSoon)
+    nothing_is_left(w)
+    w.finish("one", ran=0.01)
+    assert "soon" in w.state.nodes["onprem/n1"].ahead
+    w.finish("two", ran=0.01)
+    assert "soon" in w.state.nodes["onprem/n1"].holding
