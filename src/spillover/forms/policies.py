@@ -76,7 +76,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "wait.compute": {**_NUMBER, **COMMON},
     "wait.star": {**_DURATION, "h": Takes.DURATION, "k": Takes.NUMBER, **COMMON},
     "wait.budget": {"b": Takes.NUMBER, "shape": ("constant", "runtime", "resource", "compute"), **COMMON},
-    "wait.break_even": {**_NUMBER, **COMMON},
+    "wait.break_even": {**_NUMBER, "most_ends": Takes.COUNT, **COMMON},
 }
 """Options of the built-in policies; those of installed ones are theirs to check, but for the common ones of any wait.
 
@@ -95,6 +95,7 @@ REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
         "k": "write how much longer it waits when it returns, as 3",
     },
     "wait.budget": {"b": "write how much waiting each second of runtime may cost on average, as 0.05"},
+    "wait.break_even": {"coefficient": "write how much waiting a rented CPU or GPU is worth, as 0.076"},
 }
 """Options that a policy cannot do without, and what to write for each."""
 

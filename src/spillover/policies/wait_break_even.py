@@ -6,6 +6,7 @@ from typing import Final
 from spillover.core.tally import size_of
 from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
+from spillover.model.job import Shape
 
 SUNK: Final = 3
 """Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
@@ -30,8 +31,8 @@ class BreakEven:
         """The longest that it may wait, whatever is predicted: a bound for when predictions are wrong."""
         if not case.known and case.tally.jobs:
             mean = case.tally.expected // case.tally.jobs
-            return self._up * size_of(case.shape) * mean // self._down
-        patience = self._up * size_of(case.shape) * case.likely // self._down
+            return self._worth(case.shape, mean)
+        patience = self._worth(case.shape, case.likely)
         return SUNK * patience if case.known else patience
 
     def review(self, outlook: Outlook) -> list[Late]:
@@ -53,5 +54,11 @@ class BreakEven:
     def _left(self, waiter: Waiter, now: int) -> int:
         """Within how many nanoseconds a job has to start for its wait to be worth it."""
         granted = waiter.latest - waiter.arrived
-        patience = granted // SUNK if waiter.known else granted
+        patience = granted
+        if waiter.known:  # a cap on waits shortens the bound first; a floor lengthens both
+            patience = max(granted // SUNK, min(granted, self._worth(waiter.shape, waiter.expected)))
         return min(waiter.latest - now, patience - (now - waiter.arrived) // SUNK)
+
+    def _worth(self, shape: Shape, runtime: int) -> int:
+        """Nanoseconds of waiting that renting such a job is worth."""
+        return self._up * size_of(shape) * runtime // self._down
