@@ -35,8 +35,9 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
     """Let a lease hold its room, or wait for it."""
     node = state.nodes[f"{cluster}/{name}"]
     asked = job.kind.shape.resources
-    if not node.ahead and asked.fits(room_of(node)):
-        node.used = node.used + asked
+    after = node.used + asked
+    if not node.ahead and after.fits(node.capacity):
+        node.used = after
         node.holding[job.id] = asked
     else:
         node.ahead[job.id] = asked
@@ -79,7 +80,8 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
         node.used = node.used - asked
     elif node.ahead.pop(job.id, None) is not None and ran == 0:
         node.pace = max(node.pace, STUCK)  # it never got its room: what runs there is not short after all
-    move_up(node)
+    if node.ahead:
+        move_up(node)
     if ran > 0:
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
     state.touch_node(node.key)

@@ -4,7 +4,7 @@ Each kind of proposal is decided in a module of its own; this one knows which.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from spillover.core.deciders import agents, changes, engine, results, submissions
 from spillover.core.events import AnyEvent
@@ -30,16 +30,9 @@ from spillover.core.proposals import (
 from spillover.core.state import State
 
 
-class Decision(NamedTuple):
-    """Events to apply, in order, and what to answer once they are durable."""
-
-    events: list[AnyEvent]
-    reply: Reply
-
-
-def decide(state: State, proposal: Proposal, now: int) -> Decision:
-    """What a proposal leads to in this state."""
-    return Decision(*_DECIDERS[type(proposal)](state, proposal, now))
+def decide(state: State, proposal: Proposal, now: int) -> tuple[list[AnyEvent], Reply]:
+    """What a proposal leads to in this state: events to apply, in order, and what to answer once they are durable."""
+    return _DECIDERS[type(proposal)](state, proposal, now)
 
 
 _DECIDERS: dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]] = {

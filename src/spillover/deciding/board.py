@@ -5,11 +5,10 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 
 import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from spillover.core.estimates import estimate, likely
 from spillover.core.events import (
-    AnyEvent,
     GangPlaced,
     JobEnded,
     JobHeld,
@@ -173,7 +172,7 @@ class Board:
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""
-        return any(room.eager for room in self.rooms.values())
+        return any([room.eager for room in self.rooms.values()])  # noqa: C419 - a list is faster here
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
@@ -266,22 +265,17 @@ class Board:
 
     # --- keeping up with events
 
-    def follow(self, event: AnyEvent) -> None:
-        """Take in an event that was just applied."""
-        handler = _FOLLOWERS.get(type(event))
-        if handler is not None:
-            handler(self, event)
-        moved = self.state.moved
-        if moved:
-            nodes, rooms = self.state.nodes, self.rooms
-            for key in moved:
-                node = nodes[key]
-                room = rooms.get(node.cluster)
-                if room is not None and room.refresh(node):
-                    self.grown.append(room.by_name[node.name])
-            moved.clear()
-        if self.state.loosened:
-            self.state.loosened, self.gained = False, True
+    def look_at_what_moved(self) -> None:
+        """Take in what an event that was just applied changed about machines and caps."""
+        state, rooms = self.state, self.rooms
+        for key in state.moved:
+            node = state.nodes[key]
+            room = rooms.get(node.cluster)
+            if room is not None and room.refresh(node):
+                self.grown.append(room.by_name[node.name])
+        state.moved.clear()
+        if state.loosened:
+            state.loosened, self.gained = False, True
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
@@ -426,7 +420,7 @@ def _expired(board: Board, event: WaitsExpired) -> None:
             board.due.push(board.lane_of(job), board.entry(job))
 
 
-_FOLLOWERS: dict[type, Callable[[Board, Any], None]] = {
+FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     JobSubmitted: _submitted,
     JobReleased: _arrived,
     JobRequeued: _requeued,

@@ -174,6 +174,8 @@ class _Cycle:
         """
         jobs = self.state.jobs
         fresh = [jobs[each] for each in self.board.fresh if each not in self.taken or self._waits(jobs[each])]
+        if not fresh:
+            return
         fresh.sort(key=_NUMBER)
         for job in fresh:
             latest = self.admitted[job.id] = self._latest(job)

@@ -15,7 +15,7 @@ from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, Po
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
 from spillover.core.state import Job, Queued, State
 from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.board import FOLLOWERS, Board
 from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.plan import Plan, digest, events_of
 from spillover.deciding.protocols import Policies
@@ -169,8 +169,12 @@ class Engine:
             if kind in _NEW_BOARD:
                 self._take_policies()
                 board = self.board
-            else:
-                board.follow(event)
+                continue
+            follower = FOLLOWERS.get(kind)
+            if follower is not None:
+                follower(board, event)
+            if state.moved or state.loosened:
+                board.look_at_what_moved()
         events += decided
 
 

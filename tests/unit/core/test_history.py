@@ -1,17 +1,12 @@
 """What is learned from jobs that ended, and what is expected of new ones because of it."""
 
-from math import log2
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spillover.core import history
 from spillover.core.events import JobEnded, JobState
-from spillover.core.history import FEW, predict, spread_of
+from spillover.core.history import FEW, predict
 from spillover.core.proposals import Outcome, Submit, Submitted
-from spillover.core.samples import UNIT, Sample, log2_of, stretched
 from spillover.core.state import Job
 from spillover.deciding.estimates import estimate, expected_end
 from spillover.deciding.explain import explain
@@ -22,8 +17,6 @@ from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
-
-WITHIN = 0.01
 
 
 def a_world(cpus: int = 64) -> World:
@@ -49,18 +42,6 @@ def run_jobs(
         submitted = submit(world, job)
         world.start(submitted.id)
         world.finish(submitted.id, ran=seconds)
-
-
-@given(st.integers(1, 2**62))
-def test_logarithms_are_near_the_true_ones_and_back_again(value: int) -> None:
-    assert log2_of(value) / UNIT == pytest.approx(log2(value), abs=WITHIN)
-    assert stretched(10**9, log2_of(value) - log2_of(10**9)) == pytest.approx(value, rel=0.02, abs=1)
-
-
-@given(st.lists(st.tuples(st.integers(1, 10**15), st.integers(1, 100)), min_size=1, max_size=50))
-def test_logarithms_rise_with_their_numbers(values: list[tuple[int, int]]) -> None:
-    for value, more in values:
-        assert log2_of(value) <= log2_of(value + more)
 
 
 def test_a_job_that_says_nothing_is_expected_to_run_as_those_like_it_did() -> None:
@@ -140,40 +121,6 @@ def test_members_count_as_jobs_of_their_array() -> None:
     assert world.state.history["name", "ada", "sweep", None].count == FEW
 
 
-def test_how_far_estimates_are_off_is_learned_for_each_source_and_user() -> None:
-    world = a_world()
-    job = submit(world, a_job("train").terms(estimate=MINUTE))
-    assert spread_of(world.state, job) == (0, UNIT, 0), "assumed"
-    run_jobs(world, *[30] * 20, estimate=MINUTE)
-    doubt = spread_of(world.state, job)
-    assert doubt.bias == pytest.approx(-UNIT, abs=WITHIN * UNIT)
-    assert (doubt.spread, doubt.jobs) == (0, 20)
-    run_jobs(world, *[15, 60] * 10, name="wide", estimate=MINUTE)
-    doubt = spread_of(world.state, job)
-    assert 0.6 * UNIT < doubt.spread < 0.9 * UNIT, "half of the jobs are off by a factor of two"
-    job.user = "bob"
-    assert spread_of(world.state, job).jobs == FEW, "of all users, while nothing is known of one"
-
-
-def test_how_far_a_prediction_is_off_is_known_from_the_jobs_that_it_rests_on() -> None:
-    world = a_world()
-    run_jobs(world, *[10, 40] * 10)
-    job = submit(world, a_job("train"))
-    assert job.predicted == 25 * SECOND
-    doubt = spread_of(world.state, job)
-    assert doubt.spread == pytest.approx(UNIT, rel=0.05)
-    middle = stretched(job.predicted, doubt.bias)
-    assert middle == pytest.approx(20 * SECOND, rel=0.05)
-
-
-def test_another_assumed_runtime_is_learned_anew() -> None:
-    world = a_world()
-    run_jobs(world, 10, 10)
-    assert ("default", "ada", "", None) in world.state.history
-    history.forget_default(world.state)
-    assert [about[0] for about in world.state.history] == ["job", "name", "shape"]
-
-
 def test_the_longest_unused_is_forgotten_and_no_checkpoint_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "KEPT", 16)
     monkeypatch.setattr(history, "DROPPED", 4)
@@ -201,8 +148,3 @@ def test_a_job_that_outruns_its_estimate_ends_a_minute_from_now_again_and_again(
         assert expected_end(world.job(job), world.now, HOUR) == world.now + MINUTE
     world.finish(job)
     assert expected_end(world.job(job), world.now, HOUR) is None
-
-
-def test_a_sample_of_one_has_no_spread() -> None:
-    sample = Sample("1", ("job", "ada", "train", None), 1, 10, log2_of(10), log2_of(10) ** 2)
-    assert (sample.mean, sample.log, sample.spread) == (10, log2_of(10), 0)

@@ -14,7 +14,6 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.history import forget_default
 from spillover.core.state import Node, PolicyNote, Queued, State
 from spillover.core.transitions import AGENT
 from spillover.model.policy import PolicySet, choice_of, without
@@ -108,8 +107,6 @@ def policy_disabled(state: State, event: PolicyDisabled) -> None:
 def _take_policies(state: State, note: PolicyNote) -> None:
     """Decide otherwise from now on, and remember since when."""
     state.facts.policies = note.after
-    if note.after.unknown_runtime != note.before.unknown_runtime:
-        forget_default(state)
     usage.follow(state, note.at)
     if note.after != note.before:
         state.policies.notes = (*state.policies.notes, note)[-KEPT:]

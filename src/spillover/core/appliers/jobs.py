@@ -198,7 +198,7 @@ def requeued(state: State, event: JobRequeued) -> None:
 def ended(state: State, event: JobEnded) -> None:
     """A job is over for good."""
     job = job_of(state, event.job, event)
-    phase = job.phase if isinstance(job.phase, Placed | Running) else None
+    phase = job.phase if type(job.phase) is Placed or type(job.phase) is Running else None
     if phase is not None:
         _leave_place(state, job, event.usage.ran)
         state.facts.tally.ran += event.usage.ran - expected_of(job)
