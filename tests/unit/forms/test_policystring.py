@@ -53,6 +53,7 @@ def test_what_a_line_does_not_name_is_as_it_was() -> None:
         ("star(0.77h,h=15m,k=3)", Choice("star", {"coefficient": 2772 * 10**9, "h": 15 * MINUTE, "k": 3})),
         ("budget(0.05,shape=compute)", Choice("budget", {"b": 0.05, "shape": "compute"})),
         ("break_even(0.1)", Choice("break_even", {"coefficient": 0.1})),
+        ("break_even(0.1,most_ends=50)", Choice("break_even", {"coefficient": 0.1, "most_ends": 50})),
         (
             "zero(min_wait=1m,max_wait=2m,max_queue=3,rent_cpu_only=true,short_job_threshold=5m)",
             Choice(
@@ -93,6 +94,7 @@ def test_shares_of_projects_are_read_from_a_line_and_from_a_file_alike() -> None
     ("text", "problem"),
     [
         ("wait=compute", "wait.compute.coefficient: is missing; write how much"),
+        ("wait=break_even", "wait.break_even.coefficient: is missing; write how much"),
         ("wait=constant(1)", "wait.constant.wait: '1' is not a duration"),
         ("wait=compute(1h)", "wait.compute.coefficient: '1h' is not a number"),
         (
