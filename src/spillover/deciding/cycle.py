@@ -154,7 +154,9 @@ class _Cycle:
         queue, board = self.board.queue, self.board
         if board.gained or board.in_turn:
             self._fill(self._walk(queue, everything=True), Role.OWNED, strict=self.policies.backfill.strict)
-        elif queue.woken and not self._place_newcomer(queue):
+            return
+        self.passed = board.passed  # of those that are not looked at
+        if queue.woken and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), Role.OWNED, strict=False)
 
     def _place_newcomer(self, queue: Line) -> bool:
@@ -261,9 +263,11 @@ class _Cycle:
                 newly.setdefault(self.board.lane_of(job), []).append(self.board.spot(job))
         for entries in newly.values():
             entries.sort()
-        if newly or (due.first and (self.board.gains(self.now) or due.woken)):
-            walk = self._walk(due, self.board.gains(self.now) or bool(newly), newly)
-            self._fill(walk, Role.RENTED, strict=False)
+        everything = bool(newly) or self.board.gains(self.now)
+        if not everything:
+            self.passed = self.passed or self.board.passed
+        if everything or due.woken:
+            self._fill(self._walk(due, everything, newly), Role.RENTED, strict=False)
 
     def again(self) -> int:
         """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""

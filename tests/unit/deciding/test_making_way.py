@@ -12,6 +12,7 @@ from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import GangUnsupported, RoomSoon
 from spillover.model.resources import Resources
+from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, RENTED, World
@@ -150,3 +151,14 @@ def test_an_agent_that_came_back_with_less_than_it_holds_is_still_given_leases_a
     assert "soon" in w.state.nodes["onprem/n1"].ahead
     w.finish("two", ran=0.01)
     assert "soon" in w.state.nodes["onprem/n1"].holding
+
+
+def test_a_job_beyond_depth_starts_once_the_one_before_it_is_rented_as_its_wait_is_over() -> None:
+    w = World(load, PolicySet(wait=Choice("constant", {"wait": 5 * SECOND}), depth=1))
+    w.agent("n1", cpus=2)
+    w.agent("v1", cpus=8, cluster="cloud")
+    w.submit(a_job("big").cpus(3), a_job("small").burst(Burst.NEVER))
+    assert w.where("small") is None
+    w.wait(seconds=5)
+    assert (w.where("big"), w.where("small")) == ("cloud/v1", "onprem/n1")
+    nothing_is_left(w)
