@@ -28,10 +28,11 @@ class Alarms:
         self._state = state
         self._back_after = back_after
         """Nanoseconds on rented capacity after which a job is brought back once; None as a rule."""
-        self._heap: list[Alarm] = []
+        self.heap: list[Alarm] = []
+        """The next one first; some are void."""
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def set(self, job: Job) -> None:
         """Let all ring that time will change for a job as it is now."""
@@ -44,32 +45,28 @@ class Alarms:
         if (back := self._back(job)) is not None:
             self._push(back)
 
-    def next_time(self) -> int:
-        """When the next one rings; FOREVER if none will."""
-        return self._heap[0][0] if self._heap else FOREVER
-
     def due(self, now: int) -> list[tuple[str, JobId]]:
         """What falls due, each alarm once."""
         ringing = []
-        while self._heap and self._heap[0][0] <= now:
-            _, _, what, job = heapq.heappop(self._heap)
+        while self.heap and self.heap[0][0] <= now:
+            _, _, what, job = heapq.heappop(self.heap)
             late = self._anew(what, self._state.jobs.get(job))
             if late is not None and late[0] > now:  # clocks jumped since it was set
-                heapq.heappush(self._heap, late)
+                heapq.heappush(self.heap, late)
             else:
                 ringing.append((what, job))
         return ringing
 
     def forget(self, job: JobId) -> None:
         """Take back all alarms of a job."""
-        self._heap = [alarm for alarm in self._heap if alarm[3] != job]
-        heapq.heapify(self._heap)
+        self.heap = [alarm for alarm in self.heap if alarm[3] != job]
+        heapq.heapify(self.heap)
 
     def _push(self, alarm: Alarm) -> None:
-        heapq.heappush(self._heap, alarm)
-        if len(self._heap) > 2 * KINDS * len(self._state.jobs) + SPARE:
-            self._heap = [each for each in dict.fromkeys(self._heap) if self._matters(each)]
-            heapq.heapify(self._heap)
+        heapq.heappush(self.heap, alarm)
+        if len(self.heap) > 2 * KINDS * len(self._state.jobs) + SPARE:
+            self.heap = [each for each in dict.fromkeys(self.heap) if self._matters(each)]
+            heapq.heapify(self.heap)
 
     def _matters(self, alarm: Alarm) -> bool:
         job = self._state.jobs.get(alarm[3])

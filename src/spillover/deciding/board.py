@@ -209,7 +209,8 @@ class Board:
         waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
         if self.ranking is not None and self.queue.first:
             waits = min(waits, self.ranking.next_time(passed=self.passed))
-        return min(waits, self.alarms.next_time(), self.again)
+        heap = self.alarms.heap
+        return min(waits, heap[0][0] if heap else FOREVER, self.again)
 
     def gains(self, now: int) -> bool:
         """Whether all that waits is to be tried anew: room was gained, or those who had to wait for others may be ahead of them."""

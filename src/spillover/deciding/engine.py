@@ -69,8 +69,9 @@ class Engine:
         now = self.now = max(now, self.now)
         events: list[AnyEvent] = []
         replies: list[Reply] = []
-        for what, job in self.board.alarms.due(now):
-            self._accept(_ALARMS[what](self.state, job, now), events)
+        if self.board.alarms.heap:
+            for what, job in self.board.alarms.due(now):
+                self._accept(_ALARMS[what](self.state, job, now), events)
         for proposal in proposals:
             decided, reply = decide(self.state, proposal, now)
             self._accept(decided, events)
@@ -78,7 +79,8 @@ class Engine:
         plan: Plan | None = None
         while self.board.stirred(now):
             following = self._cycle(now, events)
-            plan = plan or following
+            if plan is None:
+                plan = following
             if not following:
                 break  # one that decided may have made way for others
         if self.debug:

@@ -8,7 +8,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     Archived,
     NewJob,
@@ -102,35 +102,32 @@ class _Simulation:
         at, count = 0, len(jobs)
         changes = list(reversed(scene.changes))
         changing = changes[-1][0] if changes else FOREVER
-        ended: list[JobId] = []
+        submitting = jobs[0].submit if jobs else FOREVER
         while True:
-            submitting = jobs[at].submit if at < count else FOREVER
             now = min(world.next_time(), engine.next_time(), submitting, changing)
             if now >= FOREVER:
                 break
-            proposals: list[Proposal] = []
-            if len(ended) >= ARCHIVED_AT_ONCE:
-                proposals.append(Archived(tuple(ended)))
-                ended.clear()
+            proposals = world.observe(now)
+            if len(world.ended) >= ARCHIVED_AT_ONCE:
+                proposals.insert(0, Archived(tuple(world.ended)))
+                world.ended.clear()
                 engine.state.dirty.clear()  # nobody writes checkpoints
-            proposals += world.observe(now)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
                 changing = changes[-1][0] if changes else FOREVER
-            while at < count and jobs[at].submit <= now:
+            while submitting <= now:
                 proposals.append(submission(at, jobs[at], scene))
                 at += 1
-            events = self._step(now, proposals)
-            ended += [event.job for event in events if type(event) is JobEnded]
+                submitting = jobs[at].submit if at < count else FOREVER
+            self._step(now, proposals)
         return world.outcomes()
 
-    def _step(self, now: int, proposals: list[Proposal]) -> list[AnyEvent]:
+    def _step(self, now: int, proposals: list[Proposal]) -> None:
         """Decide, and carry it out."""
         events = self._engine.step(now, proposals).events
         if self._sink is not None and events:
             self._sink(now, events)
         self._world.carry_out(events)
-        return events
 
 
 @contextmanager

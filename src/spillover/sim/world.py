@@ -22,7 +22,7 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import Outcome as Ending
 from spillover.core.proposals import Proposal, Result
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.reasons import Reason, code_of
 from spillover.model.units import FOREVER
 from spillover.sim.outcome import Outcome
@@ -60,23 +60,26 @@ class World:
         """Jobs that were told to stop, and did."""
         self._abandoned: dict[int, int] = {}
         self._outcomes: list[Outcome] = []
+        self.ended: list[JobId] = []
+        """Jobs that ended, for whoever archives them."""
         self._now = 0
 
     def next_time(self) -> int:
         """When the next thing happens; FOREVER if nothing will."""
-        if self._stopped:
-            return self._now
-        return self._ends[0][0] if self._ends else FOREVER
+        if self._ends and not self._stopped:
+            return self._ends[0][0]
+        return self._now if self._stopped else FOREVER
 
     def observe(self, now: int) -> list[Proposal]:
         """What agents say now."""
         self._now = now
         seen: list[Proposal] = []
-        for job in self._stopped:
-            task = self._tasks.get(job)
-            if task is not None:  # else it ended at the very moment
-                seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
-        self._stopped.clear()
+        if self._stopped:
+            for job in self._stopped:
+                task = self._tasks.get(job)
+                if task is not None:  # else it ended at the very moment
+                    seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
+            self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
             _, job, seq = heapq.heappop(heap)
@@ -123,6 +126,7 @@ class World:
 
     def _ended(self, event: JobEnded) -> None:
         job = int(event.job)
+        self.ended.append(event.job)
         task = self._tasks.pop(job, None)
         if task is None:
             return  # it never ran

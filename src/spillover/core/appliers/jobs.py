@@ -48,6 +48,9 @@ from spillover.core.state import (
 from spillover.core.transitions import Impossible
 
 
+NOT_YET = Waiting(None)
+
+
 def submitted(state: State, event: JobSubmitted) -> None:
     """A new job, queued at once if nothing keeps it."""
     members = Members(ranges.size(event.array), event.array) if event.array else None
@@ -73,7 +76,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         submitted=event.at,
         arrived=state.steady(event.at) if state.facts.jumped else event.at,
         priority=event.priority,
-        phase=Waiting(None),
+        phase=NOT_YET,
         extra=extra,
         predicted=event.predicted,
     )
