@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.proposals import Proposal
+from spillover.deciding.replay import Replay
 from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -41,6 +42,7 @@ POLICIES = [
         order=Choice("fair_share", {"half_life": 100 * SECOND, "shares": "p=2"}),
         backfill=Choice("strict"),
     ),
+    PolicySet(wait=Choice("constant", {"wait": 30 * SECOND}), order=Choice("ljf"), depth=2),
     PolicySet(wait=Choice("break_even", {"coefficient": 0.5}), place=Choice("spread")),
 ]
 
@@ -116,11 +118,16 @@ def simulated(jobs: Sequence[TraceJob], setting: Setting) -> list[bytes]:
 
 
 def same(jobs: Sequence[TraceJob], setting: Setting) -> list[bytes]:
-    """Both, which are one."""
+    """Both, which are one, and lead to the plans that they stored."""
     live, simulation = lived(jobs, setting), simulated(jobs, setting)
     for number, (one, other) in enumerate(zip(live, simulation, strict=False), 1):
         assert one == other, (number, decode_event(one), decode_event(other))
     assert len(live) == len(simulation), [decode_event(each) for each in (live + simulation)[-3:]]
+    replay = Replay(load)
+    for revision, event in enumerate(live, 1):
+        replay.take(revision, decode_event(event))
+    replay.end(len(live))
+    assert replay.difference is None
     return live
 
 
