@@ -67,7 +67,7 @@ def board_said(board: Board) -> object:
     return (
         sorted(board.fresh),
         sorted(board.patient),
-        sorted(board.alarms._heap),
+        sorted(board.alarms.heap),
         board.next_time(),
         board.gained,
         {lane.kind: head for lane, head in board.queue.first.items()},

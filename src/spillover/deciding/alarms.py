@@ -10,7 +10,6 @@ from typing import Final
 from spillover.core.state import Ended, Job, Placed, Running, State, Waiting
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
-from spillover.model.units import FOREVER
 
 KINDS: Final = 4
 """Alarms that a job can have at one time, at the most."""

@@ -47,7 +47,6 @@ from spillover.core.state import (
 )
 from spillover.core.transitions import Impossible
 
-
 NOT_YET = Waiting(None)
 
 
