@@ -79,6 +79,7 @@ class Plain:
     def step(self, now: int) -> None:
         """Ends, waits that are over, arrivals, placement, and a look ahead."""
         self.running = [one for one in self.running if one.ends > now]
+        before = self.queue[: 5 * self.most]
         over = [at for at in self.queue if self.latest(at) <= now]
         for at in over:
             self.rent(at, now)
@@ -98,10 +99,11 @@ class Plain:
             self.rent(at, now)
         fresh = [at for at in fresh if at in self.queue]
         if fresh:
-            for at in self.late(now, fresh):
+            looked_at = [at for at in self.queue if at in before or at in fresh]
+            for at in self.late(now, fresh, looked_at):
                 self.rent(at, now)
 
-    def late(self, now: int, fresh: list[int]) -> list[int]:
+    def late(self, now: int, fresh: list[int], queue: list[int]) -> list[int]:
         """Jobs that are not expected to start in time."""
         ends = [
             one._replace(expected=now + max(MINUTE, (now - one.began) * 3 // 10))
@@ -111,13 +113,13 @@ class Plain:
         ]
         limits = {
             at: now + min(self.latest(at) - now, self.patience(at) - (now - self.jobs[at].submit) // 3)
-            for at in self.queue
+            for at in queue
         }
         soonest = min((one.expected for one in ends), default=FOREVER)
         late = [at for at in fresh if limits[at] <= soonest]
         if len(late) == len(fresh):
             return late
-        waiting = [at for at in self.queue if at not in late]
+        waiting = [at for at in queue if at not in late]
         seen = 0
         while waiting and seen < self.most:
             now = min((one.expected for one in ends), default=FOREVER)

@@ -4,6 +4,7 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -65,7 +66,9 @@ class Board:
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, number, job)."""
         self.patient: dict[JobId, tuple[Entry, Waiter] | None] = {}
-        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
+        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them, or somebody looks at them."""
+        self.in_line: list[tuple[Entry, Waiter]] = []
+        """The same in their order; kept only if the wait policy looks at them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
@@ -86,6 +89,8 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
+        self._lined_up = False
+        """Whether `in_line` is kept up: it is sorted once when all jobs are there."""
         self._build()
 
     def _build(self) -> None:
@@ -103,6 +108,8 @@ class Board:
                 self.ends.set(job)
             if job.due is None and self.is_ahead(job):
                 self.wait(job)
+        self.in_line = sorted([each for each in self.patient.values() if each is not None])
+        self._lined_up = True
 
     # --- what the cycle asks
 
@@ -301,7 +308,7 @@ class Board:
         """A job is not queued any more, or less of it is."""
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
-            self.patient.pop(job.id, None)
+            self.step_out(job.id)
         lane = self.lanes.get(job.kind)
         if lane is not None:
             self.queue.settle(lane)
@@ -327,7 +334,16 @@ class Board:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)
         if self.counts_waiting(job):
-            self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.reviews else None
+            self.step_out(job.id)
+            one = self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.reviews else None
+            if one is not None and self._lined_up:
+                insort(self.in_line, one)
+
+    def step_out(self, job: JobId) -> None:
+        """A job does not wait any more for owned capacity only, or waits otherwise."""
+        one = self.patient.pop(job, None)
+        if one is not None and self._lined_up:
+            del self.in_line[bisect_left(self.in_line, one)]
 
     def forget_waits(self) -> None:
         """Drop waits that are over from the front of their heap."""
@@ -416,7 +432,7 @@ def _expired(board: Board, event: WaitsExpired) -> None:
     for each in event.jobs:
         job = board.state.jobs[each]
         if not job.partly_due:
-            board.patient.pop(each, None)
+            board.step_out(each)
         if type(job.phase) is Queued:
             board.due.push(board.lane_of(job), board.entry(job))
 

@@ -189,7 +189,7 @@ class _Cycle:
     def review(self) -> None:
         """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
         reviewer = cast("Reviewing", self.policies.wait)
-        queue = self._queue()
+        queue = self._queue(reviewer.most_jobs)
         fresh = {each: latest for each, latest in self.admitted.items() if each in queue}
         if not fresh or self.keeper is None:
             return
@@ -210,10 +210,10 @@ class _Cycle:
             members = left - patient + late.many if late.many < patient else 0
             self.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - self.now)), members)
 
-    def _queue(self) -> dict[JobId, Waiter]:
-        """Jobs that wait for owned capacity and could be rented, in order."""
+    def _queue(self, most: int) -> dict[JobId, Waiter]:
+        """Jobs that wait for owned capacity and could be rented, in order: the first of those that waited before, and new ones."""
         jobs, board = self.state.jobs, self.board
-        waiting = [each for each in board.patient.values() if each is not None]
+        waiting = board.in_line[:most]
         for each, latest in self.admitted.items():
             job = jobs[each]
             if board.counts_waiting(job) and latest < FOREVER and job.due is None:

@@ -68,7 +68,10 @@ class Late(NamedTuple):
 
 
 class Reviewing(Protocol):
-    """A wait policy that looks at all that waits when a job comes and stays queued."""
+    """A wait policy that looks at what waits when a job comes and stays queued."""
+
+    most_jobs: int
+    """How many it looks at of those that waited before; the first ones."""
 
     def review(self, outlook: Outlook) -> list[Late]:
         """Jobs to be rented now."""

@@ -12,6 +12,8 @@ SUNK: Final = 3
 """Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
 MOST: Final = 200
 """Expected ends that one look ahead replays."""
+JOBS_AN_END: Final = 5
+"""Jobs that it looks at for each of those: of more, hardly one would start by the last end."""
 
 
 class BreakEven:
@@ -26,6 +28,7 @@ class BreakEven:
         exact = Fraction(str(coefficient)) / 1000
         self._up, self._down = exact.numerator, exact.denominator
         self._most = most_ends
+        self.most_jobs = JOBS_AN_END * most_ends
 
     def wait(self, case: Case) -> int:
         """The longest that it may wait, whatever is predicted: a bound for when predictions are wrong."""

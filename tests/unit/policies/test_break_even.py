@@ -1,10 +1,12 @@
 """break_even: rents at once what would be rented anyway, and waits only where room is near enough to be worth it."""
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent, MemberPlaced
 from spillover.core.tally import Tally
-from spillover.deciding.protocols import Case
+from spillover.deciding.lookahead import Late, Outlook
+from spillover.deciding.protocols import Case, Policies
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst, Shape
@@ -225,6 +227,26 @@ def test_it_looks_no_further_than_so_many_ends(most: int, *, rented: bool) -> No
     w.submit(*(a_job(f"running-{each}").expected(minutes=10 * each) for each in (1, 2, 3)))
     w.submit(a_job("wide").cpus(3).expected(minutes=10))  # worth 15 minutes; has room after 30
     assert late(w, "wide") is rented
+
+
+def test_it_looks_at_no_more_than_five_waiting_jobs_for_each_end_and_at_those_that_come() -> None:
+    seen: list[list[str]] = []
+
+    class Spy(BreakEven):
+        def review(self, outlook: Outlook) -> list[Late]:
+            seen.append([each.job for each in outlook.queue])
+            return super().review(outlook)
+
+    def load_spy(chosen: PolicySet) -> Policies:
+        return replace(load(chosen), wait=Spy(100, most_ends=1))
+
+    w = World(load_spy, PolicySet(wait=Choice("break_even", {"coefficient": 100})))
+    w.agent("n1")
+    w.submit(a_job("running").expected(minutes=10))
+    for each in range(8):
+        w.submit(a_job(f"job-{each}").expected(minutes=10))
+    first = [f"job-{each}" for each in range(5)]
+    assert seen[4:] == [first, [*first, "job-5"], [*first, "job-6"], [*first, "job-7"]]
 
 
 def test_a_cap_on_the_wait_does_not_make_room_worth_less_that_comes_before_it() -> None:
