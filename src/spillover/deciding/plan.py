@@ -102,19 +102,22 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
             events += (
                 [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
             )
-    holds = dict(plan.holds) if plan.holds else {}
+    if not plan.holds:
+        events += [_placed(plan.now, each, state) for each in plan.placements]
+        return events
+    holds = dict(plan.holds)
     for at, each in enumerate(plan.placements):
-        job = state.jobs[each.job]
-        if isinstance(each, GangPlacement):
-            events.append(
-                GangPlaced(job.id, plan.now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why)
-            )
-        elif each.index is not None:
-            events.append(MemberPlaced(each.job, each.index, plan.now, each.cluster, each.node, 1, each.why))
-        else:
-            events.append(
-                JobPlaced(job.id, plan.now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)
-            )
+        events.append(_placed(plan.now, each, state))
         if at in holds:
             events.append(_held(plan, at, holds[at]))
     return events
+
+
+def _placed(now: int, each: Placement | GangPlacement, state: State) -> AnyEvent:
+    """A lease is granted, or those of a gang."""
+    job = state.jobs[each.job]
+    if isinstance(each, GangPlacement):
+        return GangPlaced(job.id, now, each.cluster, each.nodes, job.attempt, job.seq + 1, each.why)
+    if each.index is not None:
+        return MemberPlaced(each.job, each.index, now, each.cluster, each.node, 1, each.why)
+    return JobPlaced(job.id, now, each.cluster, each.node, job.attempt, job.seq + 1, each.why)

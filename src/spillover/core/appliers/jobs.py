@@ -62,20 +62,20 @@ def submitted(state: State, event: JobSubmitted) -> None:
         or event.not_before is not None
     ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
-    state.facts.numbered += 1
-    state.touch_facts()
+    facts = state.facts
+    facts.numbered += 1
     job = Job(
-        id=event.job,
-        number=state.facts.numbered,
-        user=state.share(event.user),
-        name=state.share(event.name),
-        kind=state.share(Kind(event.shape, event.queue, event.project)),
-        terms=state.share(event.terms),
-        spec=event.spec,
-        submitted=event.at,
-        arrived=state.steady(event.at) if state.facts.jumped else event.at,
-        priority=event.priority,
-        phase=NOT_YET,
+        event.job,
+        facts.numbered,
+        state.share(event.user),
+        state.share(event.name),
+        state.share(Kind(event.shape, event.queue, event.project)),
+        state.share(event.terms),
+        event.spec,
+        event.at,
+        event.at - facts.jumped,
+        event.priority,
+        NOT_YET,
         extra=extra,
         predicted=event.predicted,
     )
