@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test check format proto docs bench clean
+.PHONY: demo test check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -33,6 +33,10 @@ docs: $(STAMP)
 # Peers are measured from an environment of their own; what cannot be installed is said and left out.
 bench: $(STAMP) $(PEERS)/.installed
 	@$(BIN)/python -m bench $(BENCH)
+
+# Simulates what docs/studies.md tells and writes its tables; goes on where it was interrupted.
+study: $(STAMP)
+	@$(BIN)/python -m bench.study $(STUDY)
 
 $(PEERS)/.installed: bench/requirements.txt
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
