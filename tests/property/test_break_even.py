@@ -85,6 +85,19 @@ class Plain:
             self.rent(at, now)
         fresh = [at for at, job in enumerate(self.jobs) if job.submit == now and not self.seen(at)]
         self.queue += fresh
+        self.place(now)
+        for at in [at for at in fresh if at in self.queue and self.latest(at) <= now]:
+            self.rent(at, now)
+        fresh = [at for at in fresh if at in self.queue]
+        if fresh:
+            looked_at = [at for at in self.queue if at in before or at in fresh]
+            for at in self.late(now, fresh, looked_at):
+                self.rent(at, now)
+        if self.strict:  # those that were rented have made way
+            self.place(now)
+
+    def place(self, now: int) -> None:
+        """Start what fits, in order."""
         for at in list(self.queue):
             parts = self.fit(self.free(self.running), self.jobs[at].gpus)
             if parts is None:
@@ -95,13 +108,6 @@ class Plain:
             self.queue.remove(at)
             self.started[at] = (now, False)
             self.running.append(Running(at, now, now + job.runtime, now + (job.estimate or 0), parts))
-        for at in [at for at in fresh if at in self.queue and self.latest(at) <= now]:
-            self.rent(at, now)
-        fresh = [at for at in fresh if at in self.queue]
-        if fresh:
-            looked_at = [at for at in self.queue if at in before or at in fresh]
-            for at in self.late(now, fresh, looked_at):
-                self.rent(at, now)
 
     def late(self, now: int, fresh: list[int], queue: list[int]) -> list[int]:
         """Jobs that are not expected to start in time."""
