@@ -65,6 +65,8 @@ def both(found: Gain) -> str:
 # --- Philly under all policies
 
 SIZES: Final = (56, 64, 84, 120)
+COMPARED: Final = (56, 64, 84)
+"""Sizes at which owned capacity is short."""
 PUBLISHED: Final = {
     ("constant", 56): "2.5 / +11.8",
     ("constant", 64): "5.3 / +9.8",
@@ -112,7 +114,23 @@ def _philly(results: Results) -> str:
             published = PUBLISHED.get((name, nodes))
             cells.append(f"{percent(saved)} / {100 * longer:+.1f}" + (f" ({published})" if published else ""))
         rows.append([title, *cells])
-    return markdown(["policy", *(f"{nodes} nodes" for nodes in SIZES)], rows)
+    table = markdown(["policy", *(f"{nodes} nodes" for nodes in SIZES)], rows)
+    return f"{table}\n{_check_compute(results)}"
+
+
+def _check_compute(results: Results) -> str:
+    """Whether compute saves more than constant where owned capacity is short."""
+    worse = [
+        str(nodes)
+        for nodes in COMPARED
+        if _against_zero(results, "compute", nodes)[0] <= _against_zero(results, "constant", nodes)[0]
+    ]
+    sizes = ", ".join(map(str, COMPARED))
+    return (
+        f"compute saves LESS than constant at {', '.join(worse)} nodes.\n"
+        if worse
+        else f"compute saves more than constant at {sizes} nodes.\n"
+    )
 
 
 def _budget(results: Results) -> str:
@@ -122,7 +140,6 @@ def _budget(results: Results) -> str:
 
 # --- break_even against compute on Philly
 
-COMPARED: Final = (56, 64, 84)
 CURVE: Final = (0.035, 0.055, 0.08, 0.125, 0.2)
 _CONTESTS: Final = {
     (nodes, level): contest(replace(PHILLY, owned=f"{nodes}x8gpu", lognormal=error), 0.076, CURVE)
