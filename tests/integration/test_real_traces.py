@@ -12,7 +12,7 @@ from spillover.sim.trace import TraceJob
 
 PHILLY = Path(__file__).parents[3] / "shared" / "traces" / "philly_2017.csv.gz"
 SOME = 8000
-"""Jobs from the beginning: a month and a half."""
+"""Jobs from the beginning: a month."""
 
 pytestmark = pytest.mark.skipif(
     not PHILLY.exists(), reason="the Philly trace is not beside the repository (../shared/traces)"
