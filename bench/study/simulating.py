@@ -21,6 +21,7 @@ from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.statistics import Statistics
 from spillover.sim.study import Study, read_jobs, run
 from spillover.sim.trace import TraceJob
+from spillover.sim.workers import end_with_parent
 
 
 class Found(Struct, frozen=True):
@@ -95,7 +96,7 @@ class Results:
         if not todo:
             return
         begin, last = time.monotonic(), ""
-        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(processes, get_context("spawn"), end_with_parent) as pool:
             try:
                 futures = {pool.submit(simulate, case): case for case in todo}
                 for number, future in enumerate(as_completed(futures), 1):

@@ -54,13 +54,18 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 def _start(study: Study) -> None:
     """Read the trace, in a new process, which does not outlive the one that started it."""
-    Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     global _at_work  # noqa: PLW0603 - this is how a pool hands things to its processes
     _at_work = study, read_jobs(study).jobs
 
 
-def _end_with_parent() -> None:
-    """Wait for the end of the process that started this one, however it came, and end too."""
+def end_with_parent() -> None:
+    """Let this process not outlive the one that started it, however that ends."""
+    Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    """End when the process has ended that started this one."""
     parent = parent_process()
     if parent is not None:
         parent.join()
