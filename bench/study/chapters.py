@@ -150,9 +150,20 @@ _CONTESTS: Final = {
 
 def _contests(results: Results) -> str:
     rows = [
-        [str(nodes), *(both(_CONTESTS[nodes, level].gain(results)) for level in LEVELS)] for nodes in COMPARED
+        [
+            str(nodes),
+            *(both(_CONTESTS[nodes, level].gain(results)) for level in LEVELS),
+            _idle(results, _CONTESTS[nodes, "known"].compute),
+        ]
+        for nodes in COMPARED
     ]
-    return markdown(["nodes", *LEVELS], rows)
+    return markdown(["nodes", *LEVELS, "idle ÷ rented, %"], rows)
+
+
+def _idle(results: Results, case: Case) -> str:
+    """Owned capacity that stands idle, as a share of what is rented meanwhile: nobody can save more without finishing later."""
+    found = results[case].statistics
+    return percent((1 - found.owned_utilization) / (found.system_utilization - found.owned_utilization), 0)
 
 
 REPLICAS: Final = (1, 2, 3)

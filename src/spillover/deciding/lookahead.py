@@ -228,14 +228,13 @@ class _Replay:
         return any(self._fits(machine, shape, shape.rest or shape.resources) for machine in self._gained)
 
     def _fits(self, machine: Machine, shape: Shape, asked: Resources) -> bool:
-        free = self._room_of(machine)
-        return (
-            asked.gpu <= free[2]
-            and asked.cpu <= free[0]
-            and asked.memory <= free[1]
-            and machine.ready
-            and (not shape.needs or machine.offers.issuperset(shape.needs))
-        )
+        free = self._free.get(machine)
+        if free is None:  # most machines are as they are now: nothing is made of them only to look
+            if asked.gpu > machine.gpu or asked.memory > machine.memory or asked.cpu > max(0, machine.cpu):
+                return False
+        elif asked.gpu > free[2] or asked.cpu > free[0] or asked.memory > free[1]:
+            return False
+        return machine.ready and (not shape.needs or machine.offers.issuperset(shape.needs))
 
     def _take(self, shape: Shape) -> Parts | None:
         """Take room for all tasks of a job; None if there is not enough."""
