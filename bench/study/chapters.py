@@ -168,9 +168,7 @@ def _idle(results: Results, case: Case) -> str:
 
 REPLICAS: Final = (1, 2, 3)
 _REPLICAS: Final = {
-    (nodes, seed): contest(
-        replace(PHILLY, owned=f"{nodes}x8gpu", jitter=seed), 0.076, (0.035, 0.055, 0.08, 0.125)
-    )
+    (nodes, seed): contest(replace(PHILLY, owned=f"{nodes}x8gpu", jitter=seed), 0.076, (0.035, 0.055, 0.08))
     for seed in REPLICAS
     for nodes in COMPARED
 }
