@@ -59,7 +59,7 @@ def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_to
         assert (forecast["cluster"], forecast["estimated_cost"], forecast["cost_at_walltime"]) == (
             "cloud",
             0.2,
-            0.2,
+            0.6,
         )
 
         first = server.spill("submit", "-", typed=a_job("first", "sleep 600", walltime="20s")).stdout.strip()

@@ -19,7 +19,7 @@ COLUMNS: Final = (
     Column("WHY", gives=True),
 )
 RENTED: Final = (Column("RENTED", right=True), Column("MOST", right=True))
-"""What a job would cost if it were rented, and that at its walltime; shown where any could be."""
+"""What a job would cost if it were rented, and the most that it can; shown where any could be."""
 _NOW: Final = 1.0
 """Seconds from now that are not worth a time."""
 

@@ -14,7 +14,7 @@ from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.deciding.quotes import quote
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
-from spillover.model.reasons import Reason, code_of
+from spillover.model.reasons import Reason, TooDear, code_of
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
 from spillover.ports.archive import Finished
@@ -60,7 +60,7 @@ def _detail(name: str, value: Any) -> tuple[str, Any]:
         return name, amounts(value)
     if name in {"at", "until"}:
         return name, format_time(value) if value < FOREVER else None
-    if name in {"waited", "runs", "walltime"}:
+    if name in {"waited", "runs", "walltime", "grace"}:
         return f"{name}_s", value / SECOND
     if name in {"cost", "left", "limit"}:
         return name, money(value)
@@ -261,7 +261,7 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         return f"{job.id} is an array all of whose members have been placed"
     text = f"{job.id} has waited {format_duration(now - job.submitted)}: {said.reason}"
     if said.reason is not None and said.reason.never:
-        return text + "; no cluster that is known could ever run it"
+        return text + f"; {_never(said.reason)}"
     if job.state is JobState.HELD:
         return text
     text += f"; {said.ahead} job{'s are' if said.ahead != 1 else ' is'} ahead of it"
@@ -270,6 +270,13 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
     if said.spills_at is not None:
         return text + f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
     return text + "; it waits for owned capacity only"
+
+
+def _never(reason: Reason) -> str:
+    """What to conclude from a reason that does not pass."""
+    if isinstance(reason, TooDear):
+        return "it will not run unless that is raised"
+    return "no cluster that is known could ever run it"
 
 
 def finished_why(row: Finished, unknown_runtime: int) -> WhyView:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spillover.core.appliers.queue import weight
 from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
@@ -95,10 +95,20 @@ def reason_of(engine: Decider, job: Job) -> Reason | None:
 def _verdicts(engine: Decider, job: Job) -> tuple[Verdict, ...]:
     """What each cluster says, in the order they are configured."""
     purser = Purser(engine.state, engine.now)
-    return tuple(
+    verdicts = tuple(
         Verdict(room.name, room.spec.role, _verdict(purser, room, job))
         for room in engine.board.rooms.values()
     )
+    if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
+        return verdicts
+    return tuple(map(_without_owned, verdicts))
+
+
+def _without_owned(verdict: Verdict) -> Verdict:
+    """The same, of a job that no owned cluster could run: none is waited for."""
+    if not isinstance(verdict.reason, OverMaxCost | OverBudget):
+        return verdict
+    return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
 def _verdict(purser: Purser, room: Room, job: Job) -> Reason | None:

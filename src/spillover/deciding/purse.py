@@ -77,11 +77,13 @@ class Purser:
         if terms.max_cost is not None:
             left = terms.max_cost - _spent(job)
             if needed > left:
-                return OverMaxCost(runs, needed, left, terms.max_cost)
+                return OverMaxCost(
+                    runs, needed, left, terms.max_cost, terms.grace, terms.walltime is not None
+                )
         for cap in caps:
             here = self._left(cap)
             if needed > here:
-                return _over(cap, runs, needed, here)
+                return _over(cap, job, runs, needed, here)
             left = min(left, here)
         pockets = tuple([Pocket(cap.key, cap.until) for cap in caps])
         if terms.walltime is not None or not rate:
@@ -144,7 +146,9 @@ def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear |
     if cheapest is None:
         return None
     cap = "its max_cost" if isinstance(cheapest, OverMaxCost) else f"the budget of {cheapest.whose}"
-    return TooDear(tuple(names), cheapest.runs, cheapest.cost, cheapest.limit, cap)
+    return TooDear(
+        tuple(names), cheapest.runs, cheapest.cost, cheapest.limit, cap, cheapest.grace, cheapest.limited
+    )
 
 
 def _spent(job: Job) -> int:
@@ -152,7 +156,9 @@ def _spent(job: Job) -> int:
     return 0 if job.extra.members is not None else job.cost
 
 
-def _over(cap: Cap, runs: int, needed: int, left: int) -> OverBudget:
+def _over(cap: Cap, job: Job, runs: int, needed: int, left: int) -> OverBudget:
+    whose, per, limit = f"{cap.budget.of} {cap.name}", cap.budget.per, cap.budget.limit
+    terms = job.terms
     return OverBudget(
-        f"{cap.budget.of} {cap.name}", cap.budget.per, runs, needed, left, cap.budget.limit, cap.until
+        whose, per, runs, needed, left, limit, cap.until, terms.grace, terms.walltime is not None
     )

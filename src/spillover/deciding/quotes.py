@@ -7,7 +7,7 @@ from spillover.deciding.board import Board
 from spillover.deciding.rooms import Room
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
-from spillover.model.job import Burst, Shape
+from spillover.model.job import WALLTIME_SLACK, Burst, Shape
 
 
 class Quote(NamedTuple):
@@ -17,7 +17,7 @@ class Quote(NamedTuple):
     expected: int
     """Millionths, if it runs as long as expected."""
     at_walltime: int | None
-    """Millionths, if it runs as long as it may; None if it has no limit."""
+    """Millionths, if it runs until it is surely ended after its walltime, which is what caps hold; None if it has no limit."""
 
 
 def quote(board: Board, job: Job, expected: int) -> Quote | None:
@@ -36,7 +36,9 @@ def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
     members = job.extra.members
     count = 1 if members is None else members.size
     shape, data, walltime = job.kind.shape, job.terms.data, job.walltime
-    most = None if walltime is None else count * cost_of_job(spec, shape, walltime, data)
+    most = None
+    if walltime is not None:
+        most = count * cost_of_job(spec, shape, walltime + job.terms.grace + WALLTIME_SLACK, data)
     return Quote(spec.name, count * cost_of_job(spec, shape, expected, data), most)
 
 

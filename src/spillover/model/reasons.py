@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 from msgspec import Struct
 
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import WALLTIME_SLACK
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, format_duration, format_moment, format_money
 
@@ -19,7 +20,7 @@ class NotNow(Struct, frozen=True, tag_field="code"):
 
 
 class Never(Struct, frozen=True, tag_field="code"):
-    """No cluster that is known could ever run the job."""
+    """The job will never run, as things are."""
 
     never: ClassVar[bool] = True
 
@@ -145,18 +146,22 @@ class OverMaxCost(NotNow, frozen=True, tag="over_max_cost"):
     runs: int
     """Nanoseconds that it would be rented for: its walltime, or the least that is worth it."""
     cost: int
-    """Millionths that this could cost."""
+    """Millionths that this could cost, with the grace and the time until it is surely ended: what would be held."""
     left: int
     """Millionths that earlier attempts left of the limit."""
     limit: int
     """Its `max_cost`."""
+    grace: int = 0
+    """Nanoseconds that it has to end."""
+    limited: bool = True
+    """Whether it has a walltime of its own."""
+    owned: bool = True
+    """Whether owned capacity could run it too."""
 
     def __str__(self) -> str:
         spent = "" if self.left == self.limit else f", of which {format_money(max(0, self.left))} is left"
-        return (
-            f"to rent it for {format_duration(self.runs)} could cost {format_money(self.cost)}; "
-            f"its max_cost is {format_money(self.limit)}{spent}: it waits for owned capacity"
-        )
+        waits = ": it waits for owned capacity" if self.owned else ""
+        return f"{_to_rent(self)}; its max_cost is {format_money(self.limit)}{spent}{waits}"
 
 
 class OverBudget(NotNow, frozen=True, tag="over_budget"):
@@ -168,21 +173,26 @@ class OverBudget(NotNow, frozen=True, tag="over_budget"):
     runs: int
     """Nanoseconds that it would be rented for: its walltime, or the least that is worth it."""
     cost: int
-    """Millionths that this could cost."""
+    """Millionths that this could cost, with the grace and the time until it is surely ended: what would be held."""
     left: int
     """Millionths that are neither spent nor held."""
     limit: int
     """Millionths for the whole period."""
     until: int
     """When the period ends, nanoseconds UTC; FOREVER if it does not."""
+    grace: int = 0
+    """Nanoseconds that it has to end."""
+    limited: bool = True
+    """Whether it has a walltime of its own."""
+    owned: bool = True
+    """Whether owned capacity could run it too."""
 
     def __str__(self) -> str:
         when = "" if self.until >= FOREVER else f" until {format_moment(self.until)}"
         each = "" if self.per == "ever" else f" a {self.per}"
         return (
-            f"to rent it for {format_duration(self.runs)} could cost {format_money(self.cost)}; {self.whose} has "
-            f"{format_money(max(0, self.left))} of {format_money(self.limit)}{each} left{when}: "
-            "it waits for owned capacity, or for the budget"
+            f"{_to_rent(self)}; {self.whose} has {format_money(max(0, self.left))} of {format_money(self.limit)}{each} "
+            f"left{when}: it waits for {'owned capacity, or for ' if self.owned else ''}the budget"
         )
 
 
@@ -198,12 +208,26 @@ class TooDear(Never, frozen=True, tag="too_dear"):
     """Millionths that the whole cap is."""
     cap: str
     """As `its max_cost` or `the budget of project vision`."""
+    grace: int = 0
+    """Nanoseconds that it has to end."""
+    limited: bool = True
+    """Whether it has a walltime of its own."""
 
     def __str__(self) -> str:
         return (
-            f"only {' or '.join(self.clusters)} could run it, which for {format_duration(self.runs)} could cost "
-            f"{format_money(self.cost)}; {self.cap} is {format_money(self.limit)}"
+            f"only {' or '.join(self.clusters)} could run it, and {_to_rent(self)}; "
+            f"{self.cap} is {format_money(self.limit)}"
         )
+
+
+def _to_rent(reason: OverMaxCost | OverBudget | TooDear) -> str:
+    """The most that renting could cost, and what that is made up of."""
+    runs, grace = format_duration(reason.runs), format_duration(reason.grace)
+    most, what = (" at the most", "walltime") if reason.limited else ("", "at the least")
+    ended = f"{format_duration(WALLTIME_SLACK)} until it is surely ended"
+    return (
+        f"to rent it could cost {format_money(reason.cost)}{most} ({runs} {what}, {grace} grace and {ended})"
+    )
 
 
 class TooBig(Never, frozen=True, tag="too_big"):

@@ -26,7 +26,7 @@ class ReasonView(Struct, frozen=True):
     code: str
     message: str
     never: bool
-    """True when no cluster that is known could ever run it."""
+    """True when it does not go away by waiting: no cluster that is known could ever run it, or no cap ever pays for it."""
     details: dict[str, Any] = field(default_factory=dict)
     """The fields of this code."""
 
@@ -68,7 +68,8 @@ class JobView(Struct, frozen=True):
     """What it is expected to cost where it is, or else on the rented cluster that is cheapest for it; null if it cannot be
     rented, and once it has ended."""
     cost_at_walltime: float | None = None
-    """Likewise if it runs as long as it may; null without a limit."""
+    """Likewise at the most: at its walltime, with its grace and the 30 s until it is surely ended, which is what caps hold; null
+    without a walltime."""
     held_cost: float | None = None
     """What is held for it while it runs under a cap; null if nothing is."""
     given_walltime_s: float | None = None
@@ -261,7 +262,8 @@ class Forecast(Struct, frozen=True):
     estimated_cost: float | None = None
     """What it would cost on the rented cluster that is cheapest for it, or where it would start; null if it cannot be rented."""
     cost_at_walltime: float | None = None
-    """Likewise if it runs as long as it may; null without a limit."""
+    """Likewise at the most: at its walltime, with its grace and the 30 s until it is surely ended, which is what caps hold; null
+    without a walltime."""
     given_walltime_s: float | None = None
     """How long it could run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
 

@@ -76,7 +76,7 @@ def test_show_tells_what_a_job_would_cost_and_what_is_held(
     )
     client.jobs_by_id = {waiting.id: waiting}
     client.job = lambda _: waiting
-    assert "would cost  0.1200 USD if it is rented, 0.3200 at its walltime" in spill("show", "train").out
+    assert "would cost  0.1200 USD if it is rented, 0.3200 at the most" in spill("show", "train").out
     running = a_job(state="RUNNING", estimated_cost=0.12, held_cost=5.0, given_walltime_s=4500.0)
     client.job = lambda _: running
     shown = spill("show", "train").out

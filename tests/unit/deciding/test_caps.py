@@ -7,6 +7,7 @@ from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
 from spillover.core.state import Running
 from spillover.deciding.engine import Trial
 from spillover.deciding.explain import explain
+from spillover.deciding.quotes import quote
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
@@ -79,7 +80,7 @@ def test_a_job_that_would_pass_a_budget_waits_for_owned_capacity_and_says_so_wit
     assert isinstance(said.reason, OverBudget)
     assert (said.reason.cost, said.reason.left, said.reason.limit) == (100 * MONEY, 50 * MONEY, 150 * MONEY)
     assert str(said.reason) == (
-        "to rent it for 1m could cost 100.00; project default has 50.00 of 150.00 a month left until "
+        "to rent it could cost 100.00 at the most (1m walltime, 10s grace and 30s until it is surely ended); project default has 50.00 of 150.00 a month left until "
         "2027-02-01 00:00:00 UTC: it waits for owned capacity, or for the budget"
     )
     assert [verdict.reason for verdict in said.verdicts if verdict.role is Role.RENTED] == [said.reason]
@@ -164,7 +165,8 @@ def test_less_than_a_minute_or_than_what_is_expected_is_not_worth_renting() -> N
     assert isinstance(reason, OverMaxCost)
     assert (reason.runs, reason.cost, reason.limit) == (30 * MINUTE, (1800 + BEYOND) * MONEY, 1000 * MONEY)
     assert str(reason) == (
-        "to rent it for 30m could cost 1840.00; its max_cost is 1000.00: it waits for owned capacity"
+        "to rent it could cost 1840.00 (30m at the least, 10s grace and 30s until it is surely ended); "
+        "its max_cost is 1000.00: it waits for owned capacity"
     )
 
 
@@ -210,10 +212,33 @@ def test_a_job_that_only_rented_clusters_could_run_and_no_cap_ever_pays_for_neve
     world.submit(limited("b", 600).burst(Burst.ALWAYS))
     dear = reason_of(world, "a")
     assert isinstance(dear, TooDear)
-    assert str(dear) == "only cloud could run it, which for 1m could cost 100.00; its max_cost is 99.00"
+    assert str(dear) == (
+        "only cloud could run it, and to rent it could cost 100.00 at the most (1m walltime, 10s grace and 30s until it is "
+        "surely ended); its max_cost is 99.00"
+    )
     other = reason_of(world, "b")
     assert isinstance(other, TooDear)
     assert other.cap == "the budget of project default"
+
+
+def test_a_job_that_must_be_rented_is_not_told_to_wait_for_owned_capacity() -> None:
+    world = a_world(per(Per.MONTH, 150))
+    world.submit(limited("a", 60), limited("b", 60).burst(Burst.ALWAYS))
+    reason = reason_of(world, "b")
+    assert isinstance(reason, OverBudget)
+    assert not reason.owned
+    assert str(reason).endswith("2027-02-01 00:00:00 UTC: it waits for the budget")
+
+
+def test_the_most_that_is_quoted_is_what_would_be_held() -> None:
+    world = a_world(per(Per.MONTH, 500))
+    tried = world.engine.trial(world.now, Submit((limited("a", 60).build(),), "ada"))
+    assert isinstance(tried, Trial)
+    ((job, said),) = tried.jobs.values()
+    quoted = quote(world.engine.board, job, said.estimate.runtime)
+    assert quoted is not None
+    world.submit(limited("a", 60))
+    assert held(world) == [("a", (quoted.at_walltime or 0) // MONEY, None)]
 
 
 def test_no_room_is_the_reason_while_another_cluster_could_take_it_within_the_cap() -> None:

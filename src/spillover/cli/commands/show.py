@@ -88,7 +88,7 @@ def _quoted(job: "JobDetail", currency: str) -> str:
     if job.estimated_cost is None or (job.node is not None and not job.estimated_cost):
         return ""
     told = money(job.estimated_cost, currency) + ("" if job.node is not None else " if it is rented")
-    return told + ("" if job.cost_at_walltime is None else f", {money(job.cost_at_walltime)} at its walltime")
+    return told + ("" if job.cost_at_walltime is None else f", {money(job.cost_at_walltime)} at the most")
 
 
 def _started(job: "JobDetail") -> str:

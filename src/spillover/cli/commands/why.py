@@ -57,20 +57,24 @@ def facts(why: "WhyView") -> list[tuple[str, str]]:
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
         ("expected to end", local(why.ends_at) if why.ends_at else ""),
         ("would cost", _quoted(why)),
-        (
-            "never",
-            "no cluster that is known could ever run it"
-            if why.reason and why.reason.never and why.state in {"QUEUED", "HELD"}
-            else "",
-        ),
+        ("never", _never(why)),
     ]
+
+
+def _never(why: "WhyView") -> str:
+    """Why it does not help to wait; empty if it does."""
+    if why.reason is None or not why.reason.never or why.state not in {"QUEUED", "HELD"}:
+        return ""
+    if why.reason.code == "too_dear":
+        return f"it could cost more than {why.reason.details.get('cap', 'its cap')}"
+    return "no cluster that is known could ever run it"
 
 
 def _quoted(why: "WhyView") -> str:
     """What it is expected to cost, and what it can cost at the most."""
     if not why.estimated_cost:
         return ""
-    most = "" if why.cost_at_walltime is None else f", {money(why.cost_at_walltime)} at its walltime"
+    most = "" if why.cost_at_walltime is None else f", {money(why.cost_at_walltime)} at the most"
     return (
         money(why.estimated_cost) + ("" if why.state in {"PLACED", "RUNNING"} else " if it is rented") + most
     )
