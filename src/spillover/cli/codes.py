@@ -7,6 +7,8 @@ NOT_SUCCEEDED: Final = 1
 """A job did not succeed."""
 DIFFERENT: Final = 1
 """Of `replay`: the journal does not lead to what it stored."""
+POLICY_FAILED: Final = 1
+"""Of `simulate` and `backtest`: a policy of an installed package failed, so the numbers are not its own."""
 REFUSED: Final = 2
 """Refused, unknown or unreachable."""
 TIMED_OUT: Final = 124

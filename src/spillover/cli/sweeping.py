@@ -15,6 +15,7 @@ from spillover.cli.output import Cell, Column
 from spillover.cli.progress import progress
 from spillover.model.policy import PolicySet
 from spillover.policies.loading import UnknownPolicy, load
+from spillover.sim.failing import told_of
 from spillover.sim.plot import Curve, Dot, check_plot, draw
 from spillover.sim.report import span
 from spillover.sim.study import Result, Study, for_engine
@@ -54,7 +55,10 @@ def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: P
     else:
         context.out.table(_COLUMNS, _rows(points, results, beaten))
     context.out.note(f"results are in {path}" + (f", the picture is {picture}" if picture else ""))
-    return codes.OK
+    failed = [(point.label, one.failures) for point, one in zip(points, results, strict=True) if one.failures]
+    for label, failures in failed:
+        context.out.note(f"these are not numbers of {label}: {told_of(failures)}")
+    return codes.POLICY_FAILED if failed else codes.OK
 
 
 def _simulate(
@@ -102,7 +106,7 @@ def _rows(
             f"{numbers.wasted_wait:.0%}",
             span(numbers.mean_completion_s),
             _change(numbers.mean_completion_s - zero.mean_completion_s, zero.mean_completion_s),
-            "dominated" if worse else "",
+            "failed" if result.failures else "dominated" if worse else "",
         )
         rows.append([Cell(text, "bright_black" if worse else "") for text in texts])
     return rows
@@ -117,7 +121,14 @@ def _fields(point: Point, result: Result, worse: bool, study: Study) -> dict[str
     """A point for a program."""
     numbers = asdict(result.statistics)
     told = {"policy": result.policy, "seed": study.seed, "warmup": study.warmup}
-    return {**numbers, **told, "curve": point.curve, "label": point.label, "dominated": worse}
+    return {
+        **numbers,
+        **told,
+        "policy_failures": [asdict(one) for one in result.failures],
+        "curve": point.curve,
+        "label": point.label,
+        "dominated": worse,
+    }
 
 
 def _draw(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from spillover.forms.policystring import write_policies
 from spillover.forms.problems import BadForm, Problem
@@ -12,6 +12,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.units import format_time
 from spillover.sim.comparing import Deviation, ProjectChange, by_project, deviation
 from spillover.sim.estimates import Told, with_estimates
+from spillover.sim.failing import Failure
 from spillover.sim.outcome import Outcome
 from spillover.sim.past import History
 from spillover.sim.runner import simulate
@@ -31,6 +32,8 @@ class Run(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     projects: tuple[ProjectChange, ...] = ()
     """Of a policy: what it changes for whom."""
+    failures: tuple[Failure, ...] = ()
+    """Policies of installed packages that failed: then the numbers are not theirs."""
 
 
 class Backtest(Struct, frozen=True):
@@ -66,7 +69,7 @@ def run(
     for name, chosen in policies:
         other = lives.simulated(name, Ruling(chosen))
         changes = by_project(history.jobs, history.happened, really.outcomes, other.outcomes, counted)
-        others.append(Run(name, other.policy, other.statistics, other.outcomes, tuple(changes)))
+        others.append(replace(other, projects=tuple(changes)))
         done(name)
     error = deviation(history.happened, really.outcomes, happened.statistics, really.statistics, counted)
     return Backtest(happened, really, error, tuple(others))
@@ -91,8 +94,10 @@ class _Lives:
         history = self._history
         begin = history.jobs[0].submit
         scene = Scene(history.site, ruling.first, history.fleet, begin, ruling.changes, history.budgets)
-        outcomes = tuple(simulate(self._jobs, scene))
-        return Run(name, write_policies(ruling.first), self.told_of(outcomes), outcomes)
+        failures: list[Failure] = []
+        outcomes = tuple(simulate(self._jobs, scene, failures=failures))
+        policy = write_policies(ruling.first)
+        return Run(name, policy, self.told_of(outcomes), outcomes, failures=tuple(failures))
 
     def told_of(self, outcomes: Sequence[Outcome]) -> Statistics:
         """A life in numbers."""
@@ -120,6 +125,7 @@ def fields(found: Backtest, history: History, ruling: Ruling, told: Told, warmup
                 {"at": format_time(at), "policy": write_policies(policies)} for at, policies in ruling.changes
             ],
             **asdict(found.really.statistics),
+            "policy_failures": [asdict(each) for each in found.really.failures],
         },
         "error": asdict(found.error),
         "policies": [
@@ -127,6 +133,7 @@ def fields(found: Backtest, history: History, ruling: Ruling, told: Told, warmup
                 "policy": one.policy,
                 "written": one.name,
                 **asdict(one.statistics),
+                "policy_failures": [asdict(each) for each in one.failures],
                 "projects": [asdict(each) for each in one.projects],
             }
             for one in found.policies

@@ -48,6 +48,7 @@ def fields(result: Result, study: Study, trace: Trace) -> dict[str, Any]:
         "warmup": study.warmup,
         "left_out": trace.left_out,
         "not_jobs": trace.not_jobs,
+        "policy_failures": [asdict(one) for one in result.failures],
     }
 
 

@@ -20,10 +20,13 @@ from spillover.core.proposals import (
 )
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
+from spillover.deciding.protocols import Guarded, Policies
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, JobSpec, Terms
+from spillover.model.policy import PolicySet
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
+from spillover.sim.failing import Failure, failures_of
 from spillover.sim.outcome import Outcome
 from spillover.sim.setting import Scene, Setting
 from spillover.sim.shapes import shape_of
@@ -38,13 +41,26 @@ WHO = "simulation"
 
 Sink = Callable[[int, Sequence[AnyEvent]], None]
 """Given the time and the events of each step that had any."""
+Ended = Callable[[int], None]
+"""Given how many jobs have ended, now and then."""
 
 
-def simulate(jobs: Sequence[TraceJob], setting: Setting | Scene, sink: Sink | None = None) -> list[Outcome]:
-    """What would become of these jobs, in their order."""
+def simulate(
+    jobs: Sequence[TraceJob],
+    setting: Setting | Scene,
+    sink: Sink | None = None,
+    *,
+    failures: list[Failure] | None = None,
+    ended: Ended | None = None,
+) -> list[Outcome]:
+    """What would become of these jobs, in their order; policies that failed are added to `failures`."""
     with _no_sweeping():
         scene = setting.scene if isinstance(setting, Setting) else setting
-        return _Simulation(jobs, scene, sink).run()
+        simulation = _Simulation(jobs, scene, sink, ended)
+        outcomes = simulation.run()
+        if failures is not None:
+            failures += failures_of(simulation.guards)
+        return outcomes
 
 
 def submission(index: int, job: TraceJob, setting: Setting | Scene) -> Submit:
@@ -88,18 +104,23 @@ def opening(setting: Setting | Scene) -> list[Proposal]:
 class _Simulation:
     """The clock, the engine and the world."""
 
-    def __init__(self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None) -> None:
+    def __init__(
+        self, jobs: Sequence[TraceJob], scene: Scene, sink: Sink | None, ended: Ended | None
+    ) -> None:
         self._jobs = jobs
         self._scene = scene
         self._sink = sink
-        self._engine = Engine(State(), load)
+        self._ended = ended
+        self.guards: list[Guarded] = []
+        """Policies of installed packages that decided at any time."""
+        self._engine = Engine(State(), self._load)
         self._world = World(jobs, scene.site)
         self._step(scene.begin, opening(scene))
 
     def run(self) -> list[Outcome]:
         """Until every job has ended, or nothing more can happen."""
         jobs, world, engine, scene = self._jobs, self._world, self._engine, self._scene
-        at, count = 0, len(jobs)
+        at, count, ended = 0, len(jobs), 0
         changes = list(reversed(scene.changes))
         changing = changes[-1][0] if changes else FOREVER
         submitting = jobs[0].submit if jobs else FOREVER
@@ -110,8 +131,11 @@ class _Simulation:
             proposals = world.observe(now)
             if len(world.ended) >= ARCHIVED_AT_ONCE:
                 proposals.insert(0, Archived(tuple(world.ended)))
+                ended += len(world.ended)
                 world.ended.clear()
                 engine.state.dirty.clear()  # nobody writes checkpoints
+                if self._ended is not None:
+                    self._ended(ended)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
                 changing = changes[-1][0] if changes else FOREVER
@@ -121,6 +145,12 @@ class _Simulation:
                 submitting = jobs[at].submit if at < count else FOREVER
             self._step(now, proposals)
         return world.outcomes()
+
+    def _load(self, chosen: PolicySet) -> Policies:
+        """Make policies, and remember those that may fail."""
+        policies = load(chosen)
+        self.guards += policies.guards
+        return policies
 
     def _step(self, now: int, proposals: list[Proposal]) -> None:
         """Decide, and carry it out."""

@@ -9,8 +9,9 @@ from spillover.forms.policystring import write_policies
 from spillover.forms.problems import BadForm, Problem
 from spillover.model.policy import Choice, PolicySet
 from spillover.sim.estimates import Told, with_estimates
+from spillover.sim.failing import Failure
 from spillover.sim.outcome import Outcome
-from spillover.sim.runner import simulate
+from spillover.sim.runner import Ended, simulate
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.statistics import Statistics, summarize
 from spillover.sim.trace import Trace, TraceJob
@@ -43,6 +44,8 @@ class Result(Struct, frozen=True):
     policy: str
     """As `write_policies` writes it."""
     statistics: Statistics
+    failures: tuple[Failure, ...] = ()
+    """Policies of installed packages that failed: then the numbers are not theirs."""
 
 
 def read_jobs(study: Study) -> Trace:
@@ -61,8 +64,10 @@ def read_jobs(study: Study) -> Trace:
     return trace
 
 
-def run(study: Study, jobs: Sequence[TraceJob], policies: PolicySet) -> tuple[Result, Sequence[Outcome]]:
-    """Simulate, and say what came of it."""
+def run(
+    study: Study, jobs: Sequence[TraceJob], policies: PolicySet, ended: Ended | None = None
+) -> tuple[Result, Sequence[Outcome]]:
+    """Simulate, and say what came of it; `ended` hears now and then how many jobs have ended."""
     asked, normal = for_engine(policies)
     told = with_estimates(
         jobs,
@@ -71,9 +76,12 @@ def run(study: Study, jobs: Sequence[TraceJob], policies: PolicySet) -> tuple[Re
         normal=normal or study.normal,
         lognormal=0.0 if normal else study.lognormal,
     )
-    outcomes = simulate(told, Setting(study.fleet, study.rent, asked))
+    failures: list[Failure] = []
+    setting = Setting(study.fleet, study.rent, asked)
+    outcomes = simulate(told, setting, failures=failures, ended=ended)
     counted = range(study.warmup, len(jobs) - study.warmup)
-    return Result(write_policies(policies), summarize(jobs, outcomes, study.fleet, counted)), outcomes
+    numbers = summarize(jobs, outcomes, study.fleet, counted)
+    return Result(write_policies(policies), numbers, tuple(failures)), outcomes
 
 
 def for_engine(policies: PolicySet) -> tuple[PolicySet, float]:

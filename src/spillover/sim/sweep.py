@@ -10,6 +10,8 @@ from msgspec import Struct
 from spillover import __version__
 from spillover.forms.policystring import points, read_policies, write_policies
 from spillover.model.policy import PolicySet
+from spillover.sim.failing import Failure
+from spillover.sim.provenance import made_of
 from spillover.sim.statistics import Statistics
 from spillover.sim.study import Result, Study
 from spillover.sim.trace import TraceJob
@@ -35,6 +37,7 @@ class Kept(Struct, frozen=True):
     key: str
     policy: str
     statistics: Statistics
+    failures: tuple[Failure, ...] = ()
 
 
 def plan(sweeps: Sequence[str], base: PolicySet, study: Study, jobs: Sequence[TraceJob]) -> list[Point]:
@@ -79,12 +82,12 @@ class Results:
                 one = decoder.decode(line)
             except msgspec.DecodeError:
                 continue  # torn, or of an older version; it is simulated again
-            kept[one.key] = Result(one.policy, one.statistics)
+            kept[one.key] = Result(one.policy, one.statistics, one.failures)
         return kept
 
     def add(self, key: str, result: Result) -> None:
         """Keep one more."""
-        line = msgspec.json.encode(Kept(key, result.policy, result.statistics)) + b"\n"
+        line = msgspec.json.encode(Kept(key, result.policy, result.statistics, result.failures)) + b"\n"
         with self._path.open("ab") as file:
             file.write(b"\n" + line if self._torn else line)
         self._torn = False
@@ -100,16 +103,23 @@ def missing(found: Iterable[Point], kept: Mapping[str, Result]) -> Iterator[Poin
 
 
 def dominated(results: Sequence[Result]) -> list[bool]:
-    """Of each result whether another one costs no more and completes no later, and is better in one of both."""
-    costs = [(one.statistics.rented_cost, one.statistics.mean_completion_s) for one in results]
+    """Of each result whether another one costs no more and completes no later, and is better in one of both.
+
+    One whose policies failed has numbers that are not theirs: it is compared with none.
+    """
+    costs = [
+        None if one.failures else (one.statistics.rented_cost, one.statistics.mean_completion_s)
+        for one in results
+    ]
     best = float("inf")
     worse: dict[tuple[float, float], bool] = {}
-    for cost, time in sorted(set(costs)):
+    for cost, time in sorted({one for one in costs if one is not None}):
         worse[cost, time] = time >= best
         best = min(best, time)
-    return [worse[one] for one in costs]
+    return [one is not None and worse[one] for one in costs]
 
 
 def _key(content: str, policies: PolicySet) -> str:
     """Digest of one simulation."""
-    return hashlib.blake2b(f"{content} {write_policies(policies)}".encode(), digest_size=16).hexdigest()
+    told = f"{content} {write_policies(policies)} {made_of(policies)}".rstrip()
+    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()

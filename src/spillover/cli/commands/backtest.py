@@ -75,6 +75,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.progress import progress  # noqa: PLC0415 - heavy
     from spillover.sim.backtest import fields, run  # noqa: PLC0415 - heavy
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
+    from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
     from spillover.sim.report import so_many  # noqa: PLC0415 - heavy
 
     _check(args)
@@ -109,7 +110,11 @@ def _run(args: Namespace, context: Context) -> int:
     context.out.note(
         f"{so_many(len(history.jobs))} simulated {lives} time{'s' if lives > 1 else ''} in {took:.1f} s"
     )
-    return codes.OK
+    failed = [one for one in (found.really, *found.policies) if one.failures]
+    for one in failed:
+        name = "what really ran" if one is found.really else one.name
+        context.out.note(f"these are not numbers of {name}: {told_of(one.failures)}")
+    return codes.POLICY_FAILED if failed else codes.OK
 
 
 def _quietly(_: str) -> None:

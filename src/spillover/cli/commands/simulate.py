@@ -163,6 +163,7 @@ def _single(
     args: Namespace, context: Context, study: "Study", trace: "Trace", policies: "PolicySet", started: float
 ) -> int:
     """One set of policies."""
+    from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
     from spillover.sim.report import facts, fields, write_jobs  # noqa: PLC0415 - heavy
     from spillover.sim.study import run  # noqa: PLC0415 - heavy
 
@@ -176,7 +177,9 @@ def _single(
         context.out.sheet(facts(result, study, trace))
     count = len(trace.jobs)
     context.out.note(f"{count:,} jobs simulated in {took:.2f} s ({count / took:,.0f} a second, with reading)")
-    return codes.OK
+    if result.failures:
+        context.out.note(f"these are not numbers of the policy: {told_of(result.failures)}")
+    return codes.POLICY_FAILED if result.failures else codes.OK
 
 
 def _remark(study: "Study", trace: "Trace", context: Context) -> None:
