@@ -21,7 +21,7 @@ COLUMNS: Final = (
 RENTED: Final = (Column("RENTED", right=True), Column("MOST", right=True))
 """What a job would cost if it were rented, and the most that it can; shown where any could be."""
 _NOW: Final = 1.0
-"""Seconds from now that are not worth a time."""
+"""Seconds from now that are not worth a time, of a job that has a place."""
 
 
 def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]], *, as_json: bool) -> int:
@@ -47,4 +47,6 @@ def _when(one: "Forecast") -> str:
     if one.starts_at is None:
         return "never" if one.reason.never else "not known"
     away = -(between(one.starts_at, None) or 0.0)
-    return "now" if away < _NOW else f"{local(one.starts_at)} (in {duration(away)})"
+    if one.node is not None and away < _NOW:
+        return "now"
+    return f"{local(one.starts_at)} (in {duration(max(_NOW, away))})"

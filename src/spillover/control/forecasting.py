@@ -8,7 +8,7 @@ from spillover.control.views import money, reason_view, when
 from spillover.core.state import Job
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Trial
-from spillover.deciding.explain import Explanation
+from spillover.deciding.explain import Explanation, capped_by
 from spillover.deciding.plan import GangPlacement, Placement
 from spillover.deciding.purse import Holding
 from spillover.deciding.quotes import quote, quote_on
@@ -58,7 +58,9 @@ def _forecast(
     if placement is not None:
         cluster, starts_at, reason = placement.cluster, now, placement.why
         node = placement.node if isinstance(placement, Placement) else placement.nodes[0]
-    elif spills_at is not None:
+    elif spills_at is not None and (capped := capped_by(said.verdicts)) is not None:
+        spills_at, reason = None, capped  # what it will be told once its wait is over
+    elif spills_at is not None and job.due is None:
         could = [
             each.cluster
             for each in said.verdicts
@@ -67,7 +69,7 @@ def _forecast(
             and not isinstance(each.reason, OverMaxCost | OverBudget)
         ]
         if could:
-            cluster, starts_at = could[0], max(now, spills_at)
+            cluster, starts_at = could[0], spills_at
     spec = state.clusters.get(cluster) if cluster is not None else None
     if spec is not None and starts_at is not None:
         starts_at += spec.startup

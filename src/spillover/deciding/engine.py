@@ -119,7 +119,9 @@ class Engine:
                 self.apply(event)
             plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles).plan
             self._tell_waits(plan, submitted)
-            jobs = {job: (self.state.jobs[job], explain(self, self.state.jobs[job])) for job in submitted}
+            held = [hold for _, hold in plan.holds]
+            tried = [self.state.jobs[job] for job in submitted]
+            jobs = {job.id: (job, explain(self, job, held)) for job in tried}
         finally:
             for job in submitted:
                 self._withdraw(job)

@@ -1,5 +1,6 @@
 """Why a job is where it is, and what would change that: derived when somebody asks, from what the cycle itself looks at."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -73,12 +74,12 @@ class Explanation(Struct, frozen=True):
     estimate: Estimate
 
 
-def explain(engine: Decider, job: Job) -> Explanation:
-    """Say why."""
+def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanation:
+    """Say why. `held` is what a plan that is only tried would hold."""
     expected = estimate(job, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(job), (), 0, None, expected)
-    verdicts = _verdicts(engine, job)
+    verdicts = _verdicts(engine, job, held)
     reason = _why_queued(engine, job, verdicts)
     return Explanation(
         reason, verdicts, _ahead(engine.board, job), _spills_at(engine, job, verdicts), expected
@@ -92,9 +93,11 @@ def reason_of(engine: Decider, job: Job) -> Reason | None:
     return _why_queued(engine, job, _verdicts(engine, job))
 
 
-def _verdicts(engine: Decider, job: Job) -> tuple[Verdict, ...]:
+def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[Verdict, ...]:
     """What each cluster says, in the order they are configured."""
     purser = Purser(engine.state, engine.now)
+    for holding in held:
+        purser.take(holding)
     verdicts = tuple(
         Verdict(room.name, room.spec.role, _verdict(purser, room, job))
         for room in engine.board.rooms.values()
@@ -174,11 +177,19 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return NotObserved(names)
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
-    capped = [each.reason for each in allowed if isinstance(each.reason, OverMaxCost | OverBudget)]
-    if capped and len(capped) == sum(each.role is Role.RENTED for each in allowed):
-        return min(capped, key=lambda reason: reason.cost)
-    names = tuple(each.cluster for each in allowed if each.reason not in capped)
+    if (capped := capped_by(allowed)) is not None:
+        return capped
+    names = tuple(each.cluster for each in allowed if not isinstance(each.reason, OverMaxCost | OverBudget))
     return NoRoom(shape.resources, names)
+
+
+def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
+    """The cap that is nearest to letting a job be rented, if caps are what keeps it from every rented cluster."""
+    rented = [each.reason for each in verdicts if each.role is Role.RENTED and _possible(each)]
+    capped = [reason for reason in rented if isinstance(reason, OverMaxCost | OverBudget)]
+    if not capped or len(capped) < len(rented):
+        return None
+    return min(capped, key=lambda reason: reason.cost)
 
 
 def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> PolicyFailed | None:

@@ -250,8 +250,9 @@ class Forecast(Struct, frozen=True):
 
     name: str
     cluster: str | None
-    """Null when it would not start now."""
+    """Where it would start now, or spill over to; null when nobody can know."""
     node: str | None
+    """Null when it would not start now."""
     starts_at: Time | None
     """Null when nobody can know; now when there is room; else when it would spill over."""
     reason: ReasonView

@@ -6,12 +6,15 @@ from spillover.control.views import why_view
 from spillover.core.proposals import NewJob, Submit
 from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
-from spillover.model.ids import JobId
+from spillover.model.budget import Budget, Of, Per
+from spillover.model.cluster import ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import SECOND, format_time
+from spillover.model.units import MONEY, SECOND, format_time
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.world import World
+from spillover.testing.world import OWNED, World
 from spillover.wire.api import Forecast
 
 
@@ -87,3 +90,62 @@ def test_a_dry_run_of_a_job_that_can_never_run_names_no_time(world: World) -> No
     assert forecast.reason.never
     assert forecast.spills_at is None
     assert forecast.starts_at is None
+
+
+def capped(limit: int, wait: int = 10) -> World:
+    """One owned CPU that is busy, rented ones at 1 a second each, and a budget of the project."""
+    cloud = ClusterSpec(ClusterName("cloud"), "agents", Role.RENTED, Price(cpu_hour=3600 * MONEY))
+    chosen = PolicySet(wait=Choice("constant", {"wait": wait * SECOND}))
+    budgets = (Budget(Of.PROJECT, "default", Per.MONTH, limit * MONEY),)
+    world = World(load, chosen, (OWNED, cloud), budgets=budgets)
+    world.agent("n1")
+    world.agent("v1", cpus=4, cluster="cloud")
+    world.submit(a_job("full").burst(Burst.NEVER))
+    return world
+
+
+def test_a_dry_run_says_when_a_job_would_spill_over_and_what_it_waits_for_until_then() -> None:
+    world = capped(500, wait=1)
+    (forecast,) = tried(world, a_job("a").terms(walltime=60 * SECOND).build())
+    assert (forecast.cluster, forecast.node) == ("cloud", None)
+    assert forecast.starts_at == format_time(world.now + SECOND)
+    assert forecast.reason.code == "no_room"
+
+
+def test_a_dry_run_says_that_a_budget_will_keep_a_job_from_being_rented_when_its_wait_is_over() -> None:
+    world = capped(50)
+    (forecast,) = tried(world, a_job("a").terms(walltime=60 * SECOND).build())
+    assert (forecast.cluster, forecast.starts_at, forecast.spills_at) == (None, None, None)
+    assert forecast.reason.code == "over_budget"
+    world.submit(a_job("a").terms(walltime=60 * SECOND))
+    world.wait(seconds=10)
+    why = why_view(world.engine, world.job("a"), world.now).reason
+    assert why == forecast.reason
+
+
+def test_a_dry_run_says_that_max_cost_will() -> None:
+    (forecast,) = tried(capped(500), a_job("a").terms(walltime=60 * SECOND).max_cost(MONEY).build())
+    assert (forecast.cluster, forecast.reason.code) == (None, "over_max_cost")
+
+
+def test_a_dry_run_counts_what_jobs_before_it_would_hold() -> None:
+    world = capped(150, wait=0)
+    first, behind = tried(
+        world, *(a_job(name).terms(walltime=60 * SECOND).build() for name in ("first", "behind"))
+    )
+    assert (first.cluster, first.node) == ("cloud", "v1")
+    assert (behind.cluster, behind.starts_at, behind.reason.code) == (None, None, "over_budget")
+    assert behind.reason.details["left"] == 50
+
+
+def test_a_dry_run_does_not_say_now_where_jobs_before_it_take_the_room() -> None:
+    world = capped(5000, wait=0)
+    jobs = [a_job(name).cpus(3).terms(walltime=60 * SECOND).build() for name in ("first", "behind")]
+    _, behind = tried(world, *jobs)
+    assert (behind.cluster, behind.starts_at, behind.reason.code) == (None, None, "no_room")
+
+
+def test_a_job_that_no_cap_ever_pays_for_is_told_so() -> None:
+    world = capped(500)
+    world.submit(a_job("dear").burst(Burst.ALWAYS).terms(walltime=60 * SECOND).max_cost(MONEY))
+    assert told(world, "dear").endswith("its max_cost is 1.00; it will not run unless that is raised")
