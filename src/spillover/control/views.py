@@ -256,7 +256,8 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         text = f"{job.id} {what} on {phase.cluster}/{phase.node} {ago}: {phase.why}"
         return text + (f"; it {said.reason}" if said.reason is not None else "")
     if isinstance(phase, Ended):
-        return f"{job.id} ended {phase.state}" + (f": {phase.why}" if phase.why is not None else "")
+        place = None if phase.cluster is None else f"{phase.cluster}/{phase.node}"
+        return ended_sentence(job.id, phase.state, place, phase.why, phase.placed)
     if isinstance(phase, Spread):
         return f"{job.id} is an array all of whose members have been placed"
     text = f"{job.id} has waited {format_duration(now - job.submitted)}: {said.reason}"
@@ -272,6 +273,14 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
     return text + "; it waits for owned capacity only"
 
 
+def ended_sentence(job: str, state: str, place: str | None, why: object, because: object) -> str:
+    """How and where a job ended, the same before and after it is archived; reasons are as text, or None."""
+    where = "" if place is None else f" on {place}"
+    told = "" if why is None else f": {why}"
+    there = "" if because is None else f"; it ran there because {because}"
+    return f"{job} ended {state}{where}{told}{there}"
+
+
 def _never(reason: Reason) -> str:
     """What to conclude from a reason that does not pass."""
     if isinstance(reason, TooDear):
@@ -282,14 +291,13 @@ def _never(reason: Reason) -> str:
 def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
     """Why a job of the archive ended as it did."""
     view = finished_view(row, unknown_runtime)
-    told = f": {view.reason.message}" if view.reason is not None else ""
-    where = f" on {view.cluster}/{view.node}" if view.cluster is not None else ""
-    there = f"; it ran there because {view.placed_because.message}" if view.placed_because is not None else ""
+    place = None if view.cluster is None else f"{view.cluster}/{view.node}"
+    why, because = view.reason, view.placed_because
     return WhyView(
         id=view.id,
         state=view.state,
         reason=view.reason,
-        sentence=f"{view.id} ended {view.state}{where}{told}{there}",
+        sentence=ended_sentence(view.id, view.state, place, why and why.message, because and because.message),
         waiting_since=None,
         waited_s=None,
         spills_at=None,

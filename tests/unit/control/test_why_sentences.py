@@ -149,3 +149,16 @@ def test_a_job_that_no_cap_ever_pays_for_is_told_so() -> None:
     world = capped(500)
     world.submit(a_job("dear").burst(Burst.ALWAYS).terms(walltime=60 * SECOND).max_cost(MONEY))
     assert told(world, "dear").endswith("its max_cost is 1.00; it will not run unless that is raised")
+
+
+def test_a_job_that_has_just_ended_says_where_and_why_there(world: World) -> None:
+    world.submit(a_job("fine"), a_job("bad"))
+    world.start("fine")
+    ended = "on onprem/n1; it ran there because owned capacity had room"
+    world.finish("fine", ran=1)
+    assert told(world, "fine") == f"fine ended SUCCEEDED {ended}"
+    world.start("bad")
+    world.finish("bad", 3, ran=1)
+    assert told(world, "bad") == (
+        "bad ended FAILED on onprem/n1: exited with code 3; it ran there because owned capacity had room"
+    )
