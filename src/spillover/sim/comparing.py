@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from spillover.model.units import MONEY, SECOND
 from spillover.sim.outcome import Outcome
-from spillover.sim.statistics import Statistics
+from spillover.sim.statistics import Statistics, percentile
 from spillover.sim.trace import TraceJob
 
 Verdict = Literal["wins", "loses", "same", "unclear"]
@@ -29,7 +29,7 @@ class Deviation(Struct, frozen=True):
     mean_start_s: float
     """By how much a job starts too early or too late, on average."""
     p50_start_s: float
-    """What half of the jobs are not further off than."""
+    """The smallest span that at least half of the jobs are not further off than."""
     p90_start_s: float
     elsewhere_jobs: int
     """That run on another cluster than they did."""
@@ -86,8 +86,8 @@ def deviation(
         cost=cost,
         cost_share=cost / before.rented_cost if before.rented_cost else None,
         mean_start_s=sum(off) / (count * SECOND) if count else 0.0,
-        p50_start_s=_part(off, 50),
-        p90_start_s=_part(off, 90),
+        p50_start_s=percentile(off, 50) / SECOND,
+        p90_start_s=percentile(off, 90) / SECOND,
         elsewhere_jobs=elsewhere,
         elsewhere=elsewhere / count if count else 0.0,
         never_ran=after.never_ran,
@@ -160,8 +160,3 @@ def _change(project: str, jobs: int, happened: _Sum, as_ran: _Sum, then: _Sum) -
         cost_change=(then.cost - happened.cost) / MONEY,
         verdict=verdict,
     )
-
-
-def _part(spans: Sequence[int], percent: int) -> float:
-    """The span in seconds that so many percent of the sorted ones do not exceed; the lower one of two."""
-    return spans[(len(spans) - 1) * percent // 100] / SECOND if spans else 0.0

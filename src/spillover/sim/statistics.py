@@ -28,7 +28,7 @@ class Statistics(Struct, frozen=True):
     mean_wait_s: float
     """From submission to start."""
     p50_wait_s: float
-    """The wait that half of the jobs do not exceed; one that occurred."""
+    """The smallest wait that occurred which at least half of the jobs do not exceed."""
     p90_wait_s: float
     p99_wait_s: float
     max_wait_s: float
@@ -92,10 +92,10 @@ def summarize(
         rented_gpu_hours=gpu_time / HOUR,
         rented_cpu_hours=cpu_time / (1000 * HOUR),
         mean_wait_s=_ratio(waited, count * SECOND),
-        p50_wait_s=_part(waits, 50),
-        p90_wait_s=_part(waits, 90),
-        p99_wait_s=_part(waits, 99),
-        max_wait_s=_part(waits, 100),
+        p50_wait_s=percentile(waits, 50) / SECOND,
+        p90_wait_s=percentile(waits, 90) / SECOND,
+        p99_wait_s=percentile(waits, 99) / SECOND,
+        max_wait_s=percentile(waits, 100) / SECOND,
         mean_completion_s=_ratio(waited + ran, count * SECOND),
         mean_runtime_s=_ratio(ran, count * SECOND),
         wasted_wait=_ratio(wasted, waited),
@@ -130,9 +130,9 @@ def _work(
     return owned, owned + elsewhere
 
 
-def _part(waits: Sequence[int], percent: int) -> float:
-    """The wait in seconds below which so many percent of the sorted ones are; the lower one of two."""
-    return waits[(len(waits) - 1) * percent // 100] / SECOND if waits else 0.0
+def percentile(values: Sequence[int], percent: int) -> int:
+    """The smallest of some sorted values that at least so many percent of them, from 1, do not exceed; 0 of none."""
+    return values[-(-len(values) * percent // 100) - 1] if values else 0
 
 
 def _ratio(part: int, whole: int) -> float:
