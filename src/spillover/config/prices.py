@@ -36,17 +36,37 @@ def read_budgets(docs: list[BudgetDoc], found: Findings) -> tuple[Budget, ...]:
     budgets: dict[tuple[Of, str, Per], Budget] = {}
     for at, doc in enumerate(docs):
         path: Path = ("budgets", at)
-        of, name = (Of.PROJECT, doc.project) if doc.project is not None else (Of.USER, doc.user)
-        if name is None or (doc.project is not None and doc.user is not None):
-            found.add(path, "is of one `project` or one `user`; write exactly one of them")
+        whose = _whose(doc.project, doc.user, path, found)
+        limit = money(doc.limit, (*path, "limit"), found) or 0
+        if whose is None:
             continue
-        if name != EVERY:
-            check_name(name, (*path, of), found)
-        key = of, name, Per(doc.per)
+        key = *whose, Per(doc.per)
         if key in budgets:
-            found.add(path, f"is the second one of {of} {shown(name)} per {doc.per}; keep one")
-        budgets[key] = Budget(of, name, Per(doc.per), money(doc.limit, (*path, "limit"), found) or 0)
+            found.add(path, f"is the second one of {whose[0]} {shown(whose[1])} per {doc.per}; keep one")
+        budgets[key] = Budget(*key, limit)
     return tuple(budgets.values())
+
+
+def look_at_budget(value: object, path: Path, found: Findings) -> None:
+    """Note what else is wrong with a budget whose form is not right."""
+    if not isinstance(value, dict):
+        return
+    project, user, limit = (value.get(name) for name in ("project", "user", "limit"))
+    if isinstance(project, str | None) and isinstance(user, str | None):
+        _whose(project, user, path, found)
+    if isinstance(limit, str | int | float) and not isinstance(limit, bool):
+        money(limit, (*path, "limit"), found)
+
+
+def _whose(project: str | None, user: str | None, path: Path, found: Findings) -> tuple[Of, str] | None:
+    """Whose budget it is; None with the problem noted."""
+    of, name = (Of.PROJECT, project) if project is not None else (Of.USER, user)
+    if name is None or (project is not None and user is not None):
+        found.add(path, "is of one `project` or one `user`; write exactly one of them")
+        return None
+    if name != EVERY:
+        check_name(name, (*path, of), found)
+    return of, name
 
 
 def _node(doc: NodeClassDoc, path: Path, found: Findings) -> NodeClass:

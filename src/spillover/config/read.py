@@ -9,7 +9,7 @@ import msgspec
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
-from spillover.config.prices import read_billing, read_budgets, read_price
+from spillover.config.prices import look_at_budget, read_billing, read_budgets, read_price
 from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
@@ -108,6 +108,7 @@ def _read(document: Document, source: str, policies: Collection[str] | None, slo
     except (msgspec.ValidationError, RecursionError):
         config = None
         _explain(check(ConfigDoc, document.value, found), found, policies, slots)
+        _look_at_budgets(document.value, found)
     else:
         config = _understand(doc, found, policies, slots)
     problems = [*document.problems, *found.located(source, document.lines)]
@@ -128,6 +129,15 @@ def _explain(right: object, found: Findings, policies: Collection[str] | None, s
     _understand(doc, meaning, policies, slots)
     for path, message in meaning.found:
         found.add(found.written(path), message)
+
+
+def _look_at_budgets(value: object, found: Findings) -> None:
+    """Note what is wrong with the meaning of budgets whose form is wrong too."""
+    budgets = value.get("budgets") if isinstance(value, dict) else None
+    kept = found.kept.get(("budgets",))
+    if isinstance(budgets, list) and kept is not None:
+        for at in sorted({*range(len(budgets))} - {*kept}):
+            look_at_budget(budgets[at], ("budgets", at), found)
 
 
 def _understand(

@@ -320,3 +320,18 @@ budgets:
         Budget(Of.PROJECT, "*", Per.MONTH, 100 * MONEY),
         Budget(Of.USER, "ada", Per.EVER, 0),
     )
+
+
+def test_all_that_is_wrong_with_a_budget_is_told_at_once() -> None:
+    head = "apiVersion: spillover/v1\nkind: Config\n"
+    text = "budgets:\n- {project: vision, per: day, limit: 1}\n- {project: vision, user: ada, per: fortnight, limit: -1}\n"
+    with pytest.raises(BadForm) as caught:
+        read_config(head + text)
+    assert [(each.line, each.path) for each in caught.value.problems] == [
+        (5, "budgets[1].per"),
+        (5, "budgets[1]"),
+        (5, "budgets[1].limit"),
+    ]
+    with pytest.raises(BadForm) as caught:
+        read_config(head + text.replace("fortnight", "week"))
+    assert [each.path for each in caught.value.problems] == ["budgets[1]", "budgets[1].limit"]
