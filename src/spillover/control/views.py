@@ -229,7 +229,9 @@ def why_view(engine: Engine, job: Job, now: int) -> WhyView:
         ],
         estimated_cost=costs.get("estimated_cost"),
         cost_at_walltime=costs.get("cost_at_walltime"),
-        ends_at=None if ahead else when(expected_end(job, now, engine.policies.chosen.unknown_runtime)),
+        ends_at=None
+        if ahead
+        else when(expected_end(job, now, engine.policies.chosen.unknown_runtime, engine.state.facts.jumped)),
     )
 
 

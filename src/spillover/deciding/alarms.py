@@ -13,6 +13,8 @@ from spillover.model.job import WALLTIME_SLACK
 
 KINDS: Final = 4
 """Alarms that a job can have at one time, at the most."""
+MOVING: Final = frozenset({"walltime", "return"})
+"""Kinds that belong to an attempt: set anew for each, and moved by jumps of the clock."""
 SPARE: Final = 1024
 """Void entries that are not worth a sweep."""
 
@@ -49,11 +51,14 @@ class Alarms:
         ringing = []
         while self.heap and self.heap[0][0] <= now:
             _, _, what, job = heapq.heappop(self.heap)
-            late = self._anew(what, self._state.jobs.get(job))
-            if late is not None and late[0] > now:  # clocks jumped since it was set
-                heapq.heappush(self.heap, late)
-            else:
-                ringing.append((what, job))
+            if what in MOVING:
+                late = self._anew(what, self._state.jobs.get(job))
+                if late is None:
+                    continue  # of an attempt that is over
+                if late[0] > now:  # clocks jumped since it was set, or another attempt began
+                    heapq.heappush(self.heap, late)
+                    continue
+            ringing.append((what, job))
         return ringing
 
     def forget(self, job: JobId) -> None:
@@ -71,13 +76,11 @@ class Alarms:
         job = self._state.jobs.get(alarm[3])
         if job is None or type(job.phase) is Ended:
             return False
-        return alarm[2] in {"deadline", "not_before"} or alarm == self._anew(alarm[2], job)
+        return alarm[2] not in MOVING or alarm == self._anew(alarm[2], job)
 
     def _anew(self, what: str, job: Job | None) -> Alarm | None:
-        """An alarm of this kind as it would be set now, if it can have moved."""
-        if what == "walltime":
-            return self._walltime_over(job)
-        return self._back(job) if what == "return" else None
+        """An alarm of a kind that moves, as it would be set now; None if it would not."""
+        return self._walltime_over(job) if what == "walltime" else self._back(job)
 
     def _back(self, job: Job | None) -> Alarm | None:
         """The alarm for the return of a job; None if it is not rented, or was brought back before."""
@@ -89,9 +92,11 @@ class Alarms:
             or not self._state.is_rented(job.phase.cluster)
         ):
             return None
-        began = job.phase.since if type(job.phase) is Running else job.phase.at
-        jumped = self._state.facts.jumped - job.phase.jumped if type(job.phase) is Running else 0
-        return began + jumped + self._back_after, job.number, "return", job.id
+        if type(job.phase) is Running:
+            began = job.phase.since + self._state.facts.jumped - job.phase.jumped
+        else:
+            began = job.phase.at + self._state.clusters[job.phase.cluster].startup
+        return began + self._back_after, job.number, "return", job.id
 
     def _walltime_over(self, job: Job | None) -> Alarm | None:
         """The alarm for the walltime of a job; None if it does not run, or has none."""

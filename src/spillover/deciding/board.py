@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from spillover.core.estimates import estimate, likely
 from spillover.core.events import (
+    ClockJumped,
     GangPlaced,
     JobEnded,
     JobHeld,
@@ -100,7 +101,7 @@ class Board:
             if node.cluster in self.rooms:
                 self.rooms[node.cluster].refresh(node)
         if self.policies.looks_ahead:
-            self.ends = Ends(self.state, self.rooms, self._runs)
+            self.ends = Ends(self.state, self.rooms, self.runs)
         for job in self.state.jobs.values():
             self.enter(job)
             self.alarms.set(job)
@@ -197,9 +198,9 @@ class Board:
         """A job that waits, as looking ahead sees it; `latest` is until when, if the book does not say so yet."""
         until = job.latest if latest is None else latest
         known = estimate(job, 0).source != "default"
-        return Waiter(job.id, job.kind.shape, self._runs(job), known, job.arrived, until or 0, 1)
+        return Waiter(job.id, job.kind.shape, self.runs(job), known, job.arrived, until or 0, 1)
 
-    def _runs(self, job: Job) -> int:
+    def runs(self, job: Job) -> int:
         """How long a job is taken to run when somebody looks ahead."""
         unknown = self.policies.chosen.unknown_runtime
         return likely(job, unknown) if self.reviews else estimate(job, unknown).runtime
@@ -418,6 +419,14 @@ def _started(board: Board, event: JobStarted) -> None:
     board.alarms.set(job)
     if board.ends is not None:
         board.ends.set(job)
+        board.gained = board.gained or board.passed  # it ends later than was expected when it was placed
+
+
+def _jumped(board: Board, event: ClockJumped) -> None:
+    del event
+    if board.ends is not None:
+        for job in board.state.jobs.values():
+            board.ends.set(job)
 
 
 def _admitted(board: Board, event: JobsAdmitted) -> None:
@@ -450,5 +459,6 @@ FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     MembersDropped: _members_left,
     JobStarted: _started,
     JobsAdmitted: _admitted,
+    ClockJumped: _jumped,
     WaitsExpired: _expired,
 }

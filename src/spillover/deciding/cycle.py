@@ -152,7 +152,7 @@ class _Cycle:
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self.board.queue, self.board
-        if board.gained or board.in_turn:
+        if board.in_turn or board.gains(self.now):
             self._fill(self._walk(queue, everything=True), Role.OWNED, strict=self.policies.backfill.strict)
             return
         self.passed = board.passed  # of those that are not looked at
@@ -337,6 +337,7 @@ class _Cycle:
         jobs = self.state.jobs
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
+        keeper = self.keeper if role is Role.OWNED else None
         while (found := walk.next()) is not None:
             entry, lane = found
             job = jobs[entry[2]]
@@ -344,6 +345,10 @@ class _Cycle:
                 job.kind.shape.tasks > 1 or not self._left(job, role)
             ):  # no cluster runs an array of gangs
                 walk.go_on(lane)
+                continue
+            if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
+                if keeper.looks > 0:
+                    walk.go_on(lane)
                 continue
             if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
                 job, lane, role
@@ -354,7 +359,6 @@ class _Cycle:
                 if self.refusals and self._passes(job, lane):
                     walk.go_on(lane)
                     continue
-                keeper = self.keeper if role is Role.OWNED else None
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
@@ -362,10 +366,9 @@ class _Cycle:
                     if ceiling.failed() < self.board.least_cpu():
                         return
                 walk.stuck()
-                if (
-                    keeper is not None and keeper.blocked
-                ):  # by what is kept: a shorter one of the lane may start
-                    keeper.blocked, keeper.waits_for_end, self.passed = False, True, True
+                if keeper is not None and keeper.blocked:  # a shorter one of the lane may start
+                    self.passed = True
+                    keeper.block(lane)
                     walk.go_on(lane)
                 continue
             if self.refusals:

@@ -4,20 +4,22 @@ from spillover.core.estimates import Estimate, Expecting, estimate
 from spillover.core.state import Job, Placed, Running
 from spillover.model.units import MINUTE
 
-__all__ = ["Estimate", "Expecting", "estimate", "expected_end"]
+__all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end"]
 
 
-def expected_end(job: Job, now: int, unknown: int) -> int | None:
+def began_at(phase: Placed | Running, jumped: int) -> int:
+    """When an attempt began, as if clocks had not jumped since: what they jumped, it has not run."""
+    return phase.since + jumped - phase.jumped if type(phase) is Running else phase.at
+
+
+def expected_end(job: Job, now: int, unknown: int, jumped: int = 0) -> int | None:
     """When a placed or running job is expected to end, nanoseconds UTC; None for any other.
 
-    One that outran what was expected of it is expected to end a minute from now, again and again.
+    One that outran what was expected of it is expected to end a minute from now, again and again. `jumped` is how far clocks
+    have jumped so far.
     """
     phase = job.phase
-    if type(phase) is Running:
-        start = phase.since
-    elif type(phase) is Placed:
-        start = phase.at
-    else:
+    if type(phase) is not Running and type(phase) is not Placed:
         return None
-    end = start + estimate(job, unknown).runtime
+    end = began_at(phase, jumped) + estimate(job, unknown).runtime
     return end if end > now else now + MINUTE

@@ -270,7 +270,11 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
     strict, depth = engine.policies.backfill.strict, engine.policies.chosen.depth
     first: JobId | None = None
     for place, (entry, each) in enumerate(board.queue.lanes()):
-        if first is None and engine.policies.backfill.reservations:
+        if (
+            first is None
+            and engine.policies.backfill.reservations
+            and _is_kept_for(engine.state.jobs[entry[2]])
+        ):
             first = entry[2]
         if each is lane:
             return None if first is None or first == job.id else KeptFor(first)
@@ -279,6 +283,11 @@ def _cut_off(engine: Decider, job: Job) -> Reason | None:
         if place + 1 >= depth:
             return BeyondDepth(depth)
     return None
+
+
+def _is_kept_for(head: Job) -> bool:
+    """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
+    return head.due is None and head.kind.shape.burst is not Burst.ALWAYS
 
 
 def _ahead(board: Board, job: Job) -> int:

@@ -4,7 +4,6 @@ import heapq
 from collections.abc import Collection
 from operator import attrgetter
 
-from spillover.core.estimates import estimate
 from spillover.core.state import Job
 from spillover.deciding.board import Board
 from spillover.deciding.gangs import Part
@@ -16,6 +15,8 @@ from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 
+LOOKS = 1000
+"""Jobs behind one of their lane that is blocked, at which a cycle looks for shorter ones."""
 _AT = attrgetter("at")
 
 
@@ -26,7 +27,6 @@ class Keeper:
         self._board = board
         self._ends = ends
         self._place: Place = policies.place
-        self._unknown = policies.chosen.unknown_runtime
         self._now = now
         self._planned: list[Release] = []
         """When what this cycle places on owned capacity is expected to end."""
@@ -40,6 +40,10 @@ class Keeper:
         """Whether the job looked at last would fit, but for what is kept."""
         self.waits_for_end = False
         """Whether any job would have fitted, but for what is kept."""
+        self._blocked: dict[Lane, None] = {}
+        """Lanes of which a job would have fitted, but for what is kept."""
+        self.looks = LOOKS
+        """At how many more jobs of those lanes the cycle looks."""
 
     def keep_for(self, lane: Lane) -> None:
         """Keep what the first job that does not fit will need, if it ever fits anywhere."""
@@ -50,16 +54,30 @@ class Keeper:
         kept = self._reservation()
         if kept is None or kept.room is not seat.room:
             return first
-        until, barred = self._until(job), set[int]()
+        until, barred, passed = self._until(job), set[int](), list[tuple[int, int]]()
         machine: Machine | None = first
         while machine is not None and not kept.allows(machine, seat.asked, until):
             barred.add(machine.index)
-            machine = seat.best(self._place, barred)
+            machine = seat.best(self._place, barred, passed)
+        seat.put_back(passed)
         if machine is not None:
             kept.took(machine, seat.asked, until)
         else:
             self.blocked = True
         return machine
+
+    def block(self, lane: Lane) -> None:
+        """A job of a lane was blocked: so is every other of it that would end after the head is to start."""
+        self.blocked, self.waits_for_end = False, True
+        self._blocked[lane] = None
+
+    def is_blocked(self, job: Job, lane: Lane) -> bool:
+        """Whether a job need not be tried, as another of its lane was blocked that would not end in time either."""
+        if lane not in self._blocked:
+            return False
+        kept = self._reservation()
+        self.looks -= 1
+        return kept is not None and self._until(job) > kept.at
 
     def barred(self, job: Job, room: Room) -> Collection[int]:
         """Machines that a gang must not touch so that the head is not delayed."""
@@ -112,4 +130,4 @@ class Keeper:
 
     def _until(self, job: Job) -> int:
         """When a job would be expected to end if it started now."""
-        return self._now + estimate(job, self._unknown).runtime
+        return self._now + self._board.runs(job)

@@ -171,7 +171,7 @@ class Walk:
         return None
 
     def stuck(self) -> None:
-        """The job that was looked at last does not fit, so no other of its lane does."""
+        """The job that was looked at last does not fit: one lane less may be stuck."""
         self._patience -= 1
 
     def again(self, entry: Entry, lane: Lane) -> None:

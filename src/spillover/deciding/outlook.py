@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from spillover.core.state import Job, Placed, Running, State
+from spillover.deciding.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
@@ -65,7 +66,7 @@ class Ends:
         room = self._rooms.get(phase.cluster)
         if room is None:
             return
-        began = phase.since if type(phase) is Running else phase.at
+        began = began_at(phase, self._state.facts.jumped)
         at = began + self._expect(job)
         end = self._of[job.id] = End(at, job.number, job.id, began, self._parts(job.id, phase, room))
         insort(self.sorted, end)

@@ -23,7 +23,7 @@ class Quote(NamedTuple):
 def quote(board: Board, job: Job, expected: int) -> Quote | None:
     """What a job that has not ended is expected to cost; None if it cannot be rented and is on no cluster."""
     if isinstance(job.phase, Placed | Running):
-        spec = board.state.clusters.get(job.phase.cluster)
+        spec = board.state.cluster_of(job)
     else:
         spec = cheapest(board, job, expected)
     return None if spec is None else quote_on(spec, job, expected)

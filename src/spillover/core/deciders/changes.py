@@ -86,6 +86,10 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
     return [JobReprioritised(job.id, now, proposal.who, proposal.priority)], Done()
 
 
+_GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN})
+"""Stops after which a job would be queued again, so that one for good comes before them."""
+
+
 def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[AnyEvent], list[JobEnded]]:
     """Stop a job: at once if it holds no lease, else by telling its agent. One that has ended is left alone."""
     ended = JobState.CANCELLED if why is Stop.CANCEL else JobState.TIMED_OUT
@@ -95,9 +99,7 @@ def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[An
     match job.phase:
         case Waiting() | Queued():
             return [], [end_unplaced(job.id, job.attempt, job.seq, now, ended, reason, job.cost)]
-        case Placed(stopping=None) | Running(stopping=None):
-            return [JobStopping(job.id, now, why, who)], []
-        case Placed(stopping=Stop.REQUEUE) | Running(stopping=Stop.REQUEUE):
+        case Placed(stopping=before) | Running(stopping=before) if before in _GOES_ON:
             return [JobStopping(job.id, now, why, who)], []
         case _:
             return [], []
