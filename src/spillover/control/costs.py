@@ -6,8 +6,9 @@ from typing import NamedTuple
 from spillover.control.loop import Loop
 from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
-from spillover.core.state import Ended, Job, Placed, Running, State
+from spillover.core.state import Ended, Job, Running, State
 from spillover.model.budget import EVERY, Budget, period_of, purse_prefix
+from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER, format_time
 from spillover.ports.archive import Archive, CostBy
@@ -81,11 +82,12 @@ def _items(state: State, by: CostBy, now: int) -> Iterator[_Item]:
         for at, cluster, amount in paid:
             if amount:
                 yield _Item(job.id, _key(job, by, cluster, at), at, cost=amount)
-        if isinstance(phase, Placed | Running) and state.is_rented(phase.cluster):
+        spec = state.cluster_of(job)
+        if spec is not None and spec.role is Role.RENTED:
             hold = job.extra.hold
             yield _Item(
                 job.id,
-                _key(job, by, phase.cluster, now),
+                _key(job, by, spec.name, now),
                 FOREVER,
                 running=attempt_cost(state, job, elapsed(state, job, now)) if type(phase) is Running else 0,
                 held=hold.amount if hold is not None else 0,

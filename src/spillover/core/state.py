@@ -154,6 +154,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Earlier attempts that cost something."""
     returned: int = 0
     """How often its wait policy brought it back from rented capacity."""
+    placed_on: ClusterSpec | None = None
+    """Its cluster as it was when the attempt under way was placed; None while it still is so."""
 
 
 NO_EXTRA = Extra()
@@ -312,7 +314,7 @@ class PolicyNote(Struct, frozen=True, array_like=True):
     """Nanoseconds UTC."""
     who: str
     how: str
-    """`set` by a person, `configured` in spill.yaml, or `disabled` by the server."""
+    """`set` or `reset` by a person, `configured` in spill.yaml, or `disabled` by the server."""
     before: PolicySet
     after: PolicySet
     axis: str = ""
@@ -321,6 +323,8 @@ class PolicyNote(Struct, frozen=True, array_like=True):
     """Nanoseconds that it took in one step; 0 if it could not be loaded."""
     error: str = ""
     """Why it could not be loaded."""
+    settled: tuple[str, ...] = ()
+    """Axes that had been disabled and that somebody set to what the fallback is."""
 
 
 class PolicyBook(Struct, array_like=True):
@@ -391,6 +395,12 @@ class State:
         """Whether work there is paid for by use."""
         spec = self.clusters.get(cluster)
         return spec is not None and spec.role is Role.RENTED
+
+    def cluster_of(self, job: Job) -> ClusterSpec | None:
+        """The cluster of a placed job, as it was when it was placed: that is what it pays; None if it has no place."""
+        if not isinstance(job.phase, Placed | Running):
+            return None
+        return job.extra.placed_on or self.clusters.get(job.phase.cluster)
 
     def can_rent(self) -> bool:
         """Whether any cluster is rented."""

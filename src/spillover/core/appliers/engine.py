@@ -1,5 +1,7 @@
 """Agents, clusters, clocks and policies."""
 
+from msgspec.structs import replace
+
 from spillover.core import usage
 from spillover.core.appliers.queue import grant
 from spillover.core.book import move_up
@@ -14,7 +16,7 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.state import Node, PolicyNote, Queued, State
+from spillover.core.state import Node, Placed, PolicyNote, Queued, Running, State
 from spillover.core.transitions import AGENT
 from spillover.model.policy import PolicySet, choice_of, without
 
@@ -23,9 +25,15 @@ KEPT = 100
 
 
 def clusters(state: State, event: ClustersConfigured) -> None:
-    """Other clusters, so other waits."""
-    state.facts.clusters = event.clusters
+    """Other clusters, so other waits. What is placed pays what it was placed for."""
+    before, state.facts.clusters = state.clusters, event.clusters
     state.clusters = {spec.name: spec for spec in event.clusters}
+    for job in state.jobs.values():
+        if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
+            spec = before.get(job.phase.cluster)
+            if spec is not None and spec != state.clusters.get(spec.name):
+                job.extra = replace(job.extra, placed_on=spec)
+                state.touch_job(job.id)
     state.touch_facts()
     _wait_anew(state)
 
@@ -86,13 +94,11 @@ def policy_changed(state: State, event: PolicyChanged) -> None:
     book, before = state.policies, state.facts.policies
     if event.configured:
         book.configured = event.policies
-    book.disabled = {
-        axis: note
-        for axis, note in book.disabled.items()
-        if choice_of(event.policies, axis) == choice_of(before, axis)
-    }
-    how = "configured" if event.configured else "set"
-    _take_policies(state, PolicyNote(event.at, event.who, how, before, event.policies))
+    stays = [axis for axis in book.disabled if choice_of(event.policies, axis) == choice_of(before, axis)]
+    settled = tuple([axis for axis in stays if axis in event.named])
+    book.disabled = {axis: book.disabled[axis] for axis in stays if axis not in settled}
+    how = "configured" if event.configured else "reset" if event.reset else "set"
+    _take_policies(state, PolicyNote(event.at, event.who, how, before, event.policies, settled=settled))
 
 
 def policy_disabled(state: State, event: PolicyDisabled) -> None:
@@ -108,7 +114,7 @@ def _take_policies(state: State, note: PolicyNote) -> None:
     """Decide otherwise from now on, and remember since when."""
     state.facts.policies = note.after
     usage.follow(state, note.at)
-    if note.after != note.before:
+    if note.after != note.before or note.settled:
         state.policies.notes = (*state.policies.notes, note)[-KEPT:]
     state.touch_policies()
     state.touch_facts()

@@ -285,3 +285,5 @@ def _leave_place(state: State, job: Job, ran: int = 0) -> None:
         for other in dict.fromkeys(job.phase.others):
             if other != job.phase.node:
                 leave_node(state, job, job.phase.cluster, other, ran)
+    if job.extra.placed_on is not None:
+        job.extra = replace(job.extra, placed_on=None)

@@ -12,7 +12,7 @@ from spillover.core.events import (
     MembersDropped,
     Usage,
 )
-from spillover.core.state import Job, Placed, Running, State, Waiting
+from spillover.core.state import Job, Running, State, Waiting
 from spillover.model.cluster import Role, cost_of_job
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import WALLTIME_SLACK, On
@@ -30,11 +30,9 @@ def end_unplaced(
 
 
 def attempt_cost(state: State, job: Job, ran: int) -> int:
-    """What the attempt that is under way costs if it ran this long."""
-    phase = job.phase
-    if not isinstance(phase, Placed | Running) or (spec := state.clusters.get(phase.cluster)) is None:
-        return 0
-    if spec.role is Role.OWNED:
+    """What the attempt that is under way costs if it ran this long, by the prices when it was placed."""
+    spec = state.cluster_of(job)
+    if spec is None or spec.role is Role.OWNED:
         return 0  # it is there anyway
     return cost_of_job(spec, job.kind.shape, ran, job.terms.data)
 
