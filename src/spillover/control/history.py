@@ -146,7 +146,8 @@ def text_of(event: AnyEvent) -> str:
         case ClockJumped():
             return f"waits are shifted by {event.by / SECOND:.0f}s"
         case PolicyChanged():
-            return f"policies changed by {event.who}: {write_policies(event.policies)}"
+            how = "reset" if event.reset else "changed"
+            return f"policies {how} by {event.who}: {write_policies(event.policies)}"
         case PolicyDisabled():
             why = event.error or f"it took {format_duration(event.took)} in one step"
             return f"policy {event.axis}.{event.name} is disabled: {why}"

@@ -4,6 +4,8 @@ What people write is checked completely here, against what is installed, before 
 that could be made when it was written.
 """
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
 from spillover.control.loop import Loop
@@ -12,7 +14,13 @@ from spillover.core.proposals import Refusal, Refused, SetPolicies
 from spillover.core.state import PolicyNote
 from spillover.deciding.engine import Engine
 from spillover.forms.policies import AXES, OPTIONS, Takes
-from spillover.forms.policystring import read_policies, short_duration, write_choice, write_policies
+from spillover.forms.policystring import (
+    named_axes,
+    read_policies,
+    short_duration,
+    write_choice,
+    write_policies,
+)
 from spillover.forms.problems import BadForm
 from spillover.model.policy import Choice, PolicySet, choice_of
 from spillover.model.units import SECOND, format_duration, format_time
@@ -61,15 +69,20 @@ class PolicyDesk:
         left = TRIES
         while True:
             state = (await self._loop.read()).state
-            before = state.facts.policies
+            before, reset = state.facts.policies, patch.policy is None
             after = state.policies.configured if patch.policy is None else _read(patch.policy, before)
+            named = AXES if patch.policy is None else named_axes(patch.policy)
             _check(after)
-            outcome = PolicyOutcome(
-                write_policies(before), write_policies(after), differences(before, after), done=False
-            )
+            settled = [
+                axis
+                for axis in named
+                if axis in state.policies.disabled and choice_of(before, axis) == choice_of(after, axis)
+            ]
+            changes = [*differences(before, after), *_settled(settled, after)]
+            outcome = PolicyOutcome(write_policies(before), write_policies(after), changes, done=False)
             if patch.dry_run:
                 return outcome
-            (reply,) = await self._loop.propose(SetPolicies(after, who, before))
+            (reply,) = await self._loop.propose(SetPolicies(after, who, before, tuple(named), reset))
             if not isinstance(reply, Refusal):
                 return structs.replace(outcome, done=True)
             left -= 1
@@ -89,7 +102,9 @@ class PolicyDesk:
             name=choice.name,
             options=_options(axis, choice),
             installed=f"{axis}.{choice.name}" not in BUILT_IN,
-            failures=self._loop.watch.failures()[axis, name],
+            failures=guard.failures
+            if guard is not None and note is None
+            else self._loop.watch.failures()[axis, name],
             error=(error or None) if note is None else _why_disabled(note),
             disabled=None if note is None else write_choice(axis, choice_of(note.before, axis)),
         )
@@ -108,6 +123,11 @@ def differences(before: PolicySet, after: PolicySet) -> list[str]:
         old, new = short_duration(before.unknown_runtime), short_duration(after.unknown_runtime)
         lines.append(f"unknown_runtime: {old} -> {new}")
     return lines
+
+
+def _settled(axes: Iterable[str], after: PolicySet) -> list[str]:
+    """One line for each axis whose fallback somebody chose."""
+    return [f"{axis}: {write_choice(axis, choice_of(after, axis))}, no longer as a fallback" for axis in axes]
 
 
 def _read(text: str, base: PolicySet) -> PolicySet:
@@ -153,7 +173,7 @@ def _record(note: PolicyNote) -> PolicyRecord:
         how=note.how,
         before=write_policies(note.before),
         after=write_policies(note.after),
-        changes=differences(note.before, note.after),
+        changes=[*differences(note.before, note.after), *_settled(note.settled, note.after)],
         error=_why_disabled(note) if note.how == "disabled" else None,
     )
 

@@ -355,6 +355,10 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
     policies: PolicySet
     configured: bool = False
     """Whether spill.yaml says so; what people set stays until that file says something else than it did."""
+    named: tuple[str, ...] = ()
+    """Axes that somebody named: what was disabled there is settled, also where the fallback is what they want."""
+    reset: bool = False
+    """Whether they went back to what spill.yaml says."""
 
 
 class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):

@@ -201,6 +201,10 @@ class SetPolicies(Struct, frozen=True):
     who: str
     over: PolicySet | None = None
     """The ones that they were made from, so that nothing that somebody else set meanwhile is undone; None does not care."""
+    named: tuple[str, ...] = ()
+    """Axes that somebody named, also where they stay as they are."""
+    reset: bool = False
+    """Whether that goes back to what spill.yaml says."""
 
 
 class DisablePolicy(Struct, frozen=True):

@@ -57,6 +57,11 @@ def read_policies(
     )
 
 
+def named_axes(text: str) -> tuple[str, ...]:
+    """The axes that a line names, in its order."""
+    return tuple([axis for axis, _ in _axes(text, Findings()) if axis in AXES])
+
+
 def write_policies(policies: PolicySet) -> str:
     """A line that reads as these policies; always the same for the same ones."""
     parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in AXES]

@@ -386,7 +386,7 @@ class PolicyView(Struct, frozen=True):
 class PolicyPatch(Struct, frozen=True, forbid_unknown_fields=True):
     """Policies to decide by from now on."""
 
-    policy: Annotated[str, Meta(min_length=1, max_length=10_000)] | None
+    policy: Annotated[str, Meta(max_length=10_000)] | None
     """As `wait=compute(0.1),order=priority`; axes that are not named stay. Null goes back to what spill.yaml says."""
     dry_run: bool = False
     """Only check it, and say what would change."""
@@ -398,7 +398,7 @@ class PolicyOutcome(Struct, frozen=True):
     before: str
     after: str
     changes: list[str]
-    """One line for each axis that differs."""
+    """One line for each axis that differs, or that is decided by its fallback no longer as one; none if nothing changes."""
     done: bool
     """False for a dry run."""
 
@@ -409,7 +409,7 @@ class PolicyRecord(Struct, frozen=True):
     at: Time
     who: str
     how: str
-    """`set` by a person, `configured` in spill.yaml, or `disabled` by the server."""
+    """`set` or `reset` by a person, `configured` in spill.yaml, or `disabled` by the server."""
     before: str
     after: str
     changes: list[str]

@@ -68,6 +68,11 @@ def test_a_dry_run_that_changes_nothing_says_so(policies: Any, spill: Callable[.
     assert spill("policy", "set", "order=fifo", "--dry-run") == (0, "", "spill: nothing would change\n")
 
 
+def test_setting_what_is_set_already_says_so(policies: Any, spill: Callable[..., Any]) -> None:
+    policies.set_policy = lambda _, **__: PolicyOutcome("", "", [], done=True)
+    assert spill("policy", "set", "order=fifo") == (0, "", "spill: nothing changes\n")
+
+
 def test_history_has_a_line_for_each_change(policies: Any, spill: Callable[..., Any]) -> None:
     _, disabled, chosen = spill("policy", "history").out.splitlines()
     assert disabled.endswith("spillover  disabled  wait: slow -> never (it took 3s in one step)")

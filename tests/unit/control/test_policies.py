@@ -103,6 +103,7 @@ async def test_a_dry_run_changes_nothing(desk: PolicyDesk, control: Inside) -> N
         ("wait=constant", "wait.constant.wait: is missing"),
         ("odrer=fifo", "there is no axis 'odrer'; did you mean `order`?"),
         (" , ", "names no policy"),
+        ("", "names no policy"),
         ("fifo", "names no axis"),
         ("wait=half(share=7)", "policy wait: half cannot be made: ValueError: share 7 is not from 0 to 1"),
         ("wait=half(part=1)", "policy wait: half cannot be made: TypeError: "),
@@ -150,6 +151,40 @@ async def test_what_was_disabled_is_shown_and_brought_back_by_setting_it(
     await desk.change(PolicyPatch("wait=half"), "ada")
     wait = (await desk.show()).axes[0]
     assert (wait.policy, wait.disabled, wait.error) == ("half", None, None)
+
+
+@pytest.mark.parametrize("line", ["wait=never", None], ids=["set", "reset"])
+async def test_to_choose_the_fallback_settles_what_was_disabled(
+    desk: PolicyDesk, control: Inside, line: str | None
+) -> None:
+    await desk.change(PolicyPatch("wait=half"), "ada")
+    await control.propose(DisablePolicy("wait", "half", 3 * SECOND))
+    assert (await desk.change(PolicyPatch("order=fifo"), "ada")).changes == []
+    assert (await desk.show()).axes[0].disabled == "half", "another axis was named"
+    told = ["wait: never, no longer as a fallback"]
+    assert (await desk.change(PolicyPatch(line, dry_run=True), "ada")).changes == told
+    assert (await desk.show()).axes[0].disabled == "half"
+    assert (await desk.change(PolicyPatch(line), "ada")).changes == told
+    wait = (await desk.show()).axes[0]
+    assert (wait.policy, wait.disabled, wait.error) == ("never", None, None)
+    last = (await desk.history())[0]
+    assert (last.how, last.changes) == ("reset" if line is None else "set", told)
+    assert (await desk.change(PolicyPatch(line), "ada")).changes == []
+    await control.propose(StartEpoch(2, (OWNED, RENTED), PolicySet(wait=Choice("never"))))
+    assert (await desk.show()).axes[0].disabled is None
+
+
+async def test_failures_are_counted_anew_for_a_policy_that_is_made_anew(
+    desk: PolicyDesk, control: Inside
+) -> None:
+    await desk.change(PolicyPatch("wait=half(share=0.25)"), "ada")
+    await control.submit("a", estimate="7s")
+    await desk.change(PolicyPatch("wait=never"), "ada")
+    await desk.change(PolicyPatch("wait=half(share=0.5),order=lifo"), "ada")
+    wait = (await desk.show()).axes[0]
+    assert (wait.failures > 0) == (wait.error is not None)
+    assert wait.failures <= 1, "the job that waits was asked about again, no more"
+    assert control.loop.watch.failures()["wait", "half"] > wait.failures, "metrics only grow"
 
 
 async def test_a_restart_keeps_what_was_set_and_takes_a_configuration_that_changed(

@@ -50,7 +50,12 @@ def _run(args: Namespace, context: Context) -> int:
 def _show(out: Output, view: "PolicyView") -> None:
     """Each axis, then since when and what spill.yaml says."""
     out.table(_AXES, [_axis(axis) for axis in view.axes])
-    how = {"set": "set by", "configured": "configured, by", "disabled": "changed by"}.get(view.how or "", "")
+    how = {
+        "set": "set by",
+        "reset": "reset by",
+        "configured": "configured, by",
+        "disabled": "changed by",
+    }.get(view.how or "", "")
     out.line()
     out.sheet(
         [
@@ -74,13 +79,12 @@ def _axis(axis: "PolicyAxis") -> Row:
 
 
 def _changed(out: Output, outcome: "PolicyOutcome") -> None:
-    """What would change; nothing when it was done, as with all commands that change something."""
-    if outcome.done:
-        return
-    for line in outcome.changes:
-        out.line(line)
+    """What would change; nothing when it was done, as with all commands that change something, unless nothing changed."""
     if not outcome.changes:
-        out.note("nothing would change")
+        out.note("nothing changes" if outcome.done else "nothing would change")
+    elif not outcome.done:
+        for line in outcome.changes:
+            out.line(line)
 
 
 def _history(out: Output, records: "list[PolicyRecord]") -> None:

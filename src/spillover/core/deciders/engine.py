@@ -51,9 +51,11 @@ def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[An
         return [], Refusal(
             Refused.STALE, "somebody else changed the policies meanwhile; look again and retry"
         )
-    if proposal.policies == state.facts.policies:
+    settles = any(axis in state.policies.disabled for axis in proposal.named)
+    if proposal.policies == state.facts.policies and not settles:
         return [], Done()
-    return [PolicyChanged(now, proposal.who, proposal.policies)], Done()
+    named, reset = proposal.named, proposal.reset
+    return [PolicyChanged(now, proposal.who, proposal.policies, named=named, reset=reset)], Done()
 
 
 def disable_policy(state: State, proposal: DisablePolicy, now: int) -> tuple[list[AnyEvent], Reply]:
