@@ -168,8 +168,8 @@ def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
     assert 1 <= kept < 13
     typed = spill(tmp_path, *arguments)
     assert typed.returncode == 0, typed.stderr
-    assert f"{kept} results are known already" in typed.stderr
-    assert f"{13 - kept} simulations" in typed.stderr
+    assert f"{kept} result{'s are' if kept > 1 else ' is'} known already" in typed.stderr
+    assert f"{13 - kept} simulation" in typed.stderr
 
 
 def group_lives(group: int) -> bool:
@@ -216,7 +216,12 @@ def test_jobs_larger_than_a_machine_are_split_and_larger_than_all_are_rented(tmp
             ["--owned: '4' is not a number of machines", "--rented: '2' says no price"],
         ),
         ((*SMALL, "--policy", "wait=comptue(1)"), ["--policy: wait: 'comptue' is not a policy of wait"]),
-        ((*SMALL, "--sweep", "wait=constant(1h)"), ["--sweep: 'wait=constant(1h)' has no range"]),
+        (
+            (*SMALL, "--sweep", "wait=constant(1h..2h)"),
+            ["--sweep: 'wait=constant(1h..2h)' has a range without its number of points"],
+        ),
+        ((*SMALL, "--policy", "wait=zero", "--policy", "wait=never"), ["--policy is written twice"]),
+        ((*SMALL, *SWEEP, "--processes", "0"), ["argument --processes: '0' is not a whole number from 1"]),
         ((*SMALL, "--plot", "x.svg"), ["--plot is for a sweep"]),
         ((*SMALL, *SWEEP, "--plot", "x.pdf"), ["--plot: x.pdf is neither .svg nor .png"]),
         ((*SMALL, *SWEEP, "--jobs", "x.csv"), ["--jobs is for one set of policies"]),

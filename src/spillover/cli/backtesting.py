@@ -130,7 +130,7 @@ def _facts(shown: Shown, names: Sequence[str]) -> list[tuple[str, str]]:
             ("besides", f"{so_many(history.standing)} that ran or waited when it began: they take room only")
         )
     parts = [f"{so_many(history.never_ran)} that never ran"] if history.never_ran else []
-    parts += [f"{history.left_out:,} wrong rows"] if history.left_out else []
+    parts += [so_many(history.left_out, "wrong row")] if history.left_out else []
     told += [("left out", ", ".join(parts))] if parts else []
     really = found.really.policy
     if shown.assumed:

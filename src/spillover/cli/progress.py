@@ -12,7 +12,7 @@ from spillover.model.units import SECOND, format_duration
 def progress(out: Output, parts: int, known: int = 0) -> Iterator[Callable[[str], None]]:
     """Call what it gives with the name of each part that is done; `known` were done before."""
     if known:
-        out.note(f"{known} results are known already")
+        out.note("1 result is known already" if known == 1 else f"{known:,} results are known already")
     if parts and out.err.isatty():
         with _bar(out, parts) as done:
             yield done

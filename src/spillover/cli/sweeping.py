@@ -46,6 +46,7 @@ def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: P
     _load(points)
     beside = picture.with_suffix(".jsonl") if picture else DEFAULT_OUT
     path = Path(args.out) if args.out else beside
+    Results(path).check()
     results = _simulate(points, Results(path), args, context, study, trace)
     beaten = dominated(results)
     if picture:
@@ -76,7 +77,8 @@ def _simulate(
             done(point.label)
     if todo:
         took, jobs = monotonic() - began, len(todo) * len(trace.jobs)
-        context.out.note(f"{len(todo)} simulations in {took:.1f} s ({jobs / took:,.0f} jobs a second)")
+        many = "1 simulation" if len(todo) == 1 else f"{len(todo):,} simulations"
+        context.out.note(f"{many} in {took:.1f} s ({jobs / took:,.0f} jobs a second)")
     return [kept[point.key] for point in points]
 
 

@@ -98,11 +98,17 @@ class Step(NamedTuple):
 
 
 def points(text: str, source: str) -> list[Step]:
-    """The lines that a line with one range `a..b/8` stands for: even steps, both ends included."""
+    """The lines that a line with a range `a..b/8` stands for: even steps, both ends included; without one, itself."""
     ranges = list(re.finditer(_RANGE, text))
-    if len(ranges) != 1:
-        many = "more than one range" if ranges else "no range"
-        raise BadForm([Problem(source, None, "", f"{shown(text)} has {many}; write one, as 0.1h..4h/8")])
+    if len(ranges) > 1:
+        raise BadForm(
+            [Problem(source, None, "", f"{shown(text)} has more than one range; write one, as 0.1h..4h/8")]
+        )
+    if not ranges:
+        if ".." in text:
+            advice = "has a range without its number of points; write it as 0.1h..4h/8"
+            raise BadForm([Problem(source, None, "", f"{shown(text)} {advice}")])
+        return [Step(text, text, "")]
     (match,) = ranges
     first, last, count = match.groups()
     problem = ""

@@ -1,14 +1,16 @@
 """Machines and prices as the command line takes them: `64x8gpu,48cpu` and `gpu=2.5,step=60s`."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from spillover.forms.problems import BadForm, Findings, shown
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, duration, money, quantity
 from spillover.model.cluster import Billing, Price
 from spillover.model.resources import Resources
-from spillover.model.units import parse_cpu, parse_memory
+from spillover.model.units import UnitError, parse_cpu, parse_memory
 from spillover.sim.setting import Fleet, Rent
+from spillover.sim.trace import TraceJob
 
 MOST_NODES: Final = 1_000_000
 MOST_GPUS: Final = 1000
@@ -66,6 +68,28 @@ def read_rented(text: str) -> Rent:
     return Rent(price, billing, given.get("startup") or 0)
 
 
+def unpriced(rented: str, fleet: Fleet, jobs: Sequence[TraceJob]) -> list[str]:
+    """What jobs would get for nothing when they are rented, a line each: nobody said a price of it, not even 0."""
+    stated = {part.partition("=")[0].strip() for part in rented.split(",")}
+    gpus = cpus = 0
+    for job in jobs:
+        if job.gpus or (not job.cpus and fleet.node.gpu):  # what states neither takes whole machines
+            gpus += 1
+        else:
+            cpus += 1
+    found = []
+    if gpus and "gpu" not in stated:
+        found.append(f"{_jobs(gpus)} with GPUs, which cost nothing: --rented has no price of gpu")
+    if cpus and "cpu" not in stated and fleet.limits_cpu:  # else they never have to be rented
+        found.append(f"{_jobs(cpus)} without GPUs, whose CPUs cost nothing: --rented has no price of cpu")
+    return found
+
+
+def _jobs(count: int) -> str:
+    """What there are so many of."""
+    return "there is 1 job" if count == 1 else f"there are {count:,} jobs"
+
+
 def _add(part: str, have: dict[str, int], found: Findings) -> None:
     """Note one amount of a machine."""
     match = _AMOUNT.fullmatch(part)
@@ -75,10 +99,12 @@ def _add(part: str, have: dict[str, int], found: Findings) -> None:
         found.add((), f"{shown(part)}: {kind} is written twice; keep one")
         return
     if kind == "memory" or match is None:
-        if not part[:1].isdigit():
-            found.add((), f"{shown(part)} is not a part of a machine; write 8gpu, 48cpu or 256GB")
+        try:
+            value, most = parse_memory(part), MOST_MEMORY
+        except UnitError:
+            advice = "write 8gpu, 48cpu or 256GB: GPUs, CPUs or memory"
+            found.add((), f"{shown(part)} is not a part of a machine; {advice}")
             return
-        value, most = quantity(parse_memory, part, (), found), MOST_MEMORY
     elif kind == "gpu":
         value, most = int(match[1]) if match[1].isdigit() and len(match[1]) < 9 else -1, MOST_GPUS
     else:

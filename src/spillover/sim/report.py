@@ -123,13 +123,15 @@ def span(seconds: float) -> str:
     return format_duration(round(seconds * SECOND))
 
 
-def so_many(count: int) -> str:
-    """So many jobs."""
-    return f"{count:,} job{'' if count == 1 else 's'}"
+def so_many(count: int, what: str = "job") -> str:
+    """So many jobs, or other things."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _left_out(trace: Trace) -> str:
     """What was not simulated, and why."""
-    parts = [f"{trace.left_out:,} wrong rows"] if trace.left_out else []
-    parts += [f"{trace.not_jobs:,} rows of jobs that never ran"] if trace.not_jobs else []
+    parts = [so_many(trace.left_out, "wrong row")] if trace.left_out else []
+    if trace.not_jobs:
+        parts.append("1 row of a job" if trace.not_jobs == 1 else f"{trace.not_jobs:,} rows of jobs")
+        parts[-1] += " that never ran"
     return ", ".join(parts)

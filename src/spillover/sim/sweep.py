@@ -3,18 +3,23 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from spillover import __version__
 from spillover.forms.policystring import points, read_policies, write_policies
+from spillover.forms.problems import BadForm, Problem
 from spillover.model.policy import PolicySet
 from spillover.sim.failing import Failure
 from spillover.sim.provenance import made_of
 from spillover.sim.statistics import Statistics
 from spillover.sim.study import Result, Study
 from spillover.sim.trace import TraceJob
+
+_START: Final = b'{"key":"'
+"""What a file of results begins with."""
 
 
 class Point(Struct, frozen=True):
@@ -67,6 +72,17 @@ class Results:
         self._path = path
         self._torn = False
         """Whether the last line was cut off as it was written."""
+
+    def check(self) -> None:
+        """Refuse a file that holds something else, before anything is simulated."""
+        try:
+            with self._path.open("rb") as file:
+                start = file.read(len(_START))
+        except FileNotFoundError:
+            return
+        if start and not _START.startswith(start):
+            advice = "is there and holds no results of a sweep; name another file, or delete it"
+            raise BadForm([Problem("--out", None, "", f"{self._path} {advice}")])
 
     def read(self) -> dict[str, Result]:
         """What is there already, by key."""

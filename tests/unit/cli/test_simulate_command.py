@@ -111,3 +111,61 @@ def test_a_policy_that_fails_is_told_by_a_back_test(
     (policy,) = json.loads(out)["policies"]
     assert policy["policy_failures"][0]["error"] == "KeyError: 'prices'"
     assert "spill: these are not numbers of wait=own: wait=own failed" in err
+
+
+def test_what_is_rented_for_nothing_is_said(spill: Type) -> None:
+    typed = spill(*SMALL[:4], "--rented", "cpu=1")
+    assert typed.code == 0
+    assert "spill: there are 60 jobs with GPUs, which cost nothing: --rented has no price of gpu" in typed.err
+    for prices in ("gpu=0", "gpu=2.5"):
+        assert not any("cost nothing" in line for line in spill(*SMALL[:4], "--rented", prices).err)
+    cpus = ("--trace", "synthetic:jobs=9,cpus=1", "--owned", "1x1cpu", "--rented", "gpu=1")
+    assert any("9 jobs without GPUs, whose CPUs cost nothing" in line for line in spill(*cpus).err)
+
+
+def test_several_policies_are_points_of_a_sweep(spill: Type) -> None:
+    typed = spill(*SMALL, "--sweep", "order=sjf", "--sweep", "wait=constant(1h)", "--json")
+    assert [(one["curve"], one["label"]) for one in json.loads(typed.out)] == [
+        (0, "wait=zero"),
+        (1, "order=sjf"),
+        (2, "wait=constant(1h)"),
+    ]
+
+
+def test_nothing_is_written_onto_what_is_read_or_onto_something_else(spill: Type, tmp_path: Path) -> None:
+    trace = "submit_s,runtime_s,gpus\n0,10,1\n"
+    (tmp_path / "t.csv").write_text(trace)
+    (tmp_path / "t.svg").symlink_to("t.csv")
+    (tmp_path / "own.txt").write_text("my thesis\n")
+    asked = ("--trace", "t.csv", *SMALL[2:])
+    sweep = (*asked, "--sweep", "wait=constant(1h)", "--processes", "1")
+    for typed, problem in [
+        (spill(*asked, "--jobs", "./t.csv"), "--jobs: ./t.csv is the file of --trace"),
+        (spill(*sweep, "--out", "t.csv"), "--out: t.csv is the file of --trace"),
+        (spill(*sweep, "--plot", "t.svg"), "--plot: t.svg is the file of --trace"),
+        (spill(*sweep, "--plot", "a.svg", "--out", "a.svg"), "--plot: a.svg is the file of --out"),
+        (spill(*sweep, "--out", "own.txt"), "--out: own.txt is there and holds no results of a sweep"),
+        (
+            spill("--trace", "synthetic:like=t.csv", *SMALL[2:], "--jobs", "t.csv"),
+            "--jobs: t.csv is the file of --trace",
+        ),
+    ]:
+        assert (typed.code, typed.out, len(typed.err)) == (2, "", 1), typed
+        assert typed.err[0].startswith(f"spill: {problem}")
+    assert (tmp_path / "t.csv").read_text() == trace
+    assert (tmp_path / "own.txt").read_text() == "my thesis\n"
+    (tmp_path / "empty.jsonl").touch()
+    assert spill(*sweep, "--out", "empty.jsonl").code == 0
+    assert spill(*sweep, "--out", "empty.jsonl").code == 0
+
+
+def test_one_is_not_several(spill: Type, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("submit_s,runtime_s,gpus\n0,10,1\n5,x,1\n")
+    asked = ("--trace", "t.csv", *SMALL[2:], "--skip-bad")
+    typed = spill(*asked)
+    assert "left out        1 wrong row\n" in typed.out
+    assert typed.err[0].startswith("spill: 1 job simulated in")
+    spill(*asked, "--sweep", "wait=zero", "--processes", "1")
+    again = spill(*asked, "--sweep", "wait=constant(1h)", "--processes", "1").err
+    assert again[0] == "spill: 1 result is known already"
+    assert any(line.startswith("spill: 1 simulation in") for line in again)

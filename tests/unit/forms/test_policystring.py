@@ -181,7 +181,7 @@ def test_steps_that_do_not_come_out_even_are_exact_to_the_millisecond_and_short_
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("wait=constant(1h)", "has no range; write one, as 0.1h..4h/8"),
+        ("wait=constant(1h..2h)", "has a range without its number of points; write it as 0.1h..4h/8"),
         ("wait=compute(1..2/3,max_queue=1..3/3)", "has more than one range"),
         ("wait=compute(1..2/1)", "'1' is not a number of points from 2"),
         ("wait=compute(1..2/x)", "'x' is not a number of points"),

@@ -32,7 +32,7 @@ def test_machines_without_gpus() -> None:
         ("64", "'64' is not a number of machines; write 64x8gpu"),
         ("0x8gpu", "is not a number of machines"),
         ("-1x8gpu", "is not a number of machines"),
-        ("64x8tpu", "'8tpu' is not an amount of memory"),
+        ("64x8tpu", "'8tpu' is not a part of a machine; write 8gpu, 48cpu or 256GB: GPUs, CPUs or memory"),
         ("64xgpu", "'gpu' is not a part of a machine"),
         ("64x8.5gpu", "'8.5gpu' is more or less than a machine can have"),
         ("64x8gpu,0cpu", "'0cpu' is more or less"),

@@ -133,7 +133,8 @@ def test_a_row_that_no_table_has_does_not_end_the_others(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "t.csv: the header has neither of submit_s and submit_h"),
+        ("", "t.csv: is empty"),
+        ("\n\n", "t.csv: is empty"),
         ("runtime_s,gpus\n", "t.csv: the header has neither of submit_s and submit_h"),
         ("submit_s,runtime_s,runtime_h,gpus\n", "t.csv: the header has both of runtime_s and runtime_h"),
         ("submit_s,runtime_s\n0,1\n", "t.csv: no column says how large jobs are"),
@@ -142,6 +143,10 @@ def test_a_row_that_no_table_has_does_not_end_the_others(tmp_path: Path) -> None
         (gzip.compress(b"submit_s,runtime_s,gpus\n0,1,1\n")[:-4], "t.csv: ends in the middle"),
         (b"\x1f\x8bnot packed at all", "t.csv: cannot be unpacked"),
         ("a|b\n1|2\n", "t.csv: its first line is no header of sacct"),
+        (
+            "12|ann|2024-03-01T10:00:00|cpu=32,mem=2G,node=2|8\n",
+            "t.csv: its first line is no header of sacct: there is no JobID in it; write it with sacct --parsable2 --allusers -o JobID,",
+        ),
     ],
 )
 def test_what_is_no_trace_is_told(tmp_path: Path, text: str | bytes, problem: str) -> None:
@@ -220,6 +225,13 @@ def test_gpus_of_old_versions_count_for_each_node(tmp_path: Path) -> None:
     )
     (job,) = read(tmp_path, text).jobs
     assert (job.gpus, job.walltime) == (6, 90 * MINUTE)
+
+
+@pytest.mark.parametrize("gpus", ["gres/gpu=two", "gres/gpu:a100=two", "gres/gpu=-1", "cpu=1,gres/gpu="])
+def test_gpus_of_slurm_that_are_no_number_are_refused_with_their_line(tmp_path: Path, gpus: str) -> None:
+    row = "1|2024-03-01T10:00:00|2024-03-01T10:00:00|2024-03-01T11:00:00|cpu=4,"
+    first, _ = refused(tmp_path, f"JobID|Submit|Start|End|AllocTRES\n{row}{gpus}\n")
+    assert first == f"t.csv:2: gres/gpu: {gpus.rpartition('=')[2]!r} is not a number of GPUs"
 
 
 def test_wrong_rows_of_slurm_are_told(tmp_path: Path) -> None:

@@ -123,6 +123,8 @@ def _quietly(_: str) -> None:
 
 def _check(args: Namespace) -> None:
     """Options that do not go together."""
+    from spillover.cli.writing import problems_of  # noqa: PLC0415 - loaded with the command
+
     problems = []
     if args.sacct and not args.owned:
         problems.append("--sacct needs the machines that its jobs ran on; write --owned 64x8gpu too")
@@ -139,6 +141,7 @@ def _check(args: Namespace) -> None:
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - a command loads nothing that it may not need
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
         problems.append(f"--jobs: there is no folder {folder}")
+    problems += problems_of(args.sacct, "--sacct", [("--jobs", args.jobs)]) if args.sacct else []
     if problems:
         raise Usage(*problems)
 
@@ -149,7 +152,7 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
 
     from spillover.forms.problems import BadForm  # noqa: PLC0415 - heavy
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
-    from spillover.sim.fleet import read_owned, read_rented  # noqa: PLC0415 - heavy
+    from spillover.sim.fleet import read_owned, read_rented, unpriced  # noqa: PLC0415 - heavy
     from spillover.sim.past import from_slurm  # noqa: PLC0415 - heavy
     from spillover.sim.served import Ruling  # noqa: PLC0415 - heavy
     from spillover.sim.traces.opening import read_trace  # noqa: PLC0415 - heavy
@@ -174,8 +177,9 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
     history = from_slurm(trace, fleet, rent, *span)
     if args.rented is None:
         free = "nothing that is rented costs anything; write --rented gpu=2.5 for what it would"
-        history = replace(history, remarks=(*history.remarks, free))
-    return history, ruling
+        return replace(history, remarks=(*history.remarks, free)), ruling
+    more = unpriced(args.rented, fleet, history.jobs)
+    return replace(history, remarks=(*history.remarks, *more)), ruling
 
 
 def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History, Ruling, str]":

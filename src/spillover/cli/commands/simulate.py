@@ -26,7 +26,8 @@ def _configure(parser: ArgumentParser) -> None:
     )
     add(
         "--policy",
-        default="",
+        action="append",
+        default=[],
         metavar="POLICY",
         help="as wait=compute(0.076),backfill=strict; what is left out is as in spill.yaml",
     )
@@ -51,19 +52,29 @@ def _configure(parser: ArgumentParser) -> None:
     add_json(parser)
     group = parser.add_argument_group("many policies")
     group.add_argument(
-        "--sweep", action="append", metavar="POLICY", help="a curve, as wait=constant(0.1h..4h/8); repeatable"
+        "--sweep",
+        action="append",
+        metavar="POLICY",
+        help="a curve, as wait=constant(0.1h..4h/8), or one point of it; repeatable",
     )
     group.add_argument("--plot", metavar="FILE", help="draw cost against completion time (.svg or .png)")
     group.add_argument(
         "--out", metavar="FILE", help="results as they come; known ones are not simulated again"
     )
-    group.add_argument("--processes", type=_count, metavar="N", help="default: one for each core")
+    group.add_argument("--processes", type=_number, metavar="N", help="default: one for each core")
 
 
 def _count(text: str) -> int:
     """A whole number from 0."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    """A whole number from 1."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
@@ -93,10 +104,10 @@ def _run(args: Namespace, context: Context) -> int:
     started = perf_counter()
     _check(args)
     study = _study(args)
-    policies = read_policies(args.policy, "--policy", study=True)
+    policies = read_policies("".join(args.policy), "--policy", study=True)
     _load(policies)
     trace = read_jobs(study)
-    _remark(study, trace, context)
+    _remark(args.rented, study, trace, context)
     if args.sweep:
         from spillover.cli.sweeping import sweep  # noqa: PLC0415 - heavy
 
@@ -105,12 +116,16 @@ def _run(args: Namespace, context: Context) -> int:
 
 
 def _check(args: Namespace) -> None:
-    """Options that go only with a sweep, or only without one."""
+    """Options that do not go together."""
+    from spillover.cli.writing import problems_of  # noqa: PLC0415 - loaded with the command
+
     problems = [
         f"{flag} is for a sweep; write --sweep 'wait=constant(0.1h..4h/8)' too"
         for flag, value in (("--plot", args.plot), ("--out", args.out))
         if value is not None and not args.sweep
     ]
+    if len(args.policy) > 1:
+        problems.append("--policy is written twice; to compare several, write --sweep for each of them")
     if args.jobs and args.sweep:
         problems.append("--jobs is for one set of policies; leave --sweep out")
     if args.estimates != "runtime" and any(args.estimate_error):
@@ -120,6 +135,8 @@ def _check(args: Namespace) -> None:
     folder = os.path.dirname(args.jobs or "")  # noqa: PTH120 - pathlib takes as long to load as a small trace to read
     if folder and not os.path.isdir(folder):  # noqa: PTH112 - likewise
         problems.append(f"--jobs: there is no folder {folder}")
+    written = (("--jobs", args.jobs), ("--out", args.out), ("--plot", args.plot))
+    problems += problems_of(args.trace, "--trace", written)
     if problems:
         raise Usage(*problems)
 
@@ -164,7 +181,7 @@ def _single(
 ) -> int:
     """One set of policies."""
     from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
-    from spillover.sim.report import facts, fields, write_jobs  # noqa: PLC0415 - heavy
+    from spillover.sim.report import facts, fields, so_many, write_jobs  # noqa: PLC0415 - heavy
     from spillover.sim.study import run  # noqa: PLC0415 - heavy
 
     result, outcomes = run(study, trace.jobs, policies)
@@ -176,23 +193,29 @@ def _single(
     else:
         context.out.sheet(facts(result, study, trace))
     count = len(trace.jobs)
-    context.out.note(f"{count:,} jobs simulated in {took:.2f} s ({count / took:,.0f} a second, with reading)")
+    context.out.note(
+        f"{so_many(count)} simulated in {took:.2f} s ({count / took:,.0f} a second, with reading)"
+    )
     if result.failures:
         context.out.note(f"these are not numbers of the policy: {told_of(result.failures)}")
     return codes.POLICY_FAILED if result.failures else codes.OK
 
 
-def _remark(study: "Study", trace: "Trace", context: Context) -> None:
+def _remark(rented: str, study: "Study", trace: "Trace", context: Context) -> None:
     """Say what may not be as one thinks."""
+    from spillover.sim.fleet import unpriced  # noqa: PLC0415 - heavy
+
     fleet = study.fleet
     if not fleet.limits_cpu:
         without = sum(1 for job in trace.jobs if not job.gpus and job.cpus)
         if without:
-            context.out.note(
-                f"{without:,} jobs have no GPUs and never wait: --owned states no CPUs (as 64x8gpu,48cpu)"
-            )
+            some = "1 job has" if without == 1 else f"{without:,} jobs have"
+            never = "waits" if without == 1 else "wait"
+            context.out.note(f"{some} no GPUs and never {never}: --owned states no CPUs (as 64x8gpu,48cpu)")
     if not fleet.node.gpu and any(job.gpus for job in trace.jobs):
         context.out.note("jobs with GPUs never run on owned machines: --owned states no GPUs")
+    for line in unpriced(rented, fleet, trace.jobs):
+        context.out.note(line)
 
 
 COMMANDS = {

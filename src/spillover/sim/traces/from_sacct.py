@@ -16,10 +16,14 @@ from spillover.sim.traces.rows import Rows, Wrong, milli, refuse, times, whole
 _UNKNOWN: Final = frozenset({"", "Unknown", "None", "N/A"})
 _ENDLESS: Final = frozenset({"UNLIMITED", "Partition_Limit", "INVALID"})
 _ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{2}(?:\.\d{1,6})?)", re.ASCII)
-_GPU = re.compile(r"(?:^|,)gres/gpu=(\d{1,9})", re.ASCII)
-_TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=(\d{1,9})", re.ASCII)
+_GPU = re.compile(r"(?:^|,)gres/gpu=([^,]*)", re.ASCII)
+_TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=([^,]*)", re.ASCII)
 _LEGACY = re.compile(r"(?:^|,)(?:gres:)?gpu(?::[^:,()]+)?:(\d{1,9})", re.ASCII)
 _TRES = re.compile(r"(?:^|,)(cpu|mem|node)=([^,]+)", re.ASCII)
+HOW: Final = (
+    "write it with sacct --parsable2 --allusers "
+    "-o JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqMem,Timelimit,NNodes"
+)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as sacct writes times, without a zone
 
 
@@ -73,10 +77,7 @@ def _check(header: list[str], source: str) -> None:
     if not any(name.lower() in header for name in sizes):
         missing.append(f"one of {', '.join(sizes)}")
     if missing:
-        fields = "JobID,User,Account,Submit,Start,End,State,AllocTRES,ReqMem,Timelimit,NNodes"
-        raise refuse(
-            source, f"lacks {', '.join(missing)}; write it with sacct --parsable2 --allusers -o {fields}"
-        )
+        raise refuse(source, f"lacks {', '.join(missing)}; {HOW}")
 
 
 def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
@@ -172,11 +173,18 @@ def _limit(record: Mapping[str, str]) -> int | None:
 def _gpus(record: Mapping[str, str], tres: str, nodes: int) -> int:
     """GPUs of the whole job: counted as such, else by type, else for each node as old versions have it."""
     if match := _GPU.search(tres):
-        return int(match[1])
+        return _count(match[1])
     if typed := _TYPED.findall(tres):
-        return sum(map(int, typed))
+        return sum(map(_count, typed))
     legacy = _LEGACY.findall(record.get("allocgres", "") or record.get("reqgres", ""))
     return sum(map(int, legacy)) * max(1, nodes)
+
+
+def _count(text: str) -> int:
+    """GPUs as they stand behind `gres/gpu=`."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Wrong(f"gres/gpu: {shown(text)} is not a number of GPUs")
+    return int(text)
 
 
 def _memory(total: str, asked: str, cpus: int, nodes: int) -> int:

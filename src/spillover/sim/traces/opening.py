@@ -15,6 +15,8 @@ def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise refuse(path, f"line {line} is not UTF-8 text") from None
+    if not text.strip():
+        raise refuse(path, "is empty")
     rows = Rows(path, skip=skip_bad)
     first = text[: text.find("\n") if "\n" in text else len(text)]
     name = path.lower().removesuffix(".gz")
@@ -22,11 +24,13 @@ def read_trace(path: str, *, skip_bad: bool = False) -> Trace:
         from spillover.sim.traces import from_swf  # noqa: PLC0415 - each run needs one format
 
         trace = from_swf.read(text, rows)
-    elif "|" in first and "," not in first:
+    elif first.count("|") > first.count(","):  # a row without a header above it has some commas, too
         from spillover.sim.traces import from_sacct  # noqa: PLC0415 - each run needs one format
 
         if not from_sacct.is_sacct(first):
-            raise refuse(path, "its first line is no header of sacct: there is no JobID in it")
+            raise refuse(
+                path, f"its first line is no header of sacct: there is no JobID in it; {from_sacct.HOW}"
+            )
         trace = from_sacct.read(text, rows)
     else:
         from spillover.sim.traces import from_csv  # noqa: PLC0415 - each run needs one format
