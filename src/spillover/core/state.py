@@ -156,6 +156,8 @@ class Extra(Struct, array_like=True, gc=False):
     """How often its wait policy brought it back from rented capacity."""
     placed_on: ClusterSpec | None = None
     """Its cluster as it was when the attempt under way was placed; None while it still is so."""
+    came_back: int = 0
+    """Its `seq` when it was last brought back so, since when its wait is counted anew; 0 if it never was."""
 
 
 NO_EXTRA = Extra()

@@ -18,7 +18,6 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     before = granted(array)
     members.pending = ranges.without(members.pending, event.index)
     state.facts.tally.granted += granted(array) - before
-    state.facts.tally.settled += before - granted(array)
     members.live += 1
     if members.due and state.is_rented(event.cluster):
         members.due -= 1
@@ -49,7 +48,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     state.members.setdefault(array.id, {})[job.id] = None
     state.touch_job(job.id)
     put_on_node(state, job, event.cluster, event.node)
-    count_wait(state, job, event.at)
+    count_wait(state, job, event.seq, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 

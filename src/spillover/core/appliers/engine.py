@@ -129,8 +129,11 @@ def decided(state: State, event: Decided) -> None:
 
 
 def _wait_anew(state: State) -> None:
-    """Let the next cycle give every waiting job a new wait."""
+    """Let the next cycle give every waiting job a new wait, and all members of an array of which only some may be rented."""
     for job in state.jobs.values():
-        if type(job.phase) is Queued and job.latest is not None and job.due is None:
+        if type(job.phase) is Queued and job.latest is not None and (job.due is None or job.partly_due):
             grant(state, job, None)
+            job.due = None
+            if job.extra.members is not None:
+                job.extra.members.due = 0
             state.touch_job(job.id)

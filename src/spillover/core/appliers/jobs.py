@@ -10,7 +10,6 @@ from spillover.core.appliers.queue import (
     enter_queue,
     expected_of,
     grant,
-    granted,
     job_of,
     leave_queue,
 )
@@ -113,14 +112,13 @@ def placed(state: State, event: JobPlaced) -> None:
     """A job has a lease."""
     job = job_of(state, event.job, event)
     latest = job.latest
-    state.facts.tally.settled += granted(job)
+    count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
     job.latest = latest  # leased ahead of room, its wait goes on
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
     put_on_node(state, job, event.cluster, event.node)
-    count_wait(state, job, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -128,14 +126,13 @@ def placed(state: State, event: JobPlaced) -> None:
 def gang_placed(state: State, event: GangPlaced) -> None:
     """A job has leases for all of its tasks."""
     job = job_of(state, event.job, event)
-    state.facts.tally.settled += granted(job)
+    count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
     first, *others = event.nodes
     job.phase = Placed(event.cluster, first, event.at, event.why, others=tuple(others))
     job.attempt = event.attempt
     job.seq = event.seq
     put_gang_on_nodes(state, job, event.cluster, event.nodes)
-    count_wait(state, job, event.at)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -190,6 +187,7 @@ def requeued(state: State, event: JobRequeued) -> None:
         if job.extra is NO_EXTRA:
             job.extra = Extra()
         job.extra.returned += 1
+        job.extra.came_back = event.seq
         job.arrived = state.steady(event.at)
     due = job.due
     enter_queue(state, job)

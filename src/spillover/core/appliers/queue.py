@@ -31,13 +31,18 @@ def expected_of(job: Job) -> int:
     return job.terms.estimate or job.terms.walltime or job.predicted or 0
 
 
-def count_wait(state: State, job: Job, at: int) -> None:
-    """Count what a job waited for its first place, and that it will run; one that was lost is not counted again."""
-    if job.attempt == 1 or job.extra.returned:
-        tally = state.facts.tally
-        tally.waited += max(0, state.steady(at) - job.arrived)
-        if job.attempt == 1:
-            tally.ran += expected_of(job)
+def count_wait(state: State, job: Job, seq: int, at: int) -> None:
+    """Count what a job that gets a place, by a lease of this `seq`, waited for it and was granted, and that it will run.
+
+    That is its first place, or the first since it was brought back: one that was lost or handed back is not counted again.
+    """
+    if seq != job.extra.came_back + 1:
+        return
+    tally = state.facts.tally
+    tally.waited += max(0, state.steady(at) - job.arrived)
+    tally.settled += granted(job)
+    if not job.extra.returned:
+        tally.ran += expected_of(job)
 
 
 def leave_queue(state: State, job: Job) -> None:
