@@ -2,11 +2,12 @@
 
 from functools import partial
 
+import pytest
 from msgspec import structs
 
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import MINUTE
-from spillover.policies.loading import load
+from spillover.policies.loading import UnknownPolicy, load
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 from spillover_small_first.order import SmallFirst
@@ -52,6 +53,12 @@ def test_short_jobs_are_rented_at_once_and_long_ones_wait() -> None:
     assert world.where("long") is None
     world.wait(seconds=1)
     assert world.where("long") == "cloud/v1"
+
+
+@pytest.mark.parametrize(("written", "told"), [(15, "15 has no unit"), ("soon", "'soon' is not a duration")])
+def test_times_that_are_none_are_refused_with_the_option_that_they_are_of(written: object, told: str) -> None:
+    with pytest.raises(UnknownPolicy, match=f"^policy wait: stepped: short: {told}; write 90s"):
+        a_world(wait=Choice("stepped", {"short": written}))
 
 
 def test_nothing_failed() -> None:

@@ -161,12 +161,18 @@ def _as_queued(job: Job) -> Job:
 
 
 def line_of(error: BaseException) -> str:
-    """An error in one line, whatever it does when it is shown."""
+    """An error with its type in one line, whatever it does when it is shown."""
+    kind, told = type(error).__name__, words_of(error)
+    return (kind if told == kind else f"{kind}: {told}")[:MOST_ERROR]
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, in one line; its type if it says nothing."""
     try:
         told = " ".join(str(error).split())
     except CAUGHT:
         told = ""
-    return (f"{type(error).__name__}: {told}" if told else type(error).__name__)[:MOST_ERROR]
+    return (told or type(error).__name__)[:MOST_ERROR]
 
 
 def _shown(value: object) -> str:

@@ -12,6 +12,7 @@ from spillover.deciding.guard import (
     GuardedPlace,
     GuardedWait,
     line_of,
+    words_of,
 )
 from spillover.deciding.protocols import Policies
 from spillover.model.policy import AXES, FALLBACK, Choice, PolicySet, choice_of
@@ -117,26 +118,66 @@ def _make(axis: str, choice: Choice, more: Mapping[str, Maker]) -> Any:
             raise UnknownPolicy(
                 axis, f"policy {axis}: {choice.name} does not take these options: {error}"
             ) from error
-    maker = more.get(name) or _installed(name)
+    return _guarded(axis, choice.name, own, more.get(name))
+
+
+def _guarded(axis: str, name: str, options: dict[str, Any], maker: Maker | None) -> Any:
+    """A policy of somebody else: of `maker`, or of an installed package."""
+    policy = f"policy {axis}: {name}"
+    try:
+        maker = maker or _installed(f"{axis}.{name}")
+    except CAUGHT as error:
+        raise UnknownPolicy(axis, f"{policy} cannot be loaded: {line_of(error)}") from error
     if maker is None:
         there = ", ".join(known(axis))
-        raise UnknownPolicy(axis, f"there is no {axis} policy {choice.name!r}; known: {there}")
+        raise UnknownPolicy(axis, f"there is no {axis} policy {name!r}; known: {there}")
+    if problem := _options_problem(maker, options):
+        raise UnknownPolicy(axis, f"{policy} {problem}")
     try:
-        policy = maker(**own)
-        if not all(callable(getattr(policy, method)) for method in _METHODS[axis]):
-            raise TypeError(f"{_METHODS[axis][0]} is no method")
-        return FixedBackfill(policy) if axis == "backfill" else _GUARDS[axis](choice.name, policy)
+        made = maker(**options)
     except CAUGHT as error:
-        raise UnknownPolicy(axis, f"policy {axis}: {choice.name} cannot be made: {line_of(error)}") from error
+        raise UnknownPolicy(axis, f"{policy}: {words_of(error)}") from error
+    try:
+        if not all(callable(getattr(made, method)) for method in _METHODS[axis]):
+            raise TypeError(f"{_METHODS[axis][0]} is no method")
+        return FixedBackfill(made) if axis == "backfill" else _GUARDS[axis](name, made)
+    except CAUGHT as error:
+        raise UnknownPolicy(axis, f"{policy} cannot be made: {line_of(error)}") from error
+
+
+def _options_problem(maker: Maker, options: dict[str, Any]) -> str:
+    """What is wrong with the names of options, by what makes the policy; empty if nothing is, or nobody can tell."""
+    import difflib  # noqa: PLC0415 - slow, and only for policies of packages
+    import inspect  # noqa: PLC0415 - likewise
+
+    try:
+        parameters = inspect.signature(maker).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    takes = [one.name for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}]
+    strange = [name for name in options if name not in takes]
+    if strange and not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        close = difflib.get_close_matches(strange[0], takes, n=1)
+        hint = f"; did you mean `{close[0]}`?" if close else ""
+        return (
+            f"does not take these options: {', '.join(strange)}; it takes {', '.join(takes) or 'none'}{hint}"
+        )
+    needs = [
+        one.name
+        for one in parameters
+        if one.name in takes and one.default is one.empty and one.name not in options
+    ]
+    return f"needs these options: {', '.join(needs)}" if needs else ""
 
 
 def _installed(name: str) -> Maker | None:
-    """The policy of an installed package; None if there is none of this name."""
+    """The policy of an installed package; None if there is none of this name. Raises what its import raises."""
     point = next((point for point in _points() if point.name == name), None)
     if point is None:
         return None
     invalidate_caches()  # it may have been installed while the server runs
-    return lambda **options: point.load()(**options)  # noqa: PLW0108 - an import that fails is told as any failure
+    maker: Maker = point.load()
+    return maker
 
 
 _METHODS: Final[dict[str, tuple[str, ...]]] = {

@@ -105,8 +105,12 @@ async def test_a_dry_run_changes_nothing(desk: PolicyDesk, control: Inside) -> N
         (" , ", "names no policy"),
         ("", "names no policy"),
         ("fifo", "names no axis"),
-        ("wait=half(share=7)", "policy wait: half cannot be made: ValueError: share 7 is not from 0 to 1"),
-        ("wait=half(part=1)", "policy wait: half cannot be made: TypeError: "),
+        ("wait=half(share=7)", "policy wait: half: share 7 is not from 0 to 1"),
+        (
+            "wait=half(shrae=1)",
+            "policy wait: half does not take these options: shrae; it takes share; did you mean `share`?",
+        ),
+        ("wait=half(part=1)", "policy wait: half does not take these options: part; it takes share"),
     ],
 )
 async def test_what_cannot_be_decided_by_is_refused_in_one_line(
