@@ -166,6 +166,8 @@ def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
     assert not group_lives(process.pid)
     kept = len((tmp_path / "results.jsonl").read_text().splitlines())
     assert 1 <= kept < 13
+    if number is signal.SIGINT:
+        assert f"spill: {kept} of 13 done, in results.jsonl; run it again to go on" in rest.splitlines()
     typed = spill(tmp_path, *arguments)
     assert typed.returncode == 0, typed.stderr
     assert f"{kept} result{'s are' if kept > 1 else ' is'} known already" in typed.stderr

@@ -28,6 +28,8 @@ class Column(NamedTuple):
     """Aligned right, as numbers are."""
     gives: bool = False
     """Shortened first when the terminal is narrow."""
+    drops: int = 0
+    """Left out when the terminal is narrow, before others are shortened: the highest first; 0 stays."""
 
 
 class Cell(NamedTuple):
@@ -111,6 +113,7 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> "T
     """The same table for a terminal, in colour; where no column can give more, its rows are cut at the end."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
+    columns, rows = _without(columns, rows, width)
     titles = [column.title for column in columns]
     texts = [titles, *([_text(cell) for cell in row] for row in rows)]
     widths = _fitted(columns, [max(map(len, column)) for column in zip(*texts, strict=True)], width)
@@ -123,6 +126,22 @@ def rich_table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> "T
         line.rstrip()
         table.append("\n").append_text(line)
     return table
+
+
+def _without(
+    columns: Sequence[Column], rows: Sequence[Row], width: int
+) -> tuple[Sequence[Column], Sequence[Row]]:
+    """The table without columns that may be left out, as far as it is too wide."""
+    wide = [
+        max(len(column.title), *(len(_text(row[at])) for row in rows), 0) for at, column in enumerate(columns)
+    ]
+    kept = list(range(len(columns)))
+    while sum(wide[at] for at in kept) + len(_GAP) * (len(kept) - 1) > width:
+        drops, at = max((columns[at].drops, at) for at in kept)
+        if not drops:
+            break
+        kept.remove(at)
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _fitted(columns: Sequence[Column], widths: list[int], width: int) -> list[int]:

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Final
 
 from spillover.cli.output import Output, clean
 from spillover.model.units import SECOND, format_duration
+
+_OFTEN: Final = 0.2
+"""Seconds between two looks at a clock that somebody watches."""
 
 
 @contextmanager
@@ -34,6 +38,32 @@ def _lines(out: Output, parts: int) -> Callable[[str], None]:
         out.err.flush()
 
     return done
+
+
+@contextmanager
+def counting(out: Output, jobs: int, patience: float = 2.0) -> Iterator[Callable[[int], None] | None]:
+    """Call what it gives with how many jobs have ended; shown after some seconds, on a terminal; None elsewhere."""
+    if not out.err.isatty():
+        yield None
+        return
+    began = shown = monotonic()
+
+    def ended(count: int) -> None:
+        nonlocal shown
+        now = monotonic()
+        if now - began < patience or now - shown < _OFTEN:
+            return
+        shown = now
+        left = format_duration(round((now - began) / count * (jobs - count)) * SECOND)
+        print(
+            f"\r{count:,} of {jobs:,} jobs ended, about {left} left\x1b[K", end="", file=out.err, flush=True
+        )
+
+    try:
+        yield ended
+    finally:
+        if shown > began:
+            print("\r\x1b[K", end="", file=out.err, flush=True)
 
 
 @contextmanager

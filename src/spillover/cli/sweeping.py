@@ -7,30 +7,31 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from msgspec.structs import asdict
-
 from spillover.cli import codes
 from spillover.cli.command import Context, Usage
 from spillover.cli.output import Cell, Column
 from spillover.cli.progress import progress
+from spillover.forms.policystring import write_policies
 from spillover.model.policy import PolicySet
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.failing import told_of
 from spillover.sim.plot import Curve, Dot, check_plot, draw
-from spillover.sim.report import span
+from spillover.sim.report import fields, left_out, span
 from spillover.sim.study import Result, Study, for_engine
 from spillover.sim.sweep import Point, Results, dominated, missing, plan
 from spillover.sim.trace import Trace
 from spillover.sim.workers import cores, simulate_all
 
 DEFAULT_OUT: Final = Path("spill-sweep.jsonl")
-_COLUMNS: Final = (
-    Column("POLICY"),
-    Column("RENTED", right=True),
+_BETWEEN: Final = r",(?![^()]*\))"
+"""A comma that stands in no parentheses."""
+COLUMNS: Final = (
+    Column("POLICY", gives=True),
+    Column("RENTED", right=True, drops=2),
     Column("COST", right=True),
     Column("SAVED", right=True),
-    Column("WAIT", right=True),
-    Column("WASTED", right=True),
+    Column("WAIT", right=True, drops=1),
+    Column("WASTED", right=True, drops=3),
     Column("COMPLETION", right=True),
     Column("LONGER", right=True),
     Column("", right=False),
@@ -52,9 +53,11 @@ def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: P
     if picture:
         _draw(picture, args, study, points, results, beaten)
     if args.json:
-        context.out.json([_fields(*one, study) for one in zip(points, results, beaten, strict=True)])
+        context.out.json([_fields(*one, study, trace) for one in zip(points, results, beaten, strict=True)])
     else:
-        context.out.table(_COLUMNS, _rows(points, results, beaten))
+        context.out.sheet(_facts(base, trace))
+        context.out.line()
+        context.out.table(COLUMNS, _rows(points, results, beaten))
     context.out.note(f"results are in {path}" + (f", the picture is {picture}" if picture else ""))
     failed = [(point.label, one.failures) for point, one in zip(points, results, strict=True) if one.failures]
     for label, failures in failed:
@@ -70,11 +73,18 @@ def _simulate(
     todo = list(missing(points, kept))
     processes = args.processes or cores()
     began = monotonic()
-    with progress(context.out, len(todo), known=len(points) - len(todo)) as done:
-        for point, result in simulate_all(study, trace.jobs, todo, processes):
-            file.add(point.key, result)
-            kept[point.key] = result
-            done(point.label)
+    known = len(points) - len(todo)
+    added = 0
+    try:
+        with progress(context.out, len(todo), known) as done:
+            for point, result in simulate_all(study, trace.jobs, todo, processes):
+                file.add(point.key, result)
+                kept[point.key] = result
+                added += 1
+                done(point.label)
+    except KeyboardInterrupt:
+        context.out.note(f"{known + added} of {len(points)} done, in {file.path}; run it again to go on")
+        raise
     if todo:
         took, jobs = monotonic() - began, len(todo) * len(trace.jobs)
         many = "1 simulation" if len(todo) == 1 else f"{len(todo):,} simulations"
@@ -91,6 +101,12 @@ def _load(points: Sequence[Point]) -> None:
             raise Usage(f"--sweep: {point.label}: {error}") from None
 
 
+def _facts(base: PolicySet, trace: Trace) -> list[tuple[str, str]]:
+    """What all points share."""
+    told = [("policy", f"{write_policies(base)}, but for what a row names")]
+    return told + ([("left out", left_out(trace))] if trace.left_out or trace.not_jobs else [])
+
+
 def _rows(
     points: Sequence[Point], results: Sequence[Result], beaten: Sequence[bool]
 ) -> list[list[str | Cell]]:
@@ -100,7 +116,7 @@ def _rows(
     for point, result, worse in zip(points, results, beaten, strict=True):
         numbers = result.statistics
         texts = (
-            point.label if "," in point.label else point.label.removeprefix("wait="),
+            _short(point.label),
             f"{numbers.rented_jobs:,}",
             f"{numbers.rented_cost:,.2f}",
             _change(zero.rented_cost - numbers.rented_cost, zero.rented_cost),
@@ -114,19 +130,20 @@ def _rows(
     return rows
 
 
+def _short(label: str) -> str:
+    """A point as the table has it: whose wait it is goes without saying."""
+    return ",".join(part.strip().removeprefix("wait=") for part in re.split(_BETWEEN, label))
+
+
 def _change(part: float, whole: float) -> str:
     """A change in percent."""
     return f"{part / whole:.1%}" if whole else "-"
 
 
-def _fields(point: Point, result: Result, worse: bool, study: Study) -> dict[str, Any]:
+def _fields(point: Point, result: Result, worse: bool, study: Study, trace: Trace) -> dict[str, Any]:
     """A point for a program."""
-    numbers = asdict(result.statistics)
-    told = {"policy": result.policy, "seed": study.seed, "warmup": study.warmup}
     return {
-        **numbers,
-        **told,
-        "policy_failures": [asdict(one) for one in result.failures],
+        **fields(result, study, trace),
         "curve": point.curve,
         "label": point.label,
         "dominated": worse,
@@ -161,7 +178,7 @@ def _draw(
 
 def curve_names(sweeps: Sequence[str]) -> list[str]:
     """Sweeps as a picture names them: policies without what changes along the curve; as written if that is not enough."""
-    names = [", ".join(_policy_name(part) for part in re.split(r",(?![^()]*\))", sweep)) for sweep in sweeps]
+    names = [", ".join(_policy_name(part) for part in re.split(_BETWEEN, sweep)) for sweep in sweeps]
     return [name if names.count(name) == 1 else sweep for name, sweep in zip(names, sweeps, strict=True)]
 
 

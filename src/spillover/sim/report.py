@@ -20,7 +20,7 @@ def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
     count = len(trace.jobs)
     left = f" of {count:,}, without {study.warmup:,} at both ends" if study.warmup else ""
     told = [("policy", result.policy), ("jobs", f"{numbers.jobs:,}{left}")]
-    told += [("left out", _left_out(trace))] if trace.left_out or trace.not_jobs else []
+    told += [("left out", left_out(trace))] if trace.left_out or trace.not_jobs else []
     told += [
         ("rented", rented(numbers)),
         ("wait", waits(numbers)),
@@ -128,7 +128,7 @@ def so_many(count: int, what: str = "job") -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _left_out(trace: Trace) -> str:
+def left_out(trace: Trace) -> str:
     """What was not simulated, and why."""
     parts = [so_many(trace.left_out, "wrong row")] if trace.left_out else []
     if trace.not_jobs:

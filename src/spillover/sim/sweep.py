@@ -69,25 +69,25 @@ class Results:
     """The file of results: whatever is whole in it counts."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._torn = False
         """Whether the last line was cut off as it was written."""
 
     def check(self) -> None:
         """Refuse a file that holds something else, before anything is simulated."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 start = file.read(len(_START))
         except FileNotFoundError:
             return
         if start and not _START.startswith(start):
             advice = "is there and holds no results of a sweep; name another file, or delete it"
-            raise BadForm([Problem("--out", None, "", f"{self._path} {advice}")])
+            raise BadForm([Problem("--out", None, "", f"{self.path} {advice}")])
 
     def read(self) -> dict[str, Result]:
         """What is there already, by key."""
         try:
-            data = self._path.read_bytes()
+            data = self.path.read_bytes()
         except FileNotFoundError:
             return {}
         self._torn = bool(data) and not data.endswith(b"\n")
@@ -104,7 +104,7 @@ class Results:
     def add(self, key: str, result: Result) -> None:
         """Keep one more."""
         line = msgspec.json.encode(Kept(key, result.policy, result.statistics, result.failures)) + b"\n"
-        with self._path.open("ab") as file:
+        with self.path.open("ab") as file:
             file.write(b"\n" + line if self._torn else line)
         self._torn = False
 

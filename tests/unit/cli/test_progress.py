@@ -3,7 +3,7 @@
 import io
 
 from spillover.cli.output import Output
-from spillover.cli.progress import progress
+from spillover.cli.progress import counting, progress
 
 
 class Terminal(io.StringIO):
@@ -30,6 +30,26 @@ def test_a_terminal_shows_a_bar_that_goes_away() -> None:
     assert out.getvalue() == ""
     assert "2/2" in err.getvalue()
     assert "known" not in err.getvalue()
+
+
+def test_one_long_simulation_says_how_many_jobs_have_ended_and_takes_it_back() -> None:
+    err = Terminal()
+    with counting(Output(io.StringIO(), err), 4000, patience=0.0) as ended:
+        assert ended is not None
+        while not err.getvalue():
+            ended(1000)
+    assert err.getvalue().startswith("\r1,000 of 4,000 jobs ended, about ")
+    assert err.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_short_simulation_says_nothing_and_nobody_is_asked_elsewhere_than_on_a_terminal() -> None:
+    err = Terminal()
+    with counting(Output(io.StringIO(), err), 4000) as ended:
+        assert ended is not None
+        ended(1000)
+    assert err.getvalue() == ""
+    with counting(Output(io.StringIO(), io.StringIO()), 4000) as ended:
+        assert ended is None
 
 
 def test_nothing_to_do_shows_nothing() -> None:

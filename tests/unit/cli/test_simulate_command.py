@@ -8,6 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from spillover.cli.main import main
+from spillover.cli.output import rich_table
+from spillover.cli.sweeping import COLUMNS
 
 SMALL = ("--trace", "synthetic:jobs=60,load=1.2", "--owned", "1x8gpu", "--rented", "gpu=2.5")
 FAILING = """
@@ -169,3 +171,41 @@ def test_one_is_not_several(spill: Type, tmp_path: Path) -> None:
     again = spill(*asked, "--sweep", "wait=constant(1h)", "--processes", "1").err
     assert again[0] == "spill: 1 result is known already"
     assert any(line.startswith("spill: 1 simulation in") for line in again)
+
+
+def test_a_sweep_says_what_its_points_share_and_names_them_alike(spill: Type, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("submit_s,runtime_s,gpus\n0,10,1\n5,x,1\n")
+    asked = ("--trace", "t.csv", *SMALL[2:], "--skip-bad", "--policy", "order=sjf", "--processes", "1")
+    sweeps = ("--sweep", "wait=compute(0.02)", "--sweep", "backfill=strict,wait=compute(0.02,max_queue=30)")
+    lines = spill(*asked, *sweeps).out.splitlines()
+    assert lines[0].startswith("policy    wait=compute(0.076,max_queue=30),backfill=out_of_order,order=sjf,")
+    assert lines[0].endswith(", but for what a row names")
+    assert lines[1] == "left out  1 wrong row"
+    assert [line.split()[0] for line in lines[4:]] == [
+        "zero",
+        "compute(0.02)",
+        "backfill=strict,compute(0.02,max_queue=30)",
+    ]
+    told = json.loads(spill(*asked, *sweeps, "--json").out)
+    assert {(one["left_out"], one["not_jobs"]) for one in told} == {(1, 0)}
+
+
+def test_a_narrow_terminal_shows_what_matters_of_a_sweep() -> None:
+    rows = [
+        [
+            "compute(0.02,max_queue=30)",
+            "1,234",
+            "12,345.67",
+            "12.3%",
+            "1h12m",
+            "12%",
+            "12h30m",
+            "1.2%",
+            "dominated",
+        ]
+    ]
+    narrow, wide = (rich_table(COLUMNS, rows, width).plain.splitlines() for width in (80, 120))
+    assert narrow[0].split() == ["POLICY", "COST", "SAVED", "COMPLETION", "LONGER"]
+    assert narrow[1].endswith("dominated")
+    assert max(map(len, narrow)) <= 80
+    assert wide[0].split() == [column.title for column in COLUMNS if column.title]

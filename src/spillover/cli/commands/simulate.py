@@ -180,11 +180,13 @@ def _single(
     args: Namespace, context: Context, study: "Study", trace: "Trace", policies: "PolicySet", started: float
 ) -> int:
     """One set of policies."""
+    from spillover.cli.progress import counting  # noqa: PLC0415 - heavy
     from spillover.sim.failing import told_of  # noqa: PLC0415 - heavy
     from spillover.sim.report import facts, fields, so_many, write_jobs  # noqa: PLC0415 - heavy
     from spillover.sim.study import run  # noqa: PLC0415 - heavy
 
-    result, outcomes = run(study, trace.jobs, policies)
+    with counting(context.out, len(trace.jobs)) as ended:
+        result, outcomes = run(study, trace.jobs, policies, ended)
     took = perf_counter() - started
     if args.jobs:
         write_jobs(args.jobs, trace.jobs, outcomes)
