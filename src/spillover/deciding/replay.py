@@ -29,7 +29,7 @@ from spillover.deciding.protocols import Policies
 from spillover.model.ids import member_id
 from spillover.model.policy import PolicySet
 from spillover.model.reasons import code_of
-from spillover.model.units import FOREVER
+from spillover.model.units import FOREVER, MONEY, format_duration, format_time
 
 _OF_A_PLAN: Final = (CostHeld, GangPlaced, JobPlaced, JobsAdmitted, MemberPlaced, WaitsExpired)
 """Events that only a plan leads to."""
@@ -76,7 +76,7 @@ class Replay:
         """Look at the next event; whether the one after it is worth a look."""
         if self._wrong is not None:
             if isinstance(event, _OF_A_PLAN):
-                self._stored.append(told(event))
+                self._stored.append(self._told(event))
                 return True
             self._differ(*self._wrong)
             return False
@@ -119,7 +119,7 @@ class Replay:
         plan = cycle.run(state, board, policies, event.now, event.seed).plan
         board.calm(decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
-        self._found, self._stored = tuple(map(told, events)), []
+        self._found, self._stored = tuple(map(self._told, events)), []
         self._due = events[::-1]
         if event.seed != state.facts.cycles:
             self._wrong = revision, f"plan {event.seed} follows {state.facts.cycles} plans"
@@ -135,10 +135,10 @@ class Replay:
         """Compare what was done with what was planned."""
         if self._due and self._due[-1] == event:
             self._due.pop()
-            self._stored.append(told(event))
+            self._stored.append(self._told(event))
         else:
             self._wrong = revision, f"{_kind(event)} is no part of the plan before it"
-            self._stored.append(told(event))
+            self._stored.append(self._told(event))
 
     def _apply(self, revision: int, event: AnyEvent) -> None:
         try:
@@ -147,17 +147,22 @@ class Replay:
             said = " ".join(str(error).split())[:200]
             self._differ(revision, f"{_kind(event)} cannot have happened: {said or type(error).__name__}")
 
+    def _told(self, event: AnyEvent) -> str:
+        """One part of a plan, in words."""
+        return told(event, self._engine.state.facts.jumped)
+
     def _differ(self, revision: int, what: str) -> None:
         self.difference = Difference(revision, self._at, what, tuple(self._stored), self._found)
 
 
-def told(event: AnyEvent) -> str:
-    """One part of a plan, in words."""
+def told(event: AnyEvent, jumped: int = 0) -> str:
+    """One part of a plan, in words, but exact: what differs must be seen. Waits are shifted by what the clock jumped."""
     match event:
         case JobsAdmitted():
             waits = zip(event.jobs, event.latest, strict=True)
             return "wait: " + ", ".join(
-                job if until >= FOREVER else f"{job} until {until}" for job, until in waits
+                job if until >= FOREVER else f"{job} until {format_time(until + jumped)}"
+                for job, until in waits
             )
         case WaitsExpired():
             some = f"{event.members} members of " if event.members else ""
@@ -169,9 +174,16 @@ def told(event: AnyEvent) -> str:
         case MemberPlaced():
             return f"{member_id(event.array, event.index)} on {event.cluster}/{event.node} ({code_of(event.why)})"
         case CostHeld():
-            return f"hold {event.amount} for {event.job}"
+            runs = "" if event.limit is None else f", which may run {format_duration(event.limit)}"
+            return f"hold {_money(event.amount)} for {event.job}{runs}"
         case _:
             return _kind(event)
+
+
+def _money(millionths: int) -> str:
+    """An amount with all of its digits, two at the least."""
+    whole, rest = divmod(millionths, MONEY)
+    return f"{whole}.{f'{rest:06}'.rstrip('0'):0<2}"
 
 
 def _kind(event: AnyEvent) -> str:

@@ -22,9 +22,10 @@ from spillover.core.events import (
     MemberPlaced,
     WaitsExpired,
 )
-from spillover.deciding.replay import Replay
-from spillover.model.ids import NodeName
+from spillover.deciding.replay import Replay, told
+from spillover.model.ids import JobId, NodeName
 from spillover.model.resources import Resources
+from spillover.model.units import FOREVER, SECOND
 from spillover.policies.loading import load, load_surely
 from spillover.wire.journal import decode_event
 
@@ -155,3 +156,13 @@ def test_what_cannot_be_read_is_told() -> None:
     replay.refuse(1, "it is truncated")
     assert replay.difference is not None
     assert replay.difference.what == "cannot be read: it is truncated"
+
+
+def test_parts_of_a_plan_are_told_in_words() -> None:
+    pay = CostHeld(JobId("a"), 0, 460_000, None, ())
+    assert told(pay) == "hold 0.46 for a"
+    assert told(structs.replace(pay, amount=12_345_600)) == "hold 12.3456 for a"
+    assert told(structs.replace(pay, limit=90 * SECOND)) == "hold 0.46 for a, which may run 1m30s"
+    waits = JobsAdmitted((JobId("a"), JobId("b")), (1_800_000_000 * SECOND, FOREVER))
+    assert told(waits) == "wait: a until 2027-01-15T08:00:00.000000Z, b"
+    assert told(waits, SECOND) == "wait: a until 2027-01-15T08:00:01.000000Z, b"
