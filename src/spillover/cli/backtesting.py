@@ -137,7 +137,7 @@ def _facts(shown: Shown, names: Sequence[str]) -> list[tuple[str, str]]:
         really += " (assumed; --really says otherwise)"
     if changes := len(shown.ruling.changes):
         times = "once" if changes == 1 else f"{changes} times"
-        really += f" at first; changed {times}, and so in the simulation"
+        really += f" at first; changed {times}, and so in the simulation (spill policy history has them)"
     told.append(("really ran", really))
     return told + [(name, one.policy) for name, one in zip(names, found.policies, strict=True)]
 
@@ -177,14 +177,28 @@ def _project(one: ProjectChange) -> Row:
     return (
         one.project or NOTHING,
         f"{one.jobs:,}",
-        span(one.wait_s),
-        span(one.wait_then_s),
-        _signed(one.wait_change_s, span),
+        *waits(one),
         money(one.cost),
         money(one.cost_then),
         _signed(one.cost_change, money),
         Cell("within error" if one.verdict == "unclear" else one.verdict, _STYLES[one.verdict]),
     )
+
+
+def waits(one: ProjectChange) -> tuple[str, str, str]:
+    """What jobs waited, would wait, and the change: to tenths of seconds where whole ones would not lead to that change."""
+    longest = max(one.wait_s, one.wait_then_s)
+    before, then = round(10 * one.wait_s), round(10 * one.wait_then_s)
+    if not 10 <= longest < 3600 or abs(one.wait_change_s) >= 10 or before == then:
+        return span(one.wait_s), span(one.wait_then_s), _signed(one.wait_change_s, span)
+    return _tenths(before), _tenths(then), _signed(then - before, _tenths)
+
+
+def _tenths(count: float) -> str:
+    """So many tenths of seconds, below an hour."""
+    minutes, tenths = divmod(round(count), 600)
+    seconds = f"{tenths / 10:.1f}".removesuffix(".0")
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
 def _signed(value: float, tell: Callable[[float], str]) -> str:

@@ -78,15 +78,37 @@ def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until:
         if past is None or (until is not None and submitted >= until):
             continue
         (before if submitted < begin else found).append(_slurm_life(job, past, zero))
+    outside = sum(at + zero < begin or (until is not None and at + zero >= until) for at in trace.not_jobs_at)
     there, later = at_beginning(before, begin, ())
+    jobs, happened = _numbered([*there, *sorted([*found, *later], key=_ready)])
     return History(
-        *_numbered([*there, *sorted([*found, *later], key=_ready)]),
+        jobs,
+        happened,
         site_of(fleet, rent),
         fleet,
-        never_ran=trace.not_jobs,
+        never_ran=trace.not_jobs - outside,
         left_out=trace.left_out,
+        remarks=tuple(_too_small(fleet, jobs, happened)),
         standing=len(there),
     )
+
+
+def _too_small(fleet: Fleet, jobs: Sequence[TraceJob], happened: Sequence[Outcome]) -> Iterable[str]:
+    """A remark if more was in use at a time than the machines have: they cannot be those that the jobs ran on."""
+    capacity = fleet.capacity
+    changes: dict[int, int] = {}
+    for job, one in zip(jobs, happened, strict=True):
+        size = job.gpus if capacity.by_gpu else job.cpus
+        changes[one.start] = changes.get(one.start, 0) + size
+        changes[one.end] = changes.get(one.end, 0) - size
+    used = most = 0
+    for _, change in sorted(changes.items()):
+        used += change
+        most = max(most, used)
+    if capacity.units and most > capacity.units:
+        unit, name = (1, "GPUs") if capacity.by_gpu else (1000, "CPUs")
+        there = f"--owned has {capacity.units / unit:,.6g}"
+        yield f"up to {most / unit:,.6g} {name} really ran jobs at a time, and {there}: its machines are fewer than there were"
 
 
 def _in_order(past: Iterable[PastJob]) -> list[PastJob]:

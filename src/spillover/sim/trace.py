@@ -78,3 +78,5 @@ class Trace(Struct, frozen=True):
     """Rows that were wrong and skipped."""
     not_jobs: int = 0
     """Rows that are right but nothing to simulate: jobs that never ran, or that asked for nothing."""
+    not_jobs_at: tuple[int, ...] = ()
+    """When these were submitted, nanoseconds from the trace's zero, as far as the trace says."""

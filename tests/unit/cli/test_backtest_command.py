@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from spillover.cli.backtesting import Shown, error_facts, show
+from spillover.cli.backtesting import Shown, error_facts, show, waits
 from spillover.cli.output import Output
 from spillover.forms.policystring import read_policies, write_policies
 from spillover.model.units import SECOND, format_time
 from spillover.sim.backtest import run
-from spillover.sim.comparing import Deviation
+from spillover.sim.comparing import Deviation, ProjectChange
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.past import History, from_slurm
@@ -119,9 +119,27 @@ def test_projects_that_change_most_are_shown_of_many() -> None:
     assert all(f"p{at}" in all_of_them.split() for at in range(14))
 
 
+@pytest.mark.parametrize(
+    ("before", "then", "told"),
+    [
+        (14.64, 14.34, ["14.6s", "14.3s", "-0.3s"]),
+        (79.6, 80, ["1m19.6s", "1m20s", "+0.4s"]),
+        (14.6, 14.61, ["15s", "15s", "+10ms"]),
+        (14.6, 40, ["15s", "40s", "+25s"]),
+        (2.04, 2, ["2.0s", "2s", "-40ms"]),
+        (4000, 3999.5, ["1h6m", "1h6m", "-0.5s"]),
+    ],
+)
+def test_a_change_is_that_between_the_waits_beside_it(before: float, then: float, told: list[str]) -> None:
+    change = ProjectChange("p", 1, before, before, then, then - before, 0.0, 0.0, 0.0, 0.0, "wins")
+    assert list(waits(change)) == told
+
+
 def test_what_decided_is_said_with_its_changes_and_doubts() -> None:
     twice = Ruling(FIFO, ((AT + 1, read_policies("wait=zero")), (AT + 2, FIFO)))
-    assert " at first; changed 2 times, and so in the simulation" in printed(ruling=twice)
+    assert " at first; changed 2 times, and so in the simulation (spill policy history has them)" in printed(
+        ruling=twice
+    )
     assert "(assumed; --really says otherwise)" in printed(assumed=True)
     alone = printed(policies=[], warmup=0)
     assert "Projects" not in alone

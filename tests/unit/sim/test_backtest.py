@@ -26,7 +26,7 @@ from spillover.sim.past import History, from_journal, from_slurm
 from spillover.sim.runner import simulate
 from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from
 from spillover.sim.setting import Machine, Scene, Setting, Site
-from spillover.sim.trace import Own, TraceJob
+from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
 
@@ -390,3 +390,24 @@ def test_what_ran_and_waited_when_a_span_begins_takes_its_room_and_counts_nowher
     assert sum(one.jobs for one in found.policies[0].projects) == len(inside)
     with pytest.raises(BadForm, match="no jobs that ran in this span"):
         run(from_journal([], SITE, [], before, middle), ruling, [], Told.THEN)
+
+
+def test_machines_that_are_fewer_than_ran_jobs_at_a_time_are_remarked() -> None:
+    jobs = tuple(TraceJob(str(at), 0, 10 * SECOND, 4, 8000) for at in range(3))
+    trace = Trace(jobs, 0, (Happened(0, 10 * SECOND),) * 2 + (Happened(10 * SECOND, 20 * SECOND),))
+    rent = read_rented("gpu=1")
+    assert from_slurm(trace, read_owned("1x8gpu,16cpu"), rent, None, None).remarks == ()
+    (gpus,) = from_slurm(trace, read_owned("1x4gpu"), rent, None, None).remarks
+    assert gpus.startswith("up to 8 GPUs really ran jobs at a time, and --owned has 4: ")
+    (cpus,) = from_slurm(trace, read_owned("1x8cpu"), rent, None, None).remarks
+    assert cpus.startswith("up to 16 CPUs really ran jobs at a time, and --owned has 8: ")
+
+
+def test_jobs_that_never_ran_count_within_the_span_only() -> None:
+    jobs = tuple(TraceJob(str(at), at * SECOND, SECOND, 1) for at in range(3))
+    happened = tuple(Happened(at * SECOND, (at + 1) * SECOND) for at in range(3))
+    asked = (0, SECOND, 2 * SECOND)
+    trace = Trace(jobs, 100 * SECOND, happened, 0, 4, asked)  # of one nobody knows when
+    fleet, rent = read_owned("1x1gpu"), read_rented("gpu=1")
+    spans = [(None, None), (101 * SECOND, None), (None, 101 * SECOND), (101 * SECOND, 102 * SECOND)]
+    assert [from_slurm(trace, fleet, rent, *span).never_ran for span in spans] == [4, 3, 2, 2]

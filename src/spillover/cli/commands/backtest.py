@@ -202,7 +202,8 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History,
     history = from_journal(past, site, budgets, before, begin)
     waiting = server.queued + server.running
     if waiting:
-        left = f"without what has not ended ({so_many(waiting)}), and without the room that this takes"
+        which = f"{so_many(waiting)} now, whenever submitted" if args.until else so_many(waiting)
+        left = f"without what has not ended ({which}), and without the room that this takes"
         history = replace(history, remarks=(*history.remarks, left))
     if args.really is not None:
         return history, Ruling(_read(args.really, "--really")), server.currency

@@ -39,6 +39,7 @@ def read(text: str, rows: Rows) -> Trace:
     _check(header, rows.source)
     found: list[tuple[TraceJob, Happened]] = []
     not_jobs = 0
+    asked: list[int] = []
     for line, row in enumerate(lines[1:], 2):
         fields = row.split("|")
         if not row.strip():
@@ -51,11 +52,13 @@ def read(text: str, rows: Rows) -> Trace:
             continue
         try:
             one = _job(record)
+            submit = _moment(record, "submit") if one is None else None
         except Wrong as error:
             rows.wrong(line, ("", str(error)))
             continue
         if one is None:
             not_jobs += 1
+            asked += [] if submit is None else [submit]
         else:
             found.append(one)
     rows.check()
@@ -67,6 +70,7 @@ def read(text: str, rows: Rows) -> Trace:
         tuple(_moved_past(past, zero) for _, past in found),
         rows.left_out,
         not_jobs,
+        tuple(at - zero for at in asked),
     )
 
 
