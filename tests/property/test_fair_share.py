@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spillover.core.state import Kind
-from spillover.core.usage import used
+from spillover.core.usage import Meter
 from spillover.deciding.explain import explain
 from spillover.deciding.lanes import Entry, Lane
 from spillover.deciding.ranking import RankedLine, Ranking
@@ -68,8 +68,8 @@ def test_projects_that_compete_get_their_shares(
     got = compete(world, {"p": runtimes[0], "q": runtimes[1]}, 360)
     share = got["p"] / (got["p"] + got["q"])
     assert share == pytest.approx(first / (first + second), abs=0.06)
-    found = used(world.state, world.now)
-    assert found["p"] * second == pytest.approx(found["q"] * first, rel=0.6)
+    meter = Meter(world.state, world.now)
+    assert meter.used("p") * second == pytest.approx(meter.used("q") * first, rel=0.6)
 
 
 def test_a_project_that_used_nothing_comes_first_and_within_it_priority() -> None:
@@ -84,6 +84,24 @@ def test_a_project_that_used_nothing_comes_first_and_within_it_priority() -> Non
         job.id: explain(world.engine, job).ahead for job in world.state.jobs.values() if job.state == "QUEUED"
     }
     assert ahead == {"q-0": 0, "p-1": 1, "p-2": 2}
+
+
+def test_only_projects_that_have_jobs_waiting_are_ranked() -> None:
+    world = World(load, fair())
+    world.agent("n1", cpus=100)
+    world.submit(*[a_job(f"once-{number}").project(f"p{number}") for number in range(50)])
+    world.wait(seconds=60)
+    for number in range(50):
+        world.finish(f"once-{number}")
+    world.submit(a_job("large").project("q").cpus(99), a_job("waits").project("r").cpus(99))
+    ranking = world.engine.board.ranking
+    assert ranking is not None
+    assert sorted(ranking.ranks) == ["q", "r"]
+    world.submit(a_job("more").project("p7").cpus(99))
+    assert explain(world.engine, world.job("more")).ahead == 1
+    assert sorted(ranking.ranks) == ["p7", "r"]
+    world.wait(seconds=600)
+    assert len(ranking.ranks) <= 2
 
 
 def test_in_strict_order_a_project_moves_up_by_time_alone() -> None:
@@ -133,7 +151,7 @@ def test_ranked_lanes_come_as_if_all_were_sorted(
             _, lane, entry = entries[number]
             alive.pop(entry[2], None)
             line.settle(lane)
-    ranking.ranks = ranks
+    ranking.ranks |= dict.fromkeys("pqrs", 0) | ranks
     left = sorted(
         (((ranks.get(project, 0), entry[0]), *entry[1:]), lane)
         for project, lane, entry in entries

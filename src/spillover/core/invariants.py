@@ -110,7 +110,13 @@ def _usage(state: State) -> list[str]:
         if isinstance(job.phase, Placed | Running):
             size = sharing.measure.size(job.kind.shape) if sharing is not None else 0
             held[job.kind.project] = held.get(job.kind.project, 0) + size
-    return [
+    holders = sum(using.rate > 0 for using in state.usage.values())
+    found = (
+        []
+        if holders == state.holders
+        else [f"{holders} projects hold something, {state.holders} are counted"]
+    )
+    return found + [
         f"project {project} holds {size}, {state.usage[project].rate if project in state.usage else None} is counted"
         for project, size in held.items()
         if project not in state.usage or state.usage[project].rate != size

@@ -31,6 +31,7 @@ def rebuild(
                 samples.append(record)
             case KeptUsing():
                 state.usage[record.project] = record.using
+                state.holders += record.rate > 0
             case Purse():
                 state.purses[record.key] = record
             case PolicyBook():

@@ -362,6 +362,10 @@ class State:
         """The same by the keys of their records."""
         self.usage: dict[str, Using] = {}
         """What each project uses and has used, while an order asks for it."""
+        self.holders = 0
+        """Projects that use something now, of those."""
+        self.uses = 0
+        """How often any of that changed since this state was made."""
         self.caps = Caps()
         """The budgets, ready to be asked."""
         self.policies = PolicyBook()

@@ -32,21 +32,29 @@ def measure_of(policies: PolicySet) -> Measure | None:
     return Measure(max(STEPS, int(options.get("half_life", HALF_LIFE))), weight)
 
 
-def used(state: State, now: int) -> dict[str, int]:
-    """What each project has used of late, in a unit that only serves to compare them. Projects that used nothing are left out.
+class Meter:
+    """What projects have used of late as of some moment, in a unit that only serves to compare them.
 
-    While nothing starts or ends it changes every TICK only, so that whoever asks twice gets one answer.
+    While nothing starts or ends it changes every TICK only, so that whoever asks twice gets one answer. It is read for the
+    projects that somebody asks for, as there may be many that have used something once.
     """
-    sharing = state.facts.sharing
-    if sharing is None:
-        return {}
-    at = moment(sharing, now)
-    old = sharing.old(at)
-    clock = (sharing.set_back(old) if old else sharing).grown(at)
-    return {
-        using.project: max(0, using.rate * clock + (sharing.carried(using, old) if old else using.spent))
-        for using in state.usage.values()
-    }
+
+    def __init__(self, state: State, now: int) -> None:
+        self._usage = state.usage
+        self._sharing = sharing = state.facts.sharing
+        self._old = self._clock = 0
+        if sharing is not None:
+            at = moment(sharing, now)
+            self._old = sharing.old(at)
+            self._clock = (sharing.set_back(self._old) if self._old else sharing).grown(at)
+
+    def used(self, project: str) -> int:
+        """What one project has used; 0 if nothing, or nobody measures."""
+        using = self._usage.get(project)
+        if using is None or self._sharing is None:
+            return 0
+        spent = self._sharing.carried(using, self._old) if self._old else using.spent
+        return max(0, using.rate * self._clock + spent)
 
 
 def moment(sharing: Sharing, now: int) -> int:
@@ -73,6 +81,8 @@ def follow(state: State, at: int) -> None:
     for project in state.usage:
         state.dirty["usage", project] = None
     state.usage.clear()
+    state.holders = 0
+    state.uses += 1
     state.facts.sharing = None if measure is None else Sharing(measure, at, at)
     state.touch_facts()
     for job in state.jobs.values() if measure is not None else ():
@@ -92,7 +102,10 @@ def _change(state: State, job: Job, at: int, more: int) -> None:
     if using is None:
         using = state.usage[project] = Using(project)
     size = more * sharing.measure.size(job.kind.shape)
+    state.holders -= using.rate > 0
     using.rate += size
+    state.holders += using.rate > 0
+    state.uses += 1
     using.spent -= size * sharing.grown(at)
     sharing.last = max(sharing.last, at)
     state.dirty["usage", project] = None

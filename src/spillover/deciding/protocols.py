@@ -1,6 +1,5 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -30,8 +29,8 @@ class Order(Protocol):
 class Ranks(Order, Protocol):
     """An order that ranks projects too: their jobs come in the order of ranks, and those of one project by their keys."""
 
-    def ranks(self, used: Mapping[str, int]) -> Mapping[str, int]:
-        """The rank of each project by what it has used of late; lower is earlier, and those that are left out have 0."""
+    def ranks(self, project: str, used: int) -> int:
+        """The rank of a project by what it has used of late; lower is earlier."""
         ...
 
 

@@ -5,12 +5,12 @@ apart for each project, so that a walk sorts projects, not lanes.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import cast
 
 from spillover.core.state import State
-from spillover.core.usage import TICK, moment, used
+from spillover.core.usage import TICK, Meter, moment
 from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import FEW, Entry, Lane, Line
 from spillover.deciding.protocols import Policies, Ranks
@@ -25,18 +25,31 @@ class Ranking:
         self._order = cast("Ranks", policies.order)
         self._at = self._settled = -1
         """As of when projects were ranked, and were so for a plan that was carried out."""
-        self.ranks: Mapping[str, int] = {}
-        """Lower is earlier; 0 for projects that are not there."""
+        self.ranks: dict[str, int] = {}
+        """Lower is earlier; of the projects that somebody asked for, as there may be many others."""
         self.rank(state.facts.now)
 
     def rank(self, now: int) -> None:
         """Rank projects by what they have used up to now."""
-        self._at = self._moment(now)
-        self.ranks = self._order.ranks(used(self._state, now))
+        self._at, self._now = self._moment(now), now
+        self._read()
+
+    def rank_of(self, project: str) -> int:
+        """The rank of a project as of when projects were ranked, by what is known to be used now."""
+        if self._uses != self._state.uses:
+            self._read()
+        rank = self.ranks.get(project)
+        if rank is None:
+            rank = self.ranks[project] = self._order.ranks(project, self._meter.used(project))
+        return rank
+
+    def _read(self) -> None:
+        self._uses, self._meter = self._state.uses, Meter(self._state, self._now)
+        self.ranks.clear()
 
     def ranked(self, entry: Entry, project: str) -> Entry:
         """An entry as it sorts now."""
-        return ((self.ranks.get(project, 0), entry[0]), entry[1], entry[2])
+        return ((self.rank_of(project), entry[0]), entry[1], entry[2])
 
     def settle(self) -> None:
         """A plan was made by these ranks."""
@@ -51,7 +64,7 @@ class Ranking:
 
         While no project uses anything, what each has used fades alike, and ranks stay.
         """
-        if not passed or not any(using.rate for using in self._state.usage.values()):
+        if not passed or not self._state.holders:
             return FOREVER
         return (self._settled // TICK + 1) * TICK
 
@@ -89,7 +102,7 @@ class RankedLine(Line):
             yield from sorted(self._ranked_head(lane) for lane in self.first)
             return
         self._tidy_projects()
-        projects = sorted((self._ranking.ranks.get(project, 0), project) for project in self._projects)
+        projects = sorted((self._ranking.rank_of(project), project) for project in self._projects)
         for _, group in groupby(projects, key=lambda ranked: ranked[0]):
             yield from heapq.merge(*(self._lanes_of(project) for _, project in group))
 

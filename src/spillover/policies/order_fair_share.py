@@ -1,6 +1,5 @@
 """Fair share: the project that has used least of its share comes first."""
 
-from collections.abc import Mapping
 from fractions import Fraction
 from math import lcm
 
@@ -28,13 +27,9 @@ class FairShare:
         """Higher priority is earlier, within a project."""
         return -job.priority
 
-    def ranks(self, used: Mapping[str, int]) -> dict[str, int]:
-        """The rank of each project that has used something; lower is earlier, and those that are left out have rank 0."""
-        weighed = {
-            project: amount * self._factors.get(project, self._usual) for project, amount in used.items()
-        }
-        rank_of = {amount: rank for rank, amount in enumerate(sorted({0, *weighed.values()}))}
-        return {project: rank_of[amount] for project, amount in weighed.items()}
+    def ranks(self, project: str, used: int) -> int:
+        """What a project has used, measured by its share."""
+        return used * self._factors.get(project, self._usual)
 
 
 def read_shares(shares: str) -> dict[str, Fraction]:

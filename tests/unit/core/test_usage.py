@@ -28,9 +28,15 @@ def of(project: str, name: str) -> JobBuilder:
     return a_job(name).project(project)
 
 
+def used(world: World, now: int) -> dict[str, int]:
+    """What each project has used that is known."""
+    meter = usage.Meter(world.state, now)
+    return {project: meter.used(project) for project in world.state.usage}
+
+
 def shares(world: World) -> dict[str, float]:
     """What part of all that was used each project used."""
-    found = usage.used(world.state, world.now)
+    found = used(world, world.now)
     return {project: amount / sum(found.values()) for project, amount in found.items()}
 
 
@@ -100,16 +106,16 @@ def test_measuring_begins_with_the_policy_and_ends_with_it() -> None:
     world.wait(seconds=600)
     assert (world.state.facts.sharing, world.state.usage) == (None, {})
     world.propose(SetPolicies(FAIR, "ada"))
-    assert usage.used(world.state, world.now) == {"p": 0}, "what runs counts from now on"
+    assert used(world, world.now) == {"p": 0}, "what runs counts from now on"
     world.wait(seconds=60)
-    before = usage.used(world.state, world.now)
+    before = used(world, world.now)
     assert before["p"] > 0
     options = {**FAIR.order.options, "shares": "p=2"}
     world.propose(SetPolicies(PolicySet(order=Choice("fair_share", options), wait=FAIR.wait), "ada"))
-    assert usage.used(world.state, world.now) == before, "other shares measure the same"
+    assert used(world, world.now) == before, "other shares measure the same"
     options = {**options, "half_life": DAY}
     world.propose(SetPolicies(PolicySet(order=Choice("fair_share", options), wait=FAIR.wait), "ada"))
-    assert usage.used(world.state, world.now) == {"p": 0}, "another half life measures anew"
+    assert used(world, world.now) == {"p": 0}, "another half life measures anew"
     world.propose(SetPolicies(PolicySet(wait=FAIR.wait), "ada"))
     assert (world.state.facts.sharing, world.state.usage) == (None, {})
 
@@ -121,7 +127,7 @@ def test_numbers_stay_small_and_old_projects_are_forgotten_however_long_it_lasts
     world.finish("once")
     for number in range(5):
         world.wait(seconds=(LONG + 7) * HALF_LIFE / SECOND)
-        assert list(usage.used(world.state, world.now)) == list(world.state.usage)
+        assert list(used(world, world.now)) == list(world.state.usage)
         world.submit(of("new", f"job-{'abcde'[number]}"))
         checkpoints.write(world.state)
         assert said_by(checkpoints.load()) == said_by(world.state)
@@ -136,8 +142,8 @@ def test_projects_are_compared_anew_every_minute_and_whenever_something_starts_o
     world.now -= world.now % MINUTE - 5 * SECOND
     world.now += MINUTE
     world.submit(of("p", "a"))
-    assert usage.used(world.state, world.now) == usage.used(world.state, world.now + 54 * SECOND) == {"p": 0}
-    assert usage.used(world.state, world.now + 56 * SECOND)["p"] > 0
+    assert used(world, world.now) == used(world, world.now + 54 * SECOND) == {"p": 0}
+    assert used(world, world.now + 56 * SECOND)["p"] > 0
     world.now += 20 * SECOND
     world.submit(of("q", "b"))
-    assert usage.used(world.state, world.now)["p"] > 0
+    assert used(world, world.now)["p"] > 0
