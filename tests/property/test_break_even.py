@@ -80,15 +80,12 @@ class Plain:
         """Ends, waits that are over, arrivals, placement, and a look ahead."""
         self.running = [one for one in self.running if one.ends > now]
         before = self.queue[: 5 * self.most]
-        over = [at for at in self.queue if self.latest(at) <= now]
-        for at in over:
-            self.rent(at, now)
         fresh = [at for at, job in enumerate(self.jobs) if job.submit == now and not self.seen(at)]
         self.queue += fresh
         self.place(now)
-        for at in [at for at in fresh if at in self.queue and self.latest(at) <= now]:
+        for at in [at for at in self.queue if self.latest(at) <= now]:
             self.rent(at, now)
-        fresh = [at for at in fresh if at in self.queue]
+        fresh = [at for at in fresh if at in self.queue][: 5 * self.most]
         if fresh:
             looked_at = [at for at in self.queue if at in before or at in fresh]
             for at in self.late(now, fresh, looked_at):

@@ -66,10 +66,11 @@ class Board:
         self.rooms: dict[ClusterName, Room] = {}
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, number, job)."""
-        self.patient: dict[JobId, tuple[Entry, Waiter] | None] = {}
-        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them, or somebody looks at them."""
+        self.patient: dict[JobId, None] = {}
+        """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.in_line: list[tuple[Entry, Waiter]] = []
-        """The same in their order; kept only if the wait policy looks at them."""
+        """All jobs that wait for owned capacity, in order; kept only if the wait policy looks at them."""
+        self._lined: dict[JobId, tuple[Entry, Waiter]] = {}
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
@@ -109,7 +110,7 @@ class Board:
                 self.ends.set(job)
             if job.due is None and self.is_ahead(job):
                 self.wait(job)
-        self.in_line = sorted([each for each in self.patient.values() if each is not None])
+        self.in_line = sorted(self._lined.values())
         self._lined_up = True
 
     # --- what the cycle asks
@@ -196,9 +197,10 @@ class Board:
 
     def waiter(self, job: Job, latest: int | None = None) -> Waiter:
         """A job that waits, as looking ahead sees it; `latest` is until when, if the book does not say so yet."""
-        until = job.latest if latest is None else latest
+        until = (job.latest if latest is None else latest) or 0
         known = estimate(job, 0).source != "default"
-        return Waiter(job.id, job.kind.shape, self.runs(job), known, job.arrived, until or 0, 1)
+        rentable = until < FOREVER and (job.due is None or job.partly_due)
+        return Waiter(job.id, job.kind.shape, self.runs(job), known, job.arrived, until, 1, rentable)
 
     def runs(self, job: Job) -> int:
         """How long a job is taken to run when somebody looks ahead."""
@@ -206,11 +208,9 @@ class Board:
         return likely(job, unknown) if self.reviews else estimate(job, unknown).runtime
 
     def counts_waiting(self, job: Job) -> bool:
-        """Whether a job is looked at while it waits: it counts against `max_queue`, or the wait policy looks at all."""
+        """Whether a job counts against `max_queue` while it waits."""
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
-        return (
-            rentable and (self.policies.max_queue is not None or self.reviews) and type(job.phase) is Queued
-        )
+        return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
 
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
@@ -304,12 +304,15 @@ class Board:
             self.fresh[job.id] = None
         elif job.due is None or job.partly_due:
             self.wait(job)
+        self.keep_in_line(job)
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
-            self.step_out(job.id)
+            self.patient.pop(job.id, None)
+            if self.reviews:
+                self._step_out(job.id)
         lane = self.lanes.get(job.kind)
         if lane is not None:
             self.queue.settle(lane)
@@ -335,14 +338,23 @@ class Board:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)
         if self.counts_waiting(job):
-            self.step_out(job.id)
-            one = self.patient[job.id] = (self.entry(job), self.waiter(job)) if self.reviews else None
-            if one is not None and self._lined_up:
-                insort(self.in_line, one)
+            self.patient[job.id] = None
 
-    def step_out(self, job: JobId) -> None:
-        """A job does not wait any more for owned capacity only, or waits otherwise."""
-        one = self.patient.pop(job, None)
+    def keep_in_line(self, job: Job) -> None:
+        """Note how a job waits for owned capacity, if the wait policy looks at such."""
+        if self.reviews and job.latest is not None and job.kind.shape.burst is not Burst.ALWAYS:
+            self._line_up(job)
+
+    def _line_up(self, job: Job) -> None:
+        """Let the wait policy see a job that waits for owned capacity, as it waits now."""
+        self._step_out(job.id)
+        one = self._lined[job.id] = (self.entry(job), self.waiter(job))
+        if self._lined_up:
+            insort(self.in_line, one)
+
+    def _step_out(self, job: JobId) -> None:
+        """A job does not wait any more, or waits otherwise."""
+        one = self._lined.pop(job, None)
         if one is not None and self._lined_up:
             del self.in_line[bisect_left(self.in_line, one)]
 
@@ -435,15 +447,18 @@ def _admitted(board: Board, event: JobsAdmitted) -> None:
         board.fresh.pop(each, None)
         if job.due is None:
             board.wait(job)
+        if type(job.phase) is Queued:
+            board.keep_in_line(job)
 
 
 def _expired(board: Board, event: WaitsExpired) -> None:
     for each in event.jobs:
         job = board.state.jobs[each]
         if not job.partly_due:
-            board.step_out(each)
+            board.patient.pop(each, None)
         if type(job.phase) is Queued:
             board.due.push(board.lane_of(job), board.entry(job))
+            board.keep_in_line(job)
 
 
 FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {

@@ -190,7 +190,11 @@ class _Cycle:
         """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
         reviewer = cast("Reviewing", self.policies.wait)
         queue = self._queue(reviewer.most_jobs)
-        fresh = {each: latest for each, latest in self.admitted.items() if each in queue}
+        fresh = {
+            each: latest
+            for each, latest in self.admitted.items()
+            if (waiter := queue.get(each)) is not None and waiter.rentable
+        }
         if not fresh or self.keeper is None:
             return
         rooms = {name: room for name, room in self.board.rooms.items() if room.spec.role is Role.OWNED}
@@ -211,21 +215,33 @@ class _Cycle:
             self.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - self.now)), members)
 
     def _queue(self, most: int) -> dict[JobId, Waiter]:
-        """Jobs that wait for owned capacity and could be rented, in order: the first of those that waited before, and new ones."""
+        """Jobs that wait for owned capacity, in order: the first of those that waited before, and of new ones."""
         jobs, board = self.state.jobs, self.board
-        waiting = board.in_line[:most]
-        for each, latest in self.admitted.items():
-            job = jobs[each]
-            if board.counts_waiting(job) and latest < FOREVER and job.due is None:
-                waiting.append((board.entry(job), board.waiter(job, latest)))
-        waiting.sort()
+        newcomers = [
+            (board.entry(job), board.waiter(job, latest))
+            for job, latest in ((jobs[each], latest) for each, latest in self.admitted.items())
+            if type(job.phase) is Queued
+            and job.kind.shape.burst is not Burst.ALWAYS
+            and job.id not in self.expired
+        ]
+        if (ranking := board.ranking) is None:
+            waiting = sorted([*board.in_line[:most], *heapq.nsmallest(most, newcomers)])
+        else:
+            waiting = [
+                (ranking.ranked(entry, jobs[waiter.job].kind.project), waiter)
+                for entry, waiter in (*board.in_line, *newcomers)
+            ]
+            waiting = heapq.nsmallest(2 * most, waiting)
         queue: dict[JobId, Waiter] = {}
         for _, waiter in waiting:
             job = jobs[waiter.job]
+            if job.id in self.expired:
+                continue
             if job.extra.members is not None:
-                if not self._may_be_rented(job) and (count := self._patient(job)) > 0:
+                count = self._patient(job) if waiter.rentable else self._left(job)
+                if count > 0:
                     queue[job.id] = waiter._replace(many=count)
-            elif job.id not in self.taken and job.id not in self.expired:
+            elif job.id not in self.taken:
                 queue[job.id] = waiter
         return queue
 
@@ -434,7 +450,7 @@ class _Cycle:
                 why = self._why(job, seat.room, ahead=False)
                 self.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
                 if keeper is not None:
-                    keeper.took_gang(job, seat.room, parts)
+                    keeper.took(job, seat.room, [(part.machine, part.resources) for part in parts])
                 return True
             if barred and keeper is not None:
                 keeper.blocked = True
@@ -460,7 +476,7 @@ class _Cycle:
         else:
             room.take(machine, seat.asked)
             if self.keeper is not None and room.spec.role is Role.OWNED:
-                self.keeper.took(job, room, machine, seat.asked)
+                self.keeper.took(job, room, ((machine, seat.asked),))
         count = self._count(job, room)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)

@@ -1,18 +1,16 @@
 """Room that a cycle keeps for the first job that does not fit, so that whoever passes it does not delay it."""
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 
 from spillover.core.state import Job
 from spillover.deciding.board import Board
-from spillover.deciding.gangs import Part
 from spillover.deciding.lanes import Lane
 from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve
 from spillover.deciding.protocols import Place, Policies
 from spillover.deciding.rooms import Machine, Room, Seat
 from spillover.model.cluster import Role
-from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 
 LOOKS = 1000
@@ -28,7 +26,7 @@ class Keeper:
         self._ends = ends
         self._place: Place = policies.place
         self._now = now
-        self._planned: list[Release] = []
+        self._planned: list[End] = []
         """When what this cycle places on owned capacity is expected to end."""
         self._kept: tuple[Reservation | None] | None = None
         """What is kept for the head; None until somebody asked."""
@@ -84,30 +82,17 @@ class Keeper:
         kept = self._reservation() if self.keeps else None
         return () if kept is None or kept.room is not room or self._until(job) <= kept.at else kept.spare
 
-    def took(self, job: Job, room: Room, machine: Machine, asked: Resources) -> None:
+    def took(self, job: Job, room: Room, parts: Iterable[tuple[Machine, Resources]]) -> None:
         """A job was given room."""
-        self._planned.append(Release(self._until(job), room, machine, asked))
-
-    def took_gang(self, job: Job, room: Room, parts: list[Part]) -> None:
-        """A gang was given room."""
-        until = self._until(job)
-        self._planned += [Release(until, room, part.machine, part.resources) for part in parts]
+        number = -1 - len(
+            self._planned
+        )  # of its own: ends of one moment must not be told apart by their machines
+        held = tuple([(room, machine, asked) for machine, asked in parts])
+        self._planned.append(End(self._until(job), number, job.id, self._now, held))
 
     def ends(self) -> list[End]:
         """When what runs is expected to end, with what this cycle places."""
-        if not self._planned:
-            return self._ends.sorted
-        placed = [
-            End(
-                each.at,
-                number,  # of its own: ends of one moment must not be told apart by their machines
-                JobId(each.machine.name),
-                self._now,
-                ((each.room, each.machine, each.resources),),
-            )
-            for number, each in enumerate(self._planned, -len(self._planned))
-        ]
-        return sorted([*self._ends.sorted, *placed])
+        return sorted([*self._ends.sorted, *self._planned]) if self._planned else self._ends.sorted
 
     def again(self) -> int:
         """When ends come to be expected otherwise, which could let a job start that waits for what is kept."""
@@ -124,7 +109,12 @@ class Keeper:
                 for room in self._board.rooms_of(self._lane, Role.OWNED)
                 if shape.tasks == 1 or room.spec.gangs
             ]
-            releases = heapq.merge(self._ends.releases(self._now), sorted(self._planned, key=_AT), key=_AT)
+            planned = [
+                Release(end.at, room, machine, asked)
+                for end in sorted(self._planned)
+                for room, machine, asked in end.parts
+            ]
+            releases = heapq.merge(self._ends.releases(self._now), planned, key=_AT)
             self._kept = (reserve(shape, rooms, releases, self._place),)
         return self._kept[0]
 

@@ -5,6 +5,7 @@ without jobs that are yet to come. Bounded: only so many ends are looked at.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -21,7 +22,7 @@ Parts = Sequence[tuple[Room, Machine, Resources]]
 
 
 class Waiter(NamedTuple):
-    """A job that waits for owned capacity and could be rented instead."""
+    """A job that waits for owned capacity."""
 
     job: JobId
     shape: Shape
@@ -35,6 +36,8 @@ class Waiter(NamedTuple):
     """Until when it waits at the most, in steady time."""
     many: int
     """1, or how many members of an array wait."""
+    rentable: bool
+    """Whether it could be rented instead; else it is only in the way, or may be rented already."""
 
 
 class Outlook(NamedTuple):
@@ -98,7 +101,7 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
     """
     replay = _Replay(outlook, limits)
     seen = 0
-    while replay.waiting and seen < most:
+    while replay.left and seen < most:
         at = replay.next_end()
         replay.leave(at)
         if at >= FOREVER:
@@ -111,13 +114,15 @@ def latecomers(outlook: Outlook, limits: dict[JobId, int], most: int) -> list[La
 class _Waiting:
     """A job that waits in the replay."""
 
-    __slots__ = ("count", "limit", "waiter")
+    __slots__ = ("count", "limit", "order", "waiter")
 
-    def __init__(self, limit: int, waiter: Waiter) -> None:
+    def __init__(self, limit: int, order: int, waiter: Waiter) -> None:
         self.limit = limit
+        self.order = order
+        """Its place in the queue."""
         self.waiter = waiter
         self.count = waiter.many
-        """How much of it still waits."""
+        """How much of it still waits; 0 once it has started, or left."""
 
 
 class _Replay:
@@ -142,13 +147,19 @@ class _Replay:
         """Free on all machines of a room together."""
         self._gained: dict[Machine, Room] = {}
         self.late: list[Late] = []
-        self.waiting = [_Waiting(limits[each.job], each) for each in outlook.queue]
-        self._sum_up()
-
-    def _sum_up(self) -> None:
-        """Note what the next steps ask for of those that wait."""
-        self._first = min([each.limit for each in self.waiting], default=FOREVER)
-        self._shapes = dict.fromkeys([each.waiter.shape for each in self.waiting])
+        self._queue: deque[_Waiting] = deque()
+        """All, in order; those that have started or left are dropped when they come to the front."""
+        self._alike: dict[Shape, deque[_Waiting]] = {}
+        """Those of one shape, likewise."""
+        for order, each in enumerate(outlook.queue):
+            waiting = _Waiting(limits[each.job], order, each)
+            self._queue.append(waiting)
+            self._alike.setdefault(each.shape, deque()).append(waiting)
+        self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
+        """Heap of those that can be rented."""
+        heapq.heapify(self._limits)
+        self.left = len(self._limits)
+        """How many of those still wait: the replay is about them."""
 
     def next_end(self) -> int:
         """When something ends next."""
@@ -157,19 +168,19 @@ class _Replay:
         return min(at, self._heap[0][0]) if self._heap else at
 
     def leave(self, at: int) -> None:
-        """Let those go whose limit passes before anything ends."""
-        if self._first > at:
-            return
-        self.late += [
-            Late(each.waiter.job, each.count, each.limit) for each in self.waiting if each.limit <= at
-        ]
-        self.waiting = [each for each in self.waiting if each.limit > at]
-        self._sum_up()
+        """Let those go whose limit passes before anything ends; if nothing ever does, all that can be rented."""
+        limits = self._limits
+        while limits and limits[0][0] <= at:
+            limit, _, each = heapq.heappop(limits)
+            if each.count:
+                self.late.append(Late(each.waiter.job, each.count, limit))
+                each.count = 0
+                self.left -= 1
 
     def release(self, at: int) -> int:
         """Let all end that does now; returns how many."""
         ends, seen = self._outlook.ends, 0
-        self._gained.clear()
+        self._gained = {}
         while self._at < len(ends) and ends[self._at].at <= at:
             self._give_back(ends[self._at].parts)
             self._at += 1
@@ -181,26 +192,34 @@ class _Replay:
 
     def start(self, at: int) -> None:
         """Let those start that now have room, in order: what fitted nowhere before can only fit where room was gained."""
-        possible = {shape: None for shape in self._shapes if self._may_fit(shape)}
+        if self._outlook.strict:  # those behind a job that does not fit were not tried anywhere
+            self._gained = {machine: room for room in self._rooms.values() for machine in room.machines}
+            while (head := _head(self._queue)) is not None and self._starts(head, at):
+                pass
+            return
+        possible = [shape for shape, alike in self._alike.items() if alike and self._may_fit(shape)]
         if not possible:
             return
-        started = False
-        for each in self.waiting:
-            shape = each.waiter.shape
-            while each.count and shape in possible:
-                parts = self._take(shape)
-                if parts is None:
-                    del possible[shape]
-                    break
-                self._serial += 1
-                heapq.heappush(self._heap, (at + each.waiter.expected, self._serial, parts))
-                each.count -= 1
-                started = True
-            if not possible or (each.count and self._outlook.strict):
-                break
-        if started:
-            self.waiting = [each for each in self.waiting if each.count]
-            self._sum_up()
+        heads = [(head.order, head) for shape in possible if (head := _head(self._alike[shape])) is not None]
+        heapq.heapify(heads)
+        while heads:
+            _, head = heapq.heappop(heads)
+            if self._starts(head, at):
+                following = _head(self._alike[head.waiter.shape])
+                if following is not None:
+                    heapq.heappush(heads, (following.order, following))
+
+    def _starts(self, each: _Waiting, at: int) -> bool:
+        """Start one more of a job, if there is room."""
+        parts = self._take(each.waiter.shape)
+        if parts is None:
+            return False
+        self._serial += 1
+        heapq.heappush(self._heap, (at + each.waiter.expected, self._serial, parts))
+        each.count -= 1
+        if not each.count and each.limit < FOREVER:
+            self.left -= 1
+        return True
 
     # --- room
 
@@ -311,3 +330,10 @@ class _Replay:
         if total is None:
             total = self._totals[room.name] = [room.cpu, room.memory, room.gpu]
         return total
+
+
+def _head(waiting: deque[_Waiting]) -> _Waiting | None:
+    """The first that still waits."""
+    while waiting and not waiting[0].count:
+        waiting.popleft()
+    return waiting[0] if waiting else None

@@ -7,6 +7,7 @@ from spillover.core.tally import size_of
 from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
 from spillover.model.job import Shape
+from spillover.model.units import FOREVER
 
 SUNK: Final = 3
 """Of the time that a job has waited, one part in so many counts against its patience: the rest is gone either way."""
@@ -41,7 +42,10 @@ class BreakEven:
     def review(self, outlook: Outlook) -> list[Late]:
         """Jobs that would not start within what is left of their patience."""
         now = outlook.now
-        limits = {each.job: now + self._left(each, outlook.steady) for each in outlook.queue}
+        limits = {
+            each.job: now + self._left(each, outlook.steady) if each.rentable else FOREVER
+            for each in outlook.queue
+        }
         soonest = first_end(outlook)
         hopeless = [
             Late(each.job, each.many, limits[each.job])
