@@ -149,7 +149,9 @@ def agents() -> Ask[list[AgentView]]:
     return Ask("GET", "/v1/agents", _reader(list[AgentView]))
 
 
-def costs(by: Literal["project", "user", "cluster", "day"], since: str | datetime | None) -> Ask[CostReport]:
+def costs(
+    by: Literal["project", "user", "cluster", "day", "week", "month"], since: str | datetime | None
+) -> Ask[CostReport]:
     """What was spent."""
     return Ask("GET", "/v1/costs", _reader(CostReport), _query(by=by, since=since))
 

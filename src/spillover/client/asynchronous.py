@@ -176,7 +176,7 @@ class AsyncClient:
 
     async def costs(
         self,
-        by: Literal["project", "user", "cluster", "day"] = "project",
+        by: Literal["project", "user", "cluster", "day", "week", "month"] = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
         """What was spent by attempts that were over at or after a time, and on those under way."""

@@ -7,7 +7,7 @@ from spillover.control.loop import Loop
 from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.state import Ended, Job, Running, State
-from spillover.model.budget import EVERY, Budget, period_of, purse_prefix
+from spillover.model.budget import EVERY, Budget, Per, period_of, purse_prefix
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER, format_time
@@ -103,8 +103,8 @@ def _key(job: Job, by: CostBy, cluster: str, at: int) -> str:
             return job.user
         case "cluster":
             return cluster
-        case "day":
-            return format_time(at)[:10]
+        case "day" | "week" | "month":
+            return period_of(Per(by), at).label
 
 
 def budget_views(state: State, now: int) -> list[BudgetView]:

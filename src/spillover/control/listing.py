@@ -11,12 +11,12 @@ import msgspec
 from spillover.control import views
 from spillover.control.loop import Loop
 from spillover.core.state import Job, State
-from spillover.ports.archive import Archive, Query
+from spillover.ports.archive import Archive, Query, listed
 from spillover.ports.commands import CommandError, JobQuery, Kind
 from spillover.wire.api import FieldProblem, JobPage, JobView
 
 Place = tuple[int, str]
-"""Number and id of a job: where a listing stands, numbers falling, ids rising."""
+"""Number and id of a job: where a listing stands, see `listed`."""
 
 
 async def list_jobs(loop: Loop, archive: Archive, query: JobQuery) -> JobPage:
@@ -46,7 +46,7 @@ async def list_jobs(loop: Loop, archive: Archive, query: JobQuery) -> JobPage:
         row.job: ((row.number, row.job), views.finished_view(row, unknown)) for row in rows
     }
     found.update(shown)  # the state knows better than the archive
-    ordered = sorted(found.values(), key=lambda each: (-each[0][0], each[0][1]))
+    ordered = sorted(found.values(), key=lambda each: listed(*each[0]))
     page = ordered[: query.limit]
     return JobPage([view for _, view in page], _encode(page[-1][0]) if len(ordered) > query.limit else None)
 
@@ -55,7 +55,7 @@ def _first(jobs: Iterator[Job], query: JobQuery) -> list[Job]:
     """The first of what matches; members came to the state when they were placed, so they are not in order."""
     most = query.limit + 1
     if query.members:
-        return heapq.nsmallest(most, jobs, key=lambda job: (-job.number, job.id))
+        return heapq.nsmallest(most, jobs, key=lambda job: listed(job.number, job.id))
     return list(itertools.islice(jobs, most))
 
 
@@ -64,7 +64,7 @@ def _live(state: State, query: JobQuery, before: Place | None) -> Iterator[Job]:
     for job in reversed(state.jobs.values()):
         if not query.members and "." in job.id:
             continue
-        if before is not None and (-job.number, job.id) <= (-before[0], before[1]):
+        if before is not None and listed(job.number, job.id) <= listed(*before):
             continue
         if query.since is not None and job.submitted < query.since:
             continue

@@ -10,8 +10,8 @@ from spillover.model.job import Shape, Terms
 
 Payment: TypeAlias = tuple[int, str, int]
 """When an attempt was over (nanoseconds UTC), the cluster it ran on, and what it cost (millionths)."""
-CostBy: TypeAlias = Literal["project", "user", "cluster", "day"]
-COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day")
+CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
+COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day", "week", "month")
 
 
 class Finished(Struct, frozen=True):
@@ -60,14 +60,19 @@ class Finished(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """What was spent on one project, by one user, on one cluster or on one day."""
+    """What was spent on one project, by one user, on one cluster or in one day, week or month."""
 
     key: str
-    """Its name; of a day its date, as 2027-01-31."""
+    """Its name; of a day its date, as 2027-01-31, of a week 2027-W04, of a month 2027-01."""
     amount: int
     """Millionths."""
     jobs: int
     """Jobs that were paid for."""
+
+
+def listed(number: int, job: str) -> tuple[int, int, str]:
+    """Sorts jobs as they are listed; a member has the number of its array, so that its length tells .2 from .10."""
+    return -number, len(job), job
 
 
 class Query(Struct, frozen=True):
@@ -110,13 +115,13 @@ class Archive(Protocol):
         ...
 
     async def list(self, query: Query) -> list[Finished]:
-        """Newest submission first; for equal numbers by id."""
+        """Newest submission first; an array before its members, and those by their index."""
         ...
 
     async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
         """What attempts cost that were over at or after a time (None: all), by key; without those of some jobs.
 
-        An attempt counts to the cluster that it ran on and to the day, in UTC, that it was over.
+        An attempt counts to the cluster that it ran on and to the day, week (of ISO 8601) or month, in UTC, in which it was over.
         """
         ...
 

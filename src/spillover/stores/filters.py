@@ -31,9 +31,19 @@ def conditions(query: Query, parameter: Callable[[int], str]) -> tuple[str, list
     if query.before is not None:
         number, job = query.before
         at = place(number)
+        after = (
+            f"(length(job), job) > ({place(len(job))}, {place(job)})"
+            if query.members
+            else f"job > {place(job)}"
+        )
         # The first part is implied by the second; it is there for the index.
-        clauses.append(f"number <= {at} AND (number < {at} OR job > {place(job)})")
+        clauses.append(f"number <= {at} AND (number < {at} OR {after})")
     return " AND ".join(clauses) or "1 = 1", values
+
+
+def listing(query: Query) -> str:
+    """The order of a list, as `ports.archive.listed` has it; ids that are no members are of one length."""
+    return "number DESC, length(job), job" if query.members else "number DESC, job"
 
 
 def prefix_range(prefix: str) -> tuple[str, str]:

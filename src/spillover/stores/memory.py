@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 
 from spillover.model.ids import JobId
-from spillover.ports.archive import CostBy, Finished, Query, Spent
+from spillover.ports.archive import CostBy, Finished, Query, Spent, listed
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
 from spillover.stores.rows import (
@@ -237,7 +237,7 @@ class MemoryArchive:
 
 def _newest(shelf: Shelf) -> list[Finished]:
     """All of them as they are listed."""
-    return sorted(shelf.finished.values(), key=lambda job: (-job.number, job.job))
+    return sorted(shelf.finished.values(), key=lambda job: listed(job.number, job.job))
 
 
 def _matches(job: Finished, query: Query) -> bool:
@@ -251,7 +251,7 @@ def _matches(job: Finished, query: Query) -> bool:
         and (query.since is None or job.submitted >= query.since)
         and (query.until is None or job.submitted < query.until)
         and (query.ended_since is None or job.finished >= query.ended_since)
-        and (query.before is None or (-job.number, job.job) > (-query.before[0], query.before[1]))
+        and (query.before is None or listed(job.number, job.job) > listed(*query.before))
     )
 
 

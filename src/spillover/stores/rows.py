@@ -11,9 +11,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from spillover.model.budget import Per, period_of
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
-from spillover.model.units import DAY, format_time
+from spillover.model.units import DAY
 from spillover.ports.archive import CostBy, Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
@@ -76,18 +77,23 @@ class Rest(Struct, frozen=True, array_like=True):
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")
 CostRow: TypeAlias = tuple[str, int, str, str, str, int]
 """The values of COST_COLUMNS, in that order."""
+_MONDAY: Final = 3
+"""Days from the Monday before it to the first day of 1970."""
 COST_KEYS: Final[dict[CostBy, str]] = {
     "project": "project",
     "user": "owner",
     "cluster": "cluster",
     "day": f"at / {DAY}",
+    "week": f"(at / {DAY} + {_MONDAY}) / 7",
 }
-"""What costs are grouped by, in SQL."""
+"""What costs are grouped by, in SQL; for months each store has its own words."""
 COST_BY_ROW: Final[dict[CostBy, Callable[[CostRow], str | int]]] = {
     "project": itemgetter(2),
     "user": itemgetter(3),
     "cluster": itemgetter(4),
     "day": lambda row: row[1] // DAY,
+    "week": lambda row: (row[1] // DAY + _MONDAY) // 7,
+    "month": lambda row: period_of(Per.MONTH, row[1]).label,
 }
 """The same of a row."""
 
@@ -174,5 +180,10 @@ def cost_rows(jobs: Iterable[Finished]) -> list[CostRow]:
 
 
 def spent_from(by: CostBy, key: str | int, amount: int, jobs: int) -> Spent:
-    """A sum of costs from its columns; days are counted from 1970."""
-    return Spent(format_time(int(key) * DAY)[:10] if by == "day" else str(key), int(amount), int(jobs))
+    """A sum of costs from its columns; days and weeks are counted from 1970."""
+    match by:
+        case "day":
+            key = period_of(Per.DAY, int(key) * DAY).label
+        case "week":
+            key = period_of(Per.WEEK, (int(key) * 7 + 6 - _MONDAY) * DAY).label
+    return Spent(str(key), int(amount), int(jobs))

@@ -51,6 +51,18 @@ class ArchiveSuite:
             before = (page[-1].number, page[-1].job)
         assert seen == expected
 
+    async def test_members_are_listed_by_their_index(self, store: Store) -> None:
+        """Behind their array, also from page to page."""
+        array = JobId("cccccccccccc")
+        members = [a_finished(member_id(array, index), 2) for index in (10, 2, 9, 11, 1)]
+        await store.archive.put([*members, a_finished(array, 2), a_finished("aaaaaaaaaaaa", 1)], 1)
+        seen: list[str] = []
+        before = None
+        while page := await store.archive.list(Query(limit=2, before=before, members=True)):
+            seen += [job.job for job in page]
+            before = (page[-1].number, page[-1].job)
+        assert seen == [array, *(f"{array}.{index}" for index in (1, 2, 9, 10, 11)), "aaaaaaaaaaaa"]
+
     async def test_lists_are_filtered(self, store: Store) -> None:
         """By each field, and by all together."""
         jobs = [
@@ -90,8 +102,8 @@ class ArchiveSuite:
             "aaaaaaaaaaab",
             "aaaaaaaaaaaa",
             "aaaaaaaaaaaa.1",
-            "aaaaaaaaaaaa.10",
             "aaaaaaaaaaaa.2",
+            "aaaaaaaaaaaa.10",
         ]
         assert await store.archive.get(member_id(array, 2)) == members[1]
 
@@ -155,9 +167,32 @@ class ArchiveSuite:
             Spent("1970-01-04", 7, 1),
             Spent("1970-01-05", 11, 1),
         ]
+        assert await costs("week", None, []) == [Spent("1970-W01", 15, 3), Spent("1970-W02", 11, 1)]
+        assert await costs("month", None, []) == [Spent("1970-01", 26, 4)]
         assert await costs("user", DAY, ["bbbbbbbbbbbb", "none"]) == [Spent("ada", 14, 2)]
         assert await costs("cluster", 9 * DAY, []) == []
         assert await store.archive.get(jobs[0].job) == jobs[0]
+
+    async def test_weeks_and_months_are_those_of_the_utc_calendar(self, store: Store) -> None:
+        """At both ends of them, and at the turn of a year."""
+        times = {
+            "2026-12-28": 20_815,
+            "2026-12-31": 20_818,
+            "2027-01-03": 20_821,
+            "2027-01-04": 20_822,
+            "2028-02-29": 21_243,
+        }
+        jobs = [
+            a_finished(
+                f"{number:012d}", number, cost=1, finished=day * DAY + (0 if number in {0, 3} else DAY - 1)
+            )
+            for number, day in enumerate(times.values())
+        ]
+        await store.archive.put(jobs, 1)
+        told = {by: await store.archive.costs(by, None, []) for by in ("day", "week", "month")}
+        assert [spent.key for spent in told["day"]] == list(times)
+        assert told["week"] == [Spent("2026-W53", 3, 3), Spent("2027-W01", 1, 1), Spent("2028-W09", 1, 1)]
+        assert told["month"] == [Spent("2026-12", 2, 2), Spent("2027-01", 2, 2), Spent("2028-02", 1, 1)]
 
     async def test_costs_are_forgotten_with_their_jobs(self, store: Store) -> None:
         """So that they never tell more than the list of jobs does."""

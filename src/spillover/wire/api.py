@@ -176,7 +176,7 @@ class WhyView(Struct, frozen=True):
 
 
 class CostView(Struct, frozen=True):
-    """What was spent on one project, by one user, on one cluster or on one day."""
+    """What was spent on one project, by one user, on one cluster or in one day, week or month."""
 
     key: str
     """Its name; of a day its date, in UTC, as 2027-01-31."""

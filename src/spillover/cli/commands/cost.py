@@ -12,7 +12,7 @@ from spillover.cli.shown import NOTHING, local, money
 if TYPE_CHECKING:
     from spillover.wire.api import BudgetView, CostView
 
-_BY = ("project", "user", "cluster", "day")
+_BY = ("project", "user", "cluster", "day", "week", "month")
 
 
 def _configure_cost(parser: ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def _budgets(args: Namespace, context: Context) -> int:
             Column("SPENT", right=True),
             Column("HELD", right=True),
             Column("LEFT", right=True),
-            Column("ENDS"),
+            Column("ENDS", drops=1),
         )
         context.out.table(columns, [budget_row(one) for one in found])
     else:
@@ -74,7 +74,7 @@ def _budgets(args: Namespace, context: Context) -> int:
 
 
 def cost_row(one: "CostView") -> Row:
-    """One project, user, cluster or day."""
+    """One project, user, cluster, day, week or month."""
     return (one.key, str(one.jobs), money(one.cost), _some(one.running), _some(one.held))
 
 
@@ -99,7 +99,7 @@ def _some(amount: float) -> str:
 
 COMMANDS = {
     "cost": Command(
-        "Sum what was spent on rented capacity. An attempt counts to the cluster it ran on and the day (UTC) it was over; "
+        "Sum what was spent on rented capacity. An attempt counts to the cluster it ran on and the day, week or month (UTC) in which it was over; "
         "RUNNING is what attempts under way have cost by now, HELD what budgets and max_cost hold for them.",
         _configure_cost,
         _cost,

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from spillover.model.ids import JobId
+from spillover.model.units import SECOND
 from spillover.ports.archive import CostBy, Finished, Query, Spent
-from spillover.stores.filters import conditions, prefix_range
+from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.postgresql.connection import Database
 from spillover.stores.postgresql.journal import fence
 from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED
@@ -19,6 +20,10 @@ from spillover.stores.rows import (
     spent_from,
 )
 
+_COST_KEYS: Final[dict[CostBy, str]] = {
+    **COST_KEYS,
+    "month": f"to_char(to_timestamp(at / {SECOND}) AT TIME ZONE 'UTC', 'YYYY-MM') COLLATE \"C\"",
+}
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 _FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 
@@ -70,7 +75,7 @@ class PostgresqlArchive:
         where, values = conditions(query, lambda index: f"${index}")
         async with self._database.read() as connection:
             rows = await connection.fetch(
-                f"{_SELECT} WHERE {where} ORDER BY number DESC, job LIMIT ${len(values) + 1}",
+                f"{_SELECT} WHERE {where} ORDER BY {listing(query)} LIMIT ${len(values) + 1}",
                 *values,
                 query.limit,
             )
@@ -80,7 +85,7 @@ class PostgresqlArchive:
         """See Archive."""
         async with self._database.read() as connection:
             rows = await connection.fetch(
-                f"SELECT {COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+                f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
                 "WHERE at >= $1 AND NOT (job = ANY($2::text[])) GROUP BY name ORDER BY name",
                 since if since is not None else -1,
                 list(without),

@@ -59,7 +59,7 @@ CREATE TABLE archive (
     spec bytea NOT NULL,
     body bytea NOT NULL
 );
-CREATE INDEX archive_all ON archive (number DESC, job);
+CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
@@ -80,6 +80,10 @@ CREATE TABLE costs (
 );
 CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
+"""
+_REORDERED: Final = """
+DROP INDEX archive_all;
+CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 """
 PUT_COST: Final = "INSERT INTO costs VALUES ($1, $2, $3, $4, $5, $6)"
 _UPDATES: Final = ", ".join(f"{column} = excluded.{column}" for column in FINISHED_COLUMNS[1:])
@@ -165,8 +169,8 @@ async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
 
 
 async def _add_costs(connection: asyncpg.Connection) -> None:
-    """Version 2: what each attempt cost."""
-    await connection.execute(_COSTS)
+    """Version 2: what each attempt cost, and members in the order of their index."""
+    await connection.execute(_COSTS + _REORDERED)
     last = ""
     statement = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive WHERE job > $1 ORDER BY job LIMIT $2"  # noqa: S608 - constants
     while rows := await connection.fetch(statement, last, STEP_ROWS):

@@ -7,8 +7,9 @@ import apsw
 import msgspec
 
 from spillover.model.ids import JobId
+from spillover.model.units import SECOND
 from spillover.ports.archive import CostBy, Finished, Query, Spent
-from spillover.stores.filters import conditions, prefix_range
+from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.rows import (
     COST_KEYS,
     FINISHED_COLUMNS,
@@ -23,6 +24,10 @@ from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
 from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED
 
+_COST_KEYS: Final[dict[CostBy, str]] = {
+    **COST_KEYS,
+    "month": f"strftime('%Y-%m', at / {SECOND}, 'unixepoch')",
+}
 _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S608 - constants
 
 
@@ -79,14 +84,14 @@ class SqliteArchive:
         values.append(query.limit)
         return await _select(
             self._database,
-            f"{_SELECT} WHERE {where} ORDER BY number DESC, job LIMIT ?{len(values)}",
+            f"{_SELECT} WHERE {where} ORDER BY {listing(query)} LIMIT ?{len(values)}",
             values,
         )
 
     async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
         """See Archive."""
         statement = (
-            f"SELECT {COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
+            f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
             "WHERE at >= ? AND job NOT IN (SELECT value FROM json_each(?)) GROUP BY name ORDER BY name"
         )
         values = (since if since is not None else -1, msgspec.json.encode(list(without)).decode())

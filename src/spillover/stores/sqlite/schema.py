@@ -53,7 +53,7 @@ CREATE TABLE archive (
     body BLOB NOT NULL
 );
 -- Lists leave members out, so the indexes they use do too; `submitted` is there so that `since` needs no row.
-CREATE INDEX archive_all ON archive (number DESC, job);
+CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 CREATE INDEX archive_jobs ON archive (number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_state ON archive (state, number DESC, job, submitted) WHERE member = 0;
 CREATE INDEX archive_project ON archive (project, number DESC, job, submitted) WHERE member = 0;
@@ -75,6 +75,11 @@ CREATE TABLE costs (
 );
 CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
+"""
+
+REORDERED: Final = """
+DROP INDEX archive_all;
+CREATE INDEX archive_all ON archive (number DESC, length(job), job);
 """
 
 FIRST_TABLES: Final = """
@@ -170,8 +175,8 @@ def _upgrade_from_0(connection: apsw.Connection) -> None:
 
 
 def _add_costs(connection: apsw.Connection) -> None:
-    """Version 2: what each attempt cost."""
-    connection.execute(COSTS)
+    """Version 2: what each attempt cost, and members in the order of their index."""
+    connection.execute(COSTS + REORDERED)
     rows = connection.execute(f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive")  # noqa: S608 - constants
     connection.executemany(PUT_COST, (cost for row in rows for cost in cost_rows([finished_from(row)])))
     connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
