@@ -36,7 +36,7 @@ def with_estimates(
     if told is Told.NOTHING:
         return [replace(job, estimate=None, walltime=None) for job in jobs]
     if not normal and not lognormal:
-        return [_telling(job, job.runtime) for job in jobs]
+        return [job.but(job.submit, job.runtime) for job in jobs]
     from spillover.sim.dice import dice_of  # noqa: PLC0415 - most studies tell the truth
 
     dice = dice_of(seed, "estimates")
@@ -44,23 +44,5 @@ def with_estimates(
     for job in jobs:
         error = dice.gauss(0.0, 1.0)
         factor = max(0.0, 1 + error * normal) if normal else exp(error * lognormal)
-        estimates.append(_telling(job, round(job.runtime * factor)))
+        estimates.append(job.but(job.submit, round(job.runtime * factor)))
     return estimates
-
-
-def _telling(job: TraceJob, estimate: int) -> TraceJob:
-    """A job with an estimate; made by position, which is several times faster than a copy."""
-    return TraceJob(
-        job.id,
-        job.submit,
-        job.runtime,
-        job.gpus,
-        job.cpus,
-        job.nodes,
-        job.memory,
-        job.user,
-        job.project,
-        job.walltime,
-        estimate,
-        job.own,
-    )

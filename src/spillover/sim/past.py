@@ -197,18 +197,6 @@ def _slurm_life(job: TraceJob, past: Happened, zero: int) -> Life:
     """A job of Slurm from when it could have been placed, and what became of it, in UTC."""
     submit = zero + (job.submit if past.ready is None else past.ready)
     start, end = past.start + zero, past.end + zero
-    again = TraceJob(
-        job.id,
-        submit,
-        job.runtime,
-        job.gpus,
-        job.cpus,
-        job.nodes,
-        job.memory,
-        job.user,
-        job.project,
-        job.walltime,
-        job.estimate,
-        job.own,
+    return job.but(submit, job.estimate), Outcome(
+        0, submit, start, end, past.cluster or OWNED, past.node, past.cost, ""
     )
-    return again, Outcome(0, submit, start, end, past.cluster or OWNED, past.node, past.cost, "")

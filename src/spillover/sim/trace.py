@@ -46,6 +46,23 @@ class TraceJob(Struct, frozen=True, gc=False):
     own: Own | None = None
     """None for jobs of files."""
 
+    def but(self, submit: int, estimate: int | None) -> "TraceJob":
+        """The same job, submitted then, with this estimate; made by position, which is several times faster than a copy."""
+        return TraceJob(
+            self.id,
+            submit,
+            self.runtime,
+            self.gpus,
+            self.cpus,
+            self.nodes,
+            self.memory,
+            self.user,
+            self.project,
+            self.walltime,
+            estimate,
+            self.own,
+        )
+
 
 class Happened(Struct, frozen=True, gc=False):
     """What became of a job when it really ran."""

@@ -65,7 +65,7 @@ def read(text: str, rows: Rows) -> Trace:
     found.sort(key=lambda one: one[0].submit)
     zero = found[0][0].submit if found else 0
     return Trace(
-        tuple(_moved(job, zero) for job, _ in found),
+        tuple(job.but(job.submit - zero, job.estimate) for job, _ in found),
         zero,
         tuple(_moved_past(past, zero) for _, past in found),
         rows.left_out,
@@ -117,22 +117,6 @@ def _job(record: Mapping[str, str]) -> tuple[TraceJob, Happened] | None:
     eligible = _moment(record, "eligible") if "eligible" in record else None
     held = eligible is not None and submit < eligible <= start
     return job, Happened(start, end, state, eligible if held else None)
-
-
-def _moved(job: TraceJob, zero: int) -> TraceJob:
-    """A job in the time of the trace."""
-    return TraceJob(
-        job.id,
-        job.submit - zero,
-        job.runtime,
-        job.gpus,
-        job.cpus,
-        job.nodes,
-        job.memory,
-        job.user,
-        job.project,
-        job.walltime,
-    )
 
 
 def _moved_past(past: Happened, zero: int) -> Happened:
