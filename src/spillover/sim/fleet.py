@@ -68,6 +68,19 @@ def read_rented(text: str) -> Rent:
     return Rent(price, billing, given.get("startup") or 0)
 
 
+def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
+    """Owned machines and prices; everything that is wrong with either is told at once."""
+    try:
+        fleet = read_owned(owned)
+    except BadForm as wrong:
+        try:
+            read_rented(rented)
+        except BadForm as more:
+            raise BadForm((*wrong.problems, *more.problems), wrong.more + more.more) from None
+        raise
+    return fleet, read_rented(rented)
+
+
 def unpriced(rented: str, fleet: Fleet, jobs: Sequence[TraceJob]) -> list[str]:
     """What jobs would get for nothing when they are rented, a line each: nobody said a price of it, not even 0."""
     stated = {part.partition("=")[0].strip() for part in rented.split(",")}

@@ -7,7 +7,7 @@ from spillover.forms.quantities import MOST_CPU, MOST_MEMORY
 from spillover.model.cluster import Billing, Price
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
-from spillover.sim.fleet import read_owned, read_rented
+from spillover.sim.fleet import read_owned, read_rented, read_site
 from spillover.sim.setting import Fleet, Rent
 
 
@@ -68,3 +68,13 @@ def test_prices_that_are_none_are_told(text: str, problem: str) -> None:
     with pytest.raises(BadForm, match=r"^--rented: ") as error:
         read_rented(text)
     assert problem in str(error.value)
+
+
+def test_what_is_wrong_with_machines_and_with_prices_is_told_together() -> None:
+    with pytest.raises(BadForm) as found:
+        read_site("many", "gpu=x")
+    assert [line.split(":")[0] for line in str(found.value).splitlines()] == ["--owned", "--rented"]
+    for owned, rented, told in (("many", "gpu=1", "--owned"), ("1x1gpu", "gpu=x", "--rented")):
+        with pytest.raises(BadForm, match=told):
+            read_site(owned, rented)
+    assert read_site("1x1gpu", "gpu=1") == (read_owned("1x1gpu"), read_rented("gpu=1"))

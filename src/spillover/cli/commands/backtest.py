@@ -150,25 +150,13 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
     """The history of a file, and what decided then as far as anybody can know."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
-    from spillover.forms.problems import BadForm  # noqa: PLC0415 - heavy
     from spillover.model.units import time_of  # noqa: PLC0415 - heavy
-    from spillover.sim.fleet import read_owned, read_rented, unpriced  # noqa: PLC0415 - heavy
+    from spillover.sim.fleet import read_site, unpriced  # noqa: PLC0415 - heavy
     from spillover.sim.past import from_slurm  # noqa: PLC0415 - heavy
     from spillover.sim.served import Ruling  # noqa: PLC0415 - heavy
     from spillover.sim.traces.opening import read_trace  # noqa: PLC0415 - heavy
 
-    problems: list[str] = []
-    fleet = rent = None
-    try:
-        fleet = read_owned(args.owned)
-    except BadForm as error:
-        problems += str(error).splitlines()
-    try:
-        rent = read_rented(args.rented or "gpu=0")
-    except BadForm as error:
-        problems += str(error).splitlines()
-    if fleet is None or rent is None:
-        raise Usage(*problems)
+    fleet, rent = read_site(args.owned, args.rented or "gpu=0")
     ruling = Ruling(_read(args.really or SLURM, "--really"))
     trace = read_trace(args.sacct, skip_bad=args.skip_bad)
     if not trace.happened:

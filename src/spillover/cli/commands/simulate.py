@@ -143,23 +143,11 @@ def _check(args: Namespace) -> None:
 
 def _study(args: Namespace) -> "Study":
     """The study that was asked for; everything that is wrong with it is told at once."""
-    from spillover.forms.problems import BadForm  # noqa: PLC0415 - heavy
     from spillover.sim.estimates import Told  # noqa: PLC0415 - heavy
-    from spillover.sim.fleet import read_owned, read_rented  # noqa: PLC0415 - heavy
+    from spillover.sim.fleet import read_site  # noqa: PLC0415 - heavy
     from spillover.sim.study import Study  # noqa: PLC0415 - heavy
 
-    problems: list[str] = []
-    fleet = rent = None
-    try:
-        fleet = read_owned(args.owned)
-    except BadForm as error:
-        problems += str(error).splitlines()
-    try:
-        rent = read_rented(args.rented)
-    except BadForm as error:
-        problems += str(error).splitlines()
-    if fleet is None or rent is None:
-        raise Usage(*problems)
+    fleet, rent = read_site(args.owned, args.rented)
     normal, lognormal = args.estimate_error
     told = Told(args.estimates)
     return Study(args.trace, fleet, rent, args.seed, args.warmup, args.skip_bad, told, normal, lognormal)
