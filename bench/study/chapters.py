@@ -161,7 +161,7 @@ def _contests(results: Results) -> str:
 
 
 def _idle(results: Results, case: Case) -> str:
-    """Owned capacity that stands idle, as a share of what is rented meanwhile: nobody can save more without finishing later."""
+    """Owned capacity that stands idle, as a share of what is rented meanwhile: what a better choice could fill."""
     found = results[case].statistics
     return percent((1 - found.owned_utilization) / (found.system_utilization - found.owned_utilization), 0)
 
