@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from spillover.cli.commands.cost import budget_columns, budget_row
+from spillover.cli.output import Output
 from spillover.wire.api import BudgetView, CostReport, CostView
 
 AT = "2027-02-01T00:00:00.000000Z"
@@ -82,3 +84,13 @@ def test_show_tells_what_a_job_would_cost_and_what_is_held(
     shown = spill("show", "train").out
     assert "held        5.00 USD, the most that it can cost" in shown
     assert "walltime    1h15m, which is what its cap pays for" in shown
+
+
+def test_a_narrow_terminal_leaves_out_when_a_period_ends_and_no_name(bank: Any, terminal: Output) -> None:
+    name = "a-rather-long-name-of-it"
+    one = BudgetView("project", name, "month", "2027-01", AT, 500.0, 212.87, 9.8, 277.33, 0.0)
+    terminal.table(budget_columns("USD"), [budget_row(each) for each in (one, *bank.budgets())])
+    terminal.out.seek(0)
+    drawn = terminal.out.read()
+    assert f"project {name} " in drawn
+    assert ("ENDS" in drawn, "…" in drawn) == (False, False)

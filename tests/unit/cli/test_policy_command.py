@@ -1,11 +1,14 @@
 """`spill policy`: what is printed of policies, and how changes are asked for."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from spillover.cli.commands.policy import history
+from spillover.cli.output import Output
 from spillover.client import Refused
 from spillover.wire.api import FieldProblem, PolicyAxis, PolicyOutcome, PolicyRecord, PolicyView
 
@@ -94,3 +97,22 @@ def test_every_problem_is_a_line_and_the_code_is_2(policies: Any, spill: Callabl
     assert spill("policy").code == 2
     assert spill("policy", "sett").code == 2
     assert spill("policy", "set").code == 2
+
+
+def drawn_on(terminal: Output) -> str:
+    """What a person sees, without colours."""
+    terminal.out.seek(0)
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.out.read())
+
+
+def test_a_narrow_terminal_cuts_nothing_of_what_changed(terminal: Output) -> None:
+    changes = [
+        "wait: compute(0.076,max_queue=30) -> stepped(short=15m,long_wait=2h)",
+        "order: fifo -> fair_share",
+    ]
+    records = [PolicyRecord(AT, "ada", "reset", "", "", changes, None)]
+    history(terminal, records)
+    lines = drawn_on(terminal).splitlines()
+    at = lines[0].index("CHANGED")
+    assert " ".join(line[at:].strip() for line in lines[1:]) == ", ".join(changes)
+    assert all(len(line) <= 80 for line in lines)

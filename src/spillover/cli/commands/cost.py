@@ -58,19 +58,23 @@ def _budgets(args: Namespace, context: Context) -> int:
     if args.json:
         context.out.json(found)
     elif found:
-        columns = (
-            Column("BUDGET", gives=True),
-            Column("PERIOD"),
-            Column(f"LIMIT ({currency})", right=True),
-            Column("SPENT", right=True),
-            Column("HELD", right=True),
-            Column("LEFT", right=True),
-            Column("ENDS", drops=1),
-        )
-        context.out.table(columns, [budget_row(one) for one in found])
+        context.out.table(budget_columns(currency), [budget_row(one) for one in found])
     else:
         context.out.note("no budgets; spill.yaml sets them under `budgets`")
     return codes.OK
+
+
+def budget_columns(currency: str) -> tuple[Column, ...]:
+    """Of budgets; when a period ends can be told from it, so that is left out first."""
+    return (
+        Column("BUDGET", gives=True),
+        Column("PERIOD"),
+        Column(f"LIMIT ({currency})", right=True),
+        Column("SPENT", right=True),
+        Column("HELD", right=True),
+        Column("LEFT", right=True),
+        Column("ENDS", drops=1),
+    )
 
 
 def cost_row(one: "CostView") -> Row:

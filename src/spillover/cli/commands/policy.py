@@ -1,6 +1,7 @@
 """`spill policy show`, `set`, `reset` and `history`: what decides, and how it is changed while the server runs."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from spillover.wire.api import PolicyAxis, PolicyOutcome, PolicyRecord, PolicyView
 
 _AXES = (Column("AXIS"), Column("POLICY"), Column("FAILED", right=True), Column("PROBLEM", gives=True))
-_CHANGES = (Column("WHEN"), Column("WHO"), Column("HOW"), Column("CHANGED", gives=True))
+_CHANGES = (Column("WHEN"), Column("WHO"), Column("HOW"), Column("CHANGED"))
+_LEAST = 20
+"""Characters of a line of what changed, however narrow the terminal is."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -39,7 +42,7 @@ def _run(args: Namespace, context: Context) -> int:
                 context.out.json(view) if args.json else _show(context.out, view)
             case "history":
                 records = client.policy_history()
-                context.out.json(records) if args.json else _history(context.out, records)
+                context.out.json(records) if args.json else history(context.out, records)
             case _:
                 line = args.policy if args.action == "set" else None
                 outcome = client.set_policy(line, dry_run=args.dry_run)
@@ -87,12 +90,29 @@ def _changed(out: Output, outcome: "PolicyOutcome") -> None:
             out.line(line)
 
 
-def _history(out: Output, records: "list[PolicyRecord]") -> None:
+def history(out: Output, records: "list[PolicyRecord]") -> None:
     """One change a line."""
     if not records:
         out.note("the policies were never changed")
         return
-    out.table(_CHANGES, [(local(one.at), one.who, one.how, _told(one)) for one in records])
+    rows = [(local(one.at), one.who, one.how, _told(one)) for one in records]
+    out.table(_CHANGES, _wrapped(rows, out.console().width) if out.terminal else rows)
+
+
+def _wrapped(rows: Sequence[tuple[str, ...]], width: int) -> list[Row]:
+    """The same rows with what changed broken over as many lines as it needs: it is what the list is for."""
+    import textwrap  # noqa: PLC0415 - only here
+
+    others = (*zip(*rows, strict=True),)[:-1]
+    taken = sum(
+        max(map(len, (column.title, *texts))) + 2 for column, texts in zip(_CHANGES, others, strict=False)
+    )
+    found: list[Row] = []
+    for *first, changed in rows:
+        lines = textwrap.wrap(changed, max(_LEAST, width - taken)) or [""]
+        found.append((*first, lines[0]))
+        found += [(*("" for _ in first), line) for line in lines[1:]]
+    return found
 
 
 def _told(record: "PolicyRecord") -> str:
