@@ -159,14 +159,23 @@ def _draw(
     beaten: Sequence[bool],
 ) -> None:
     """The picture."""
+    right = [not one.failures for one in results]  # else its numbers are not those of the policy
     dots = [
         Dot(one.statistics.rented_cost, one.statistics.mean_completion_s / 3600, point.value, worse)
         for point, one, worse in zip(points, results, beaten, strict=True)
     ]
     curves = [
-        Curve(name, [dot for point, dot in zip(points, dots, strict=True) if point.curve == number])
+        Curve(
+            name,
+            [
+                dot
+                for point, dot, is_right in zip(points, dots, right, strict=True)
+                if is_right and point.curve == number
+            ],
+        )
         for number, name in enumerate(curve_names(args.sweep), 1)
     ]
+    curves = [curve for curve in curves if curve.dots]
     jobs = results[0].statistics.jobs
     draw(
         picture,

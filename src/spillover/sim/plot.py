@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from spillover.forms.problems import BadForm, Problem
+from spillover.sim.labels import Labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 FORMATS: Final = (".svg", ".png")
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Told apart by people who see fewer colours, too."""
 _GREY: Final = "#b8b8b8"
+_BEATEN: Final = "#8a8a8a"
+"""Grey that can still be read."""
 _INK: Final = "#404040"
+MOST_NAMES: Final = 3
+"""Curves whose names stand beside them; those of more stand below."""
 
 
 class Dot(Struct, frozen=True):
@@ -55,6 +61,7 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - heavy and optional
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - likewise
     from matplotlib.figure import Figure  # noqa: PLC0415 - likewise
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - likewise
 
     settings: Any = {
         "font.size": 9,
@@ -71,12 +78,24 @@ def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         dots = [zero, *(dot for curve in curves for dot in curve.dots)]
-        centre = (min(dot.cost for dot in dots) + max(dot.cost for dot in dots)) / 2
         _frontier(axes, dots)
         for number, curve in enumerate(curves):
-            _curve(axes, curve, _COLOURS[number % len(_COLOURS)], to_left=_middle(curve).cost > centre)
+            _curve(axes, curve, _colour(number))
         _zero(axes, zero)
-        _frame(axes, zero, title)
+        remark = _frame(axes, zero, title)
+        if len(curves) > MOST_NAMES:
+            handles = [
+                Line2D(
+                    [], [], color=_colour(number), marker="o", markersize=5, linewidth=0.9, label=curve.name
+                )
+                for number, curve in enumerate(curves)
+            ]
+            figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False, fontsize=8)
+        figure.draw_without_rendering()  # what stands where is known only then
+        lines = [[(dot.cost, dot.hours) for dot in curve.dots] for curve in curves]
+        labels = Labels(axes, [*lines, [(zero.cost, zero.hours)]])
+        labels.keep_free(remark)
+        _words(labels, curves, zero, names=len(curves) <= MOST_NAMES)
         kind = path.suffix.lower()
         metadata: dict[str, Any] = {"Date": None} if kind == ".svg" else {"Software": None}
         figure.savefig(path, format=kind[1:], metadata=metadata)
@@ -89,13 +108,8 @@ def _frontier(axes: "Axes", dots: Sequence[Dot]) -> None:
         axes.plot(*zip(*best, strict=True), color="#e9e2b8", linewidth=7, zorder=1, solid_capstyle="round")
 
 
-def _middle(curve: Curve) -> Dot:
-    """The point that the name of a curve stands at."""
-    return curve.dots[len(curve.dots) // 2]
-
-
-def _curve(axes: "Axes", curve: Curve, colour: str, *, to_left: bool) -> None:
-    """A thin line through all points of a sweep; its name and its ends are written beside them."""
+def _curve(axes: "Axes", curve: Curve, colour: str) -> None:
+    """A thin line through all points of a sweep."""
     costs, hours = [dot.cost for dot in curve.dots], [dot.hours for dot in curve.dots]
     axes.plot(costs, hours, color=colour, linewidth=0.9, alpha=0.55, zorder=2)
     for beaten, fill, order in ((True, _GREY, 3), (False, colour, 4)):
@@ -109,30 +123,31 @@ def _curve(axes: "Axes", curve: Curve, colour: str, *, to_left: bool) -> None:
             linewidth=0.6,
             zorder=order,
         )
-    first, last = curve.dots[0], curve.dots[-1]
-    for dot in (first, last):
-        axes.annotate(
-            dot.label,
-            (dot.cost, dot.hours),
-            xytext=(6, 5),
-            textcoords="offset points",
-            fontsize=7,
-            color=_GREY if dot.beaten else colour,
-            zorder=6,
-        )
-    middle = _middle(curve)
-    axes.annotate(
-        curve.name,
-        (middle.cost, middle.hours),
-        xytext=(-8 if to_left else 8, 7),
-        textcoords="offset points",
-        ha="right" if to_left else "left",
-        fontsize=9,
-        fontweight="bold",
-        color=colour,
-        zorder=6,
-        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
-    )
+
+
+def _words(labels: Labels, curves: Sequence[Curve], zero: Dot, *, names: bool) -> None:
+    """Names of curves beside them if there are few, and what stands at both of their ends."""
+    labels.add("no waiting", [(zero.cost, zero.hours)], must=True, fontsize=8, fontweight="bold")
+    for number, curve in enumerate(curves):
+        if names:
+            at = [(dot.cost, dot.hours) for dot in _from_middle(curve.dots)]
+            labels.add(curve.name, at, must=True, fontsize=9, fontweight="bold", color=_colour(number))
+    for number, curve in enumerate(curves):
+        for dot in dict.fromkeys((curve.dots[0], curve.dots[-1])):
+            if dot.label:
+                colour = _BEATEN if dot.beaten else _colour(number)
+                labels.add(dot.label, [(dot.cost, dot.hours)], must=False, fontsize=7, color=colour)
+
+
+def _from_middle(dots: Sequence[Dot]) -> list[Dot]:
+    """Those in the middle of a curve first."""
+    middle = len(dots) // 2
+    return [dots[at] for at in sorted(range(len(dots)), key=lambda at: abs(at - middle))]
+
+
+def _colour(number: int) -> str:
+    """Of a curve."""
+    return _COLOURS[number % len(_COLOURS)]
 
 
 def _zero(axes: "Axes", zero: Dot) -> None:
@@ -140,26 +155,16 @@ def _zero(axes: "Axes", zero: Dot) -> None:
     axes.scatter(
         [zero.cost], [zero.hours], marker="D", s=36, color=_INK, edgecolor="white", linewidth=0.6, zorder=5
     )
-    axes.annotate(
-        "no waiting",
-        (zero.cost, zero.hours),
-        xytext=(2, -15),
-        textcoords="offset points",
-        ha="center",
-        fontsize=8,
-        fontweight="bold",
-        zorder=6,
-    )
 
 
-def _frame(axes: "Axes", zero: Dot, title: str) -> None:
-    """Axes with their units; those opposite tell the same against no waiting."""
+def _frame(axes: "Axes", zero: Dot, title: str) -> "Text":
+    """Axes with their units; those opposite tell the same against no waiting. Gives what is written in a corner."""
     axes.set_xlabel("cost of rented capacity, in units of the price")
     axes.set_ylabel("mean completion time, hours from submission to end")
     axes.set_title(title, loc="left", fontsize=9, pad=10)
     axes.xaxis.set_major_formatter("{x:,.6g}")
     axes.margins(0.1, 0.14)
-    axes.text(
+    remark = axes.text(
         0.01,
         0.02,
         "grey: another point costs less and completes sooner",
@@ -179,6 +184,7 @@ def _frame(axes: "Axes", zero: Dot, title: str) -> None:
         right = axes.secondary_yaxis("right", functions=_percent(zero.hours, 1))
         right.set_ylabel("longer than without waiting, %", fontsize=8)
         right.tick_params(labelsize=7)
+    return remark
 
 
 def _percent(of: float, sign: int) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
