@@ -56,5 +56,7 @@ def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
 
 
 def _could_run(room: Room, shape: Shape) -> bool:
-    """Whether a cluster has machines for a job, or none that are known yet."""
+    """Whether a cluster has machines for a job, or none that are known yet, and takes gangs if it is one."""
+    if shape.tasks > 1 and not room.spec.gangs:
+        return False
     return not room.machines or any(machine.could_fit(shape) for machine in room.machines)

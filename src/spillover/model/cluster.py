@@ -113,11 +113,6 @@ def egress_cost(price: Price, data: int) -> int:
     return -(-data * price.egress_gb // GB)
 
 
-def cost_of(price: Price, billing: Billing, resources: Resources, ran: int) -> int:
-    """What it costs to use resources for some nanoseconds, in millionths, rounded up."""
-    return -(-rate_of(price, resources) * billed(billing, ran) // PER_RATE)
-
-
 def cost_of_job(spec: ClusterSpec, shape: Shape, ran: int, data: int = 0) -> int:
     """What an attempt costs there, all of its tasks together, in millionths, rounded up; `data` bytes leave the cluster."""
     rate = rate_of_job(spec.price, shape)

@@ -12,7 +12,7 @@ class Star:
     It has to run from its beginning again. When that wait is over too it is rented for good.
     """
 
-    def __init__(self, coefficient: int, h: int, k: float = 1) -> None:
+    def __init__(self, coefficient: int, h: int, k: float) -> None:
         self._coefficient = coefficient
         """Nanoseconds of waiting for each GPU, or CPU of a job without GPUs."""
         self.back_after = h

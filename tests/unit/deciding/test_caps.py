@@ -241,6 +241,19 @@ def test_the_most_that_is_quoted_is_what_would_be_held() -> None:
     assert held(world) == [("a", (quoted.at_walltime or 0) // MONEY, None)]
 
 
+def test_a_gang_is_quoted_where_gangs_run() -> None:
+    gangs = replace(
+        CLOUD, name=ClusterName("gangs"), price=Price(cpu_hour=2 * CLOUD.price.cpu_hour), gangs=True
+    )
+    for rented, told in (((CLOUD, gangs), "gangs"), ((CLOUD,), None)):
+        world = a_world(per(Per.MONTH, 500), rented=rented)
+        tried = world.engine.trial(world.now, Submit((limited("a", 60).tasks(2).build(),), "ada"))
+        assert isinstance(tried, Trial)
+        ((job, said),) = tried.jobs.values()
+        quoted = quote(world.engine.board, job, said.estimate.runtime)
+        assert (quoted.cluster if quoted is not None else None) == told
+
+
 def test_no_room_is_the_reason_while_another_cluster_could_take_it_within_the_cap() -> None:
     cheap = replace(CLOUD, name=ClusterName("cheap"), price=Price(cpu_hour=MONEY))
     world = a_world(per(Per.MONTH, 150), rented=(CLOUD, cheap), cpus=1)

@@ -1,7 +1,8 @@
 import pytest
 
-from spillover.model.cluster import Billing, Price, cost_of
-from spillover.model.ids import JobId, is_name, job_id, member_id, split_member
+from spillover.model.cluster import Billing, ClusterSpec, Price, Role, cost_of_job
+from spillover.model.ids import ClusterName, JobId, is_name, job_id, member_id, split_member
+from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 
@@ -46,6 +47,12 @@ def test_resources_add_up_and_fit() -> None:
 
 
 PRICE = Price(cpu_hour=40_000, memory_gib_hour=1_000, gpu_hour=2_500_000)
+
+
+def cost_of(price: Price, billing: Billing, resources: Resources, ran: int) -> int:
+    """What a job of one task costs."""
+    spec = ClusterSpec(ClusterName("cloud"), "agents", Role.RENTED, price, billing)
+    return cost_of_job(spec, Shape(resources), ran)
 
 
 def test_an_hour_costs_what_the_price_says() -> None:
