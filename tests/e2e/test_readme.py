@@ -52,7 +52,8 @@ class Shell:
         if line == "kill %1":
             return self.stop()
         if line.startswith("spill up") and line.endswith("&"):
-            return self.up(line.removesuffix("&").split())
+            command, _, log = line.removesuffix("&").partition(" 2> ")
+            return self.up(command.split(), log.strip())
         done = subprocess.run(
             ["/bin/sh", "-c", line],
             cwd=self.folder,
@@ -66,9 +67,9 @@ class Shell:
         assert done.returncode == 0, f"{line} exited with {done.returncode}: {done.stdout}"
         return done.stdout
 
-    def up(self, words: list[str]) -> str:
+    def up(self, words: list[str], log_name: str) -> str:
         """Start the server on ports of its own; returns the line that says it is ready."""
-        with (self.folder / "server.log").open("a") as log:
+        with (self.folder / log_name).open("a") as log:
             self.server = subprocess.Popen(
                 [*words, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"],
                 cwd=self.folder,

@@ -224,7 +224,7 @@ class Commands:
         return past_jobs(self._loop, self._parts.archive, span)
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
-        """What was spent, by project, user, cluster or day."""
+        """What was spent, by project, user, cluster, day, week or month."""
         return await cost_report(self._loop, self._parts.archive, by, since, self._parts.currency)
 
     async def budgets(self) -> list[BudgetView]:
