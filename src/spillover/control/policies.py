@@ -133,7 +133,9 @@ def _settled(axes: Iterable[str], after: PolicySet) -> list[str]:
 def _read(text: str, base: PolicySet) -> PolicySet:
     """The policies of a line, over those that decide now."""
     if not text.strip(" ,\t\n"):
-        raise _invalid([FieldProblem("", "names no policy; write it as wait=compute(0.1),order=priority")])
+        raise _invalid(
+            [FieldProblem("", "the line names no policy; write it as wait=compute(0.1),order=priority")]
+        )
     try:
         return read_policies(text, base=base)
     except BadForm as bad:

@@ -192,8 +192,14 @@ class OverBudget(NotNow, frozen=True, tag="over_budget"):
         each = "" if self.per == "ever" else f" a {self.per}"
         return (
             f"{_to_rent(self)}; {self.whose} has {format_money(max(0, self.left))} of {format_money(self.limit)}{each} "
-            f"left{when}: it waits for {'owned capacity, or for ' if self.owned else ''}the budget"
+            f"left{when}{self._waits()}"
         )
+
+    def _waits(self) -> str:
+        """What could let it run: the budget only if it is ever enough."""
+        enough = self.cost <= self.limit
+        hopes = [*(["owned capacity"] if self.owned else []), *(["the budget"] if enough else [])]
+        return f": it waits for {', or for '.join(hopes)}" if hopes else ", which is never enough"
 
 
 class TooDear(Never, frozen=True, tag="too_dear"):

@@ -125,6 +125,16 @@ def test_a_dry_run_tells_what_jobs_would_cost_if_they_were_rented(
     assert two.split()[-7:-4] == ["-", "-", "-"]
 
 
+def test_a_job_that_would_spill_over_in_a_moment_does_not_start_now(
+    client: Any, spill: Callable[..., Any], here: Path, a_reason: Any
+) -> None:
+    (here / "a.yaml").write_text(TWO_JOBS)
+    soon = "2026-01-31T10:00:00.000000Z"
+    client.forecasts = [Forecast("one", "cloud", None, soon, a_reason("waits for 1 CPU"), 0.4, soon, 60.0)]
+    _, one = spill("submit", "a.yaml", "--dry-run").out.splitlines()
+    assert "2026-01-31 10:00:00 UTC (in 1s)" in one
+
+
 def test_a_dry_run_has_nothing_to_wait_for(client: Any, spill: Callable[..., Any]) -> None:
     assert spill("submit", "a.yaml", "--dry-run", "--wait").code == 2
 

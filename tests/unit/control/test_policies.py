@@ -102,8 +102,8 @@ async def test_a_dry_run_changes_nothing(desk: PolicyDesk, control: Inside) -> N
         ("wait=constant(soon)", "wait.constant.wait: "),
         ("wait=constant", "wait.constant.wait: is missing"),
         ("odrer=fifo", "there is no axis 'odrer'; did you mean `order`?"),
-        (" , ", "names no policy"),
-        ("", "names no policy"),
+        (" , ", "the line names no policy; write it as "),
+        ("", "the line names no policy; write it as "),
         ("fifo", "names no axis"),
         ("wait=half(share=7)", "policy wait: half: share 7 is not from 0 to 1"),
         (

@@ -219,6 +219,10 @@ def test_a_job_that_only_rented_clusters_could_run_and_no_cap_ever_pays_for_neve
     other = reason_of(world, "b")
     assert isinstance(other, TooDear)
     assert other.cap == "the budget of project default"
+    verdicts = explain(world.engine, world.job("b")).verdicts
+    assert str(verdicts[-1].reason).endswith(
+        "150.00 a month left until 2027-02-01 00:00:00 UTC, which is never enough"
+    )
 
 
 def test_a_job_that_must_be_rented_is_not_told_to_wait_for_owned_capacity() -> None:
