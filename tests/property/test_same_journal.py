@@ -194,7 +194,7 @@ def test_a_busy_hour_is_the_same_live_and_simulated(policies: PolicySet) -> None
 
 
 def test_a_job_that_ends_at_the_moment_at_which_it_is_brought_back_has_ended() -> None:
-    star = PolicySet(wait=Choice("star", {"coefficient": 30 * SECOND, "h": 5 * SECOND}))
+    star = PolicySet(wait=Choice("star", {"coefficient": 30 * SECOND, "h": 5 * SECOND, "k": 1.0}))
     jobs = [TraceJob(str(number), 0, 5 * SECOND, 2, 1000) for number in range(4)]
     events = [decode_event(event) for event in same(jobs, Setting(FLEET, RENT, star))]
     assert sum(type(event) is JobEnded for event in events) == len(jobs)
