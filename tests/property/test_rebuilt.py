@@ -240,9 +240,6 @@ def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int)
     tell(WilderStory(seed))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="alarms that a jump of the clock moved ring in the order they were set in"
-)
 @pytest.mark.parametrize("seed", [47, 137, 142, 245])
 def test_alarms_that_fall_due_together_ring_in_one_order(seed: int) -> None:
     tell(Story(seed))

@@ -48,18 +48,22 @@ class Alarms:
 
     def due(self, now: int) -> list[tuple[str, JobId]]:
         """What falls due, each alarm once."""
-        ringing = []
+        ringing: dict[tuple[str, JobId], None] = {}
         while self.heap and self.heap[0][0] <= now:
-            _, _, what, job = heapq.heappop(self.heap)
+            alarm = heapq.heappop(self.heap)
+            _, _, what, job = alarm
             if what in MOVING:
                 late = self._anew(what, self._state.jobs.get(job))
                 if late is None:
                     continue  # of an attempt that is over
-                if late[0] > now:  # clocks jumped since it was set, or another attempt began
+                if (
+                    late != alarm
+                ):  # clocks jumped since it was set, or another attempt began: it rings in its turn
                     heapq.heappush(self.heap, late)
                     continue
-            ringing.append((what, job))
-        return ringing
+            if (what, job) not in ringing:
+                ringing[what, job] = None
+        return list(ringing)
 
     def forget(self, job: JobId) -> None:
         """Take back all alarms of a job."""
