@@ -231,11 +231,11 @@ def never_starts(world: World, job: str, reason: object) -> None:
         case TooBig() | NotOffered():
             shape = world.job(job).kind.shape
             cluster = "cloud" if shape.burst is Burst.ALWAYS else "onprem"
-            remove_ahead(world, job)
+            hold_others(world, job)  # ranks of projects may have changed meanwhile
             add_machine(world, job, cluster)
             assert has_place(world, job)
         case BurstRefused(burst):
-            remove_ahead(world, job)
+            hold_others(world, job)
             add_machine(world, job, "onprem" if burst == "never" else "cloud")
             assert has_place(world, job)
         case NotRented():
