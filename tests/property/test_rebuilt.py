@@ -235,7 +235,7 @@ def test_a_server_that_starts_anew_decides_the_same(seed: int) -> None:
     tell(Story(seed))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 50, 127, 191])
 def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int) -> None:
     tell(WilderStory(seed))
 

@@ -11,15 +11,16 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple, cast
 
 from spillover.core import ranges
-from spillover.core.estimates import estimate, likely
+from spillover.core.estimates import estimate
 from spillover.core.state import Job, Queued, State
 from spillover.deciding.board import Board
 from spillover.deciding.heaps import in_order
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
+from spillover.deciding.lining_up import in_order_of
 from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
-from spillover.deciding.protocols import Case, Policies
+from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, Refusal
 from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import Role
@@ -71,42 +72,8 @@ def run(
     return Outcome(cycle.plan(seed), cycle.passed, cycle.again())
 
 
-def case_of(state: State, policies: Policies, job: Job) -> Case:
-    """What the wait policy is told of a job."""
-    expected = estimate(job, policies.chosen.unknown_runtime)
-    return Case(
-        job.kind.shape,
-        expected.runtime,
-        job.extra.returned,
-        state.facts.tally,
-        likely(job, policies.chosen.unknown_runtime),
-        expected.source != "default",
-    )
-
-
 class _Cycle:
     """A plan in the making."""
-
-    __slots__ = (
-        "admitted",
-        "ahead",
-        "board",
-        "expired",
-        "holding",
-        "holds",
-        "keeper",
-        "now",
-        "passed",
-        "placements",
-        "policies",
-        "purser",
-        "refusals",
-        "rented",
-        "state",
-        "steady",
-        "taken",
-        "trials",
-    )
 
     def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
         self.state = state
@@ -189,7 +156,7 @@ class _Cycle:
     def review(self) -> None:
         """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
         reviewer = cast("Reviewing", self.policies.wait)
-        queue = self._queue(reviewer.most_jobs)
+        queue = self._queue(reviewer.most_jobs) if self.keeper is not None else {}
         fresh = {
             each: latest
             for each, latest in self.admitted.items()
@@ -215,26 +182,11 @@ class _Cycle:
             self.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - self.now)), members)
 
     def _queue(self, most: int) -> dict[JobId, Waiter]:
-        """Jobs that wait for owned capacity, in order: the first of those that waited before, and of new ones."""
-        jobs, board = self.state.jobs, self.board
-        newcomers = [
-            (board.entry(job), board.waiter(job, latest))
-            for job, latest in ((jobs[each], latest) for each, latest in self.admitted.items())
-            if type(job.phase) is Queued
-            and job.kind.shape.burst is not Burst.ALWAYS
-            and job.id not in self.expired
-        ]
-        if (ranking := board.ranking) is None:
-            waiting = sorted([*board.in_line[:most], *heapq.nsmallest(most, newcomers)])
-        else:
-            waiting = [
-                (ranking.ranked(entry, jobs[waiter.job].kind.project), waiter)
-                for entry, waiter in (*board.in_line, *newcomers)
-            ]
-            waiting = heapq.nsmallest(2 * most, waiting)
+        """Jobs that wait for owned capacity after this plan, in order; the first of them."""
+        newcomers = {each: latest for each, latest in self.admitted.items() if each not in self.expired}
         queue: dict[JobId, Waiter] = {}
-        for _, waiter in waiting:
-            job = jobs[waiter.job]
+        for waiter in in_order_of(self.board, newcomers, most):
+            job = self.state.jobs[waiter.job]
             if job.id in self.expired:
                 continue
             if job.extra.members is not None:
@@ -248,7 +200,7 @@ class _Cycle:
     def cap_queue(self) -> None:
         """Let jobs past `max_queue` be rented, the last of the queue first."""
         limit = self.policies.max_queue
-        if limit is None or not (self.board.patient or self.admitted):
+        if limit is None or self.state.queued <= limit:
             return
         waiting = [
             job
@@ -324,7 +276,7 @@ class _Cycle:
             return self.steady
         if shape.burst is Burst.NEVER or not self.board.can_rent:
             return FOREVER
-        case = case_of(self.state, self.policies, job)
+        case = self.policies.case_of(job, self.state.facts.tally)
         return min(FOREVER, job.arrived + self.policies.wait_of(case))
 
     def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
@@ -378,7 +330,7 @@ class _Cycle:
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
-                    ceiling = ceiling or self._ceiling(role)
+                    ceiling = ceiling or Ceiling.over(self.board.rooms.values(), role)
                     if ceiling.failed() < self.board.least_cpu():
                         return
                 walk.stuck()
@@ -395,13 +347,6 @@ class _Cycle:
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
-
-    def _ceiling(self, role: Role) -> Ceiling:
-        rooms = self.board.rooms.values()
-        return Ceiling(
-            [room for room in rooms if room.spec.role is role],
-            [room for room in rooms if room.spec.role is role or role is Role.RENTED],
-        )
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""

@@ -8,7 +8,6 @@ from msgspec import Struct, structs
 from spillover.core.appliers.queue import weight
 from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
 from spillover.deciding.board import Board
-from spillover.deciding.cycle import case_of
 from spillover.deciding.estimates import Estimate, estimate
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
@@ -203,7 +202,7 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Po
         slow = f"it took {format_duration(note.took)} in one step and was disabled"
         name, error = note.before.wait.name, note.error or slow
     if error is None and isinstance(policies.wait, GuardedWait):
-        error = policies.wait.error_of(case_of(engine.state, policies, job))
+        error = policies.wait.error_of(policies.case_of(job, engine.state.facts.tally))
     return None if error is None else PolicyFailed(f"wait.{name}", error)
 
 

@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
+from spillover.core.estimates import estimate, likely
 from spillover.core.state import Job, State
 from spillover.core.tally import Tally
 from spillover.model.job import Shape
@@ -129,6 +130,13 @@ class Policies(Struct, frozen=True):
     def back_after(self) -> int | None:
         """Nanoseconds on rented capacity after which a job is brought back to the queue, once; None as a rule."""
         return getattr(self.wait, "back_after", None)
+
+    def case_of(self, job: Job, tally: Tally) -> Case:
+        """What the wait policy is told of a job."""
+        unknown = self.chosen.unknown_runtime
+        expected = estimate(job, unknown)
+        known = expected.source != "default"
+        return Case(job.kind.shape, expected.runtime, job.extra.returned, tally, likely(job, unknown), known)
 
     def wait_of(self, case: Case) -> int:
         """How long a job waits, with floor and cap."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from spillover.core.book import ahead_of
 from spillover.core.state import Node
 from spillover.deciding.protocols import Place
-from spillover.model.cluster import ClusterSpec
+from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -235,6 +235,15 @@ class Ceiling:
         self._failed = 0
         self._stale = True
         self.cpu = self.memory = self.gpu = FOREVER
+
+    @classmethod
+    def over(cls, rooms: Iterable[Room], role: Role) -> "Ceiling":
+        """Of the rooms of a role; what is to be rented may also be leased ahead of owned room."""
+        rooms = tuple(rooms)
+        return cls(
+            [room for room in rooms if room.spec.role is role],
+            [room for room in rooms if room.spec.role is role or role is Role.RENTED],
+        )
 
     def rules_out(self, shape: Shape) -> bool:
         """Whether a task of this shape surely finds no place."""
