@@ -223,7 +223,10 @@ def test_a_configuration_that_names_what_cannot_be_made_is_refused(
     write_package(site, wait_slow=SLOW)
     for policy, told in (
         ({"wait": "gone"}, "policy.wait: 'gone' is not a policy of wait"),
-        ({"wait": {"slow": {"speed": 3}}}, "policy.wait: policy wait: slow does not take these options: speed"),
+        (
+            {"wait": {"slow": {"speed": 3}}},
+            "policy.wait: policy wait: slow does not take these options: speed",
+        ),
     ):
         server = servers(clusters=CLUSTERS, policy=policy)
         server.launch()
