@@ -11,7 +11,6 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple, cast
 
 from spillover.core import ranges
-from spillover.core.estimates import estimate
 from spillover.core.state import Job, Queued, State
 from spillover.deciding.board import Board
 from spillover.deciding.heaps import in_order
@@ -21,7 +20,7 @@ from spillover.deciding.lining_up import in_order_of
 from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Policies
-from spillover.deciding.purse import Holding, Purser, Refusal
+from spillover.deciding.purse import Till
 from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
@@ -94,14 +93,8 @@ class _Cycle:
         """Jobs that this plan places ahead of room: their wait goes on."""
         self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, now)
         """Of room for a job that does not fit; None if no policy looks ahead."""
-        self.purser: Purser | None = None
-        """Asked once a job is to be rented that a cap concerns."""
-        self.holding: Holding | None = None
-        """What has to be held for the job that is looked at, where it was found to have a place."""
-        self.holds: list[tuple[int, Holding]] = []
-        """What is to be held for placements, by their position."""
-        self.refusals: list[Refusal] = []
-        """Why the job that is looked at may not be rented where there is room."""
+        self.till: Till | None = None
+        """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
         self.passed = False
         """Whether some jobs were not looked at, or kept waiting, because of others."""
 
@@ -224,6 +217,8 @@ class _Cycle:
     def rent(self) -> None:
         """Rent what was tried and may wait no longer, in order."""
         due = self.board.due
+        if len(self.expired) == 1 and not due.first and self._rent_one():
+            return
         newly: dict[Lane, list[Entry]] = {}
         for each in self.expired:
             job = self.state.jobs[each]
@@ -237,9 +232,21 @@ class _Cycle:
         if everything or due.woken:
             self._fill(self._walk(due, everything, newly), Role.RENTED, strict=False)
 
+    def _rent_one(self) -> bool:
+        """Rent the only job that may be, if it is one that no cap concerns: most are."""
+        (each,) = self.expired
+        job = self.state.jobs[each]
+        if type(job.phase) is not Queued or job.extra.members is not None:
+            return False
+        if job.terms.max_cost is not None or self.state.caps:
+            return False
+        if job.id not in self.taken:
+            self._place(job, self.board.lane_of(job), Role.RENTED)
+        return True
+
     def again(self) -> int:
         """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
-        again = self.purser.renews if self.purser is not None else FOREVER
+        again = self.till.renews if self.till is not None else FOREVER
         if self.keeper is not None and self.keeper.waits_for_end:
             again = min(again, self.keeper.again())
         return again
@@ -265,7 +272,8 @@ class _Cycle:
                 if self._waits(self.state.jobs[each.job])
                 or type(self.state.jobs[each.job].phase) is not Queued
             )
-        return Plan(self.now, seed, admitted, expired, tuple(self.placements), tuple(self.holds))
+        holds = tuple(self.till.holds) if self.till is not None else ()
+        return Plan(self.now, seed, admitted, expired, tuple(self.placements), holds)
 
     # --- how they do it
 
@@ -324,9 +332,11 @@ class _Cycle:
                 if strict:
                     self.passed = True
                     return
-                if self.refusals and self._passes(job, lane):
-                    walk.go_on(lane)
-                    continue
+                if self.till is not None and self.till.refusals:
+                    self.passed = True
+                    if self.till.goes_on(job, self.board.rented_for(lane)):
+                        walk.go_on(lane)
+                        continue
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
@@ -339,8 +349,8 @@ class _Cycle:
                     keeper.block(lane)
                     walk.go_on(lane)
                 continue
-            if self.refusals:
-                self.refusals.clear()
+            if self.till is not None:
+                self.till.refusals.clear()
             if ceiling is not None:
                 ceiling.took()
             if job.extra.members is not None and self._left(job, role):
@@ -430,26 +440,13 @@ class _Cycle:
         )
 
     def _may_pay(self, job: Job, room: Room) -> bool:
-        """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
-        self.holding = None
+        """Whether the caps on a job let it run there."""
+        if self.till is not None:
+            self.till.holding = None
         if room.spec.role is Role.OWNED or (job.terms.max_cost is None and not self.state.caps):
             return True
-        self.purser = self.purser or Purser(self.state, self.now)
-        answer = self.purser.ask(job, room.spec, estimate(job, 0).runtime)
-        if answer is not None and not isinstance(answer, Holding):
-            self.refusals.append(answer)
-            return False
-        self.holding = answer
-        return True
-
-    def _passes(self, job: Job, lane: Lane) -> bool:
-        """Whether those of a lane are looked at that are behind a job which its caps keep from being rented."""
-        refusals, self.refusals = self.refusals, []
-        if self.purser is None:
-            return False
-        self.passed = True
-        self.purser.refuse(job, refusals)
-        return not self.purser.gives_up(job, self.board.rented_for(lane))
+        self.till = self.till or Till(self.state, self.now)
+        return self.till.may_pay(job, room.spec)
 
     def _count(self, job: Job, room: Room) -> int:
         """Note that one more of a job is placed; returns how many were before."""
@@ -457,9 +454,8 @@ class _Cycle:
         self.taken[job.id] = count + 1
         if room.spec.role is Role.RENTED:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
-            if self.holding is not None and self.purser is not None:
-                self.purser.take(self.holding)
-                self.holds.append((len(self.placements), self.holding))
+            if self.till is not None:
+                self.till.hold(len(self.placements))
         return count
 
     def _why(self, job: Job, room: Room, *, ahead: bool) -> Reason:

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from spillover.core.estimates import estimate
 from spillover.core.events import Pocket
 from spillover.core.state import Job, Kind, State
 from spillover.model.budget import Cap, Of
@@ -129,6 +130,45 @@ class Purser:
         purse = self._state.purses.get(cap.key)
         used = purse.spent + purse.held if purse is not None else 0
         return cap.budget.limit - used - self._taken.get(cap.key, 0)
+
+
+class Till:
+    """A purser at work in one cycle: what was asked last, and what is to be held for the cycle's placements."""
+
+    def __init__(self, state: State, now: int) -> None:
+        self._purser = Purser(state, now)
+        self.holding: Holding | None = None
+        """What has to be held for the job that is looked at, where it was found to have a place."""
+        self.holds: list[tuple[int, Holding]] = []
+        """What is to be held for placements, by their position."""
+        self.refusals: list[Refusal] = []
+        """Why the job that is looked at may not be rented where there is room."""
+
+    @property
+    def renews(self) -> int:
+        """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
+        return self._purser.renews
+
+    def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
+        """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
+        answer = self._purser.ask(job, spec, estimate(job, 0).runtime)
+        if answer is not None and not isinstance(answer, Holding):
+            self.refusals.append(answer)
+            return False
+        self.holding = answer
+        return True
+
+    def hold(self, position: int) -> None:
+        """The job that was looked at is placed, at this position of the plan."""
+        if self.holding is not None:
+            self._purser.take(self.holding)
+            self.holds.append((position, self.holding))
+
+    def goes_on(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
+        """Whether those of a lane are looked at that are behind a job which its caps keep from being rented."""
+        refusals, self.refusals = self.refusals, []
+        self._purser.refuse(job, refusals)
+        return not self._purser.gives_up(job, specs)
 
 
 def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear | None:
