@@ -101,12 +101,18 @@ def replayed(events: list[AnyEvent]) -> int:
     return plans
 
 
+def both_agents(server: ServerProcess) -> None:
+    """Wait until owned and rented machines are there: a job that came before would be rented."""
+    wait_until(lambda: len(shown(server, "agents")) == len(CLUSTERS), "both agents")
+
+
 def test_the_example_is_installed_and_decides(
     site: Path, tmp_path: Path, servers: Callable[..., ServerProcess]
 ) -> None:
     copy = tmp_path / "package"
     shutil.copytree(EXAMPLE, copy)
     server = servers(clusters=CLUSTERS).up()
+    both_agents(server)
     refused = server.spill("policy", "set", "order=small_first")
     assert (refused.returncode, "'small_first' is not a policy of order" in refused.stderr) == (2, True)
     install(copy, site)
@@ -153,6 +159,7 @@ def test_a_slow_policy_is_disabled_by_an_event_and_the_journal_replays_to_the_sa
 ) -> None:
     write_package(site, wait_slow=SLOW)
     server = servers(clusters=CLUSTERS, policy={"wait": "slow", "slow_after": "100ms"}).up()
+    both_agents(server)
     server.spill("run", "--name", "first", "--detach", "--", "sleep", "60")
     wait_until(lambda: shown(server, "show", "first")["state"] == "RUNNING", "the first job")
     server.spill("run", "--name", "second", "--detach", "--", "true")
@@ -180,6 +187,7 @@ def test_a_slow_policy_is_disabled_by_an_event_and_the_journal_replays_to_the_sa
 def test_a_failing_policy_does_not_stop_the_server(site: Path, servers: Callable[..., ServerProcess]) -> None:
     write_package(site, wait_failing=FAILING)
     server = servers(clusters=CLUSTERS, policy={"wait": "failing"}).up()
+    both_agents(server)
     server.spill("run", "--name", "first", "--detach", "--", "sleep", "60")
     wait_until(lambda: shown(server, "show", "first")["state"] == "RUNNING", "the first job")
     server.spill("run", "--name", "second", "--detach", "--", "true")
@@ -199,6 +207,7 @@ def test_a_server_whose_policy_was_uninstalled_starts_and_says_so(
 ) -> None:
     write_package(site, wait_failing=FAILING, wait_slow=SLOW)
     server = servers(clusters=CLUSTERS).up()
+    both_agents(server)
     assert server.spill("policy", "set", "wait=failing(max_wait=1h)").returncode == 0
     server.stop()
     shutil.rmtree(site / "own-1.dist-info")
