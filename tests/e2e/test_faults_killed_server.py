@@ -130,7 +130,9 @@ def test_a_server_that_is_killed_50_times_loses_nothing_and_repeats_nothing(
             wait_until(partial(pace.reached, aim), "submissions", every=0.001)
         killed = time.monotonic()
         server.kill()
-        running = bool(server.tasks())  # they outlive the server; to look takes as long as many submissions do
+        running = bool(
+            server.tasks()
+        )  # they outlive the server; to look takes as long as many submissions do
         server.launch()
         time.sleep(0.05)
         cut = any(each.broken and each.broken[-1] >= killed for each in submitters)
