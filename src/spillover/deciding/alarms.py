@@ -61,8 +61,7 @@ class Alarms:
                 ):  # clocks jumped since it was set, or another attempt began: it rings in its turn
                     heapq.heappush(self.heap, late)
                     continue
-            if (what, job) not in ringing:
-                ringing[what, job] = None
+            ringing[what, job] = None
         return list(ringing)
 
     def forget(self, job: JobId) -> None:
