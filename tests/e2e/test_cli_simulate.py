@@ -53,6 +53,30 @@ def policy_of(settings: dict[str, Any]) -> str:
 
 
 @pytest.mark.skipif(not RUNS, reason="the reference runs are not beside the repository (../shared/reference)")
+@pytest.mark.parametrize(("rate", "units"), [(12, 165.4), (16, 291.9), (24, 428.5)])
+def test_star_costs_what_its_rules_say_with_the_first_hours_charged(
+    rate: int, units: float, tmp_path: Path
+) -> None:
+    path = REFERENCE / f"table4-rate{rate}.expected.json"
+    (run,) = (one for one in json.loads(path.read_text()) if one["label"] == "star_ooo")
+    settings = run["settings"]
+    h, k = settings["long_job_thres"], settings["preempt_cloud_ratio"]
+    typed = spill(
+        tmp_path,
+        *(
+            "--trace",
+            str(REFERENCE / f"table4-rate{rate}.csv.gz"),
+            "--owned",
+            f"{settings['cluster_size']}x8gpu",
+        ),
+        *("--policy", f"wait=star({settings['waiting_factor']}h,h={h}h,k={k}),place=best_fit"),
+        *("--rented", "gpu=1", "--json"),
+    )
+    assert typed.returncode == 0, typed.stderr
+    assert json.loads(typed.stdout)["rented_cost"] == pytest.approx(units, abs=0.05)
+
+
+@pytest.mark.skipif(not RUNS, reason="the reference runs are not beside the repository (../shared/reference)")
 @pytest.mark.parametrize(
     ("path", "label"), RUNS, ids=lambda value: value if isinstance(value, str) else value.name.split(".")[0]
 )

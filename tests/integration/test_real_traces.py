@@ -44,3 +44,12 @@ def test_break_even_wastes_less_waiting_than_compute_and_waits_less(jobs: tuple[
     ahead = _under(jobs, 64, "wait=break_even(0.076)")
     assert ahead.mean_wait_s < compute.mean_wait_s
     assert ahead.wasted_wait < compute.wasted_wait / 2
+
+
+def test_budget_lets_all_jobs_together_wait_as_long_as_it_says() -> None:
+    study = _study(64)
+    _, outcomes = run(study, read_jobs(study).jobs, read_policies("wait=budget(0.05)"))
+    counted = outcomes[5000:]
+    waited = sum(each.start - each.submit for each in counted)
+    ran = sum(each.end - each.start for each in counted)
+    assert 0.9 < waited / (0.05 * ran) < 1.1
