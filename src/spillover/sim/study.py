@@ -49,7 +49,7 @@ class Result(Struct, frozen=True):
 
 
 def read_jobs(study: Study) -> Trace:
-    """The jobs of a study, with what the scheduler is told of each."""
+    """The jobs of a study, as the trace has them."""
     if study.trace.startswith(SYNTHETIC):
         from spillover.sim.traces.recipe import read_recipe  # noqa: PLC0415 - most studies have a file
         from spillover.sim.traces.synthetic import make_trace  # noqa: PLC0415 - likewise
