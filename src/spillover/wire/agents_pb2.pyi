@@ -13,6 +13,12 @@ class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUNNING: _ClassVar[Phase]
     ENDED: _ClassVar[Phase]
 
+class Yield(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RELEASED: _ClassVar[Yield]
+    STARTED: _ClassVar[Yield]
+    UNKNOWN: _ClassVar[Yield]
+
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EXITED: _ClassVar[Outcome]
@@ -20,6 +26,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STOPPED: _ClassVar[Outcome]
     LOST: _ClassVar[Outcome]
     NOT_STARTED: _ClassVar[Outcome]
+    OUT_OF_MEMORY: _ClassVar[Outcome]
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -29,11 +36,15 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 WAITING: Phase
 RUNNING: Phase
 ENDED: Phase
+RELEASED: Yield
+STARTED: Yield
+UNKNOWN: Yield
 EXITED: Outcome
 WALLTIME: Outcome
 STOPPED: Outcome
 LOST: Outcome
 NOT_STARTED: Outcome
+OUT_OF_MEMORY: Outcome
 ACCEPTED: Verdict
 DUPLICATE: Verdict
 FENCED: Verdict
@@ -69,7 +80,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +100,7 @@ class RegisterRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -101,23 +113,28 @@ class RegisterRequest(_message.Message):
     epoch: int
     version: str
     pid: int
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ...) -> None: ...
+    peer: str
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention")
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     SHORT_TERM_FIELD_NUMBER: _ClassVar[int]
     LOG_RETENTION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    KEEP_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     keep: _containers.RepeatedCompositeFieldContainer[Lease]
     heartbeat: int
     short_term: int
     log_retention: int
-    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ...) -> None: ...
+    session: bytes
+    keep_output: bool
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("incarnation",)
@@ -126,7 +143,7 @@ class ListenRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("shell", "argv", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name")
+    __slots__ = ("shell", "argv", "python", "container", "env", "workdir", "resources", "walltime", "grace", "lost_after", "name", "inputs", "outputs", "outputs_limit")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +153,8 @@ class Task(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SHELL_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     WORKDIR_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -143,8 +162,13 @@ class Task(_message.Message):
     GRACE_FIELD_NUMBER: _ClassVar[int]
     LOST_AFTER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_LIMIT_FIELD_NUMBER: _ClassVar[int]
     shell: str
     argv: Argv
+    python: PythonCall
+    container: Container
     env: _containers.ScalarMap[str, str]
     workdir: str
     resources: Resources
@@ -152,7 +176,10 @@ class Task(_message.Message):
     grace: int
     lost_after: int
     name: str
-    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+    inputs: _containers.RepeatedCompositeFieldContainer[File]
+    outputs: _containers.RepeatedScalarFieldContainer[str]
+    outputs_limit: int
+    def __init__(self, shell: _Optional[str] = ..., argv: _Optional[_Union[Argv, _Mapping]] = ..., python: _Optional[_Union[PythonCall, _Mapping]] = ..., container: _Optional[_Union[Container, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ..., workdir: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., walltime: _Optional[int] = ..., grace: _Optional[int] = ..., lost_after: _Optional[int] = ..., name: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., outputs: _Optional[_Iterable[str]] = ..., outputs_limit: _Optional[int] = ...) -> None: ...
 
 class Argv(_message.Message):
     __slots__ = ("words",)
@@ -160,13 +187,62 @@ class Argv(_message.Message):
     words: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, words: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PythonCall(_message.Message):
+    __slots__ = ("call", "args", "function", "arguments", "items", "first")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    ARGS_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    call: str
+    args: bytes
+    function: str
+    arguments: bytes
+    items: str
+    first: int
+    def __init__(self, call: _Optional[str] = ..., args: _Optional[bytes] = ..., function: _Optional[str] = ..., arguments: _Optional[bytes] = ..., items: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class Container(_message.Message):
+    __slots__ = ("image", "command", "manifest")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    image: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    manifest: bytes
+    def __init__(self, image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+
+class File(_message.Message):
+    __slots__ = ("path", "digest", "size", "executable")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTABLE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    digest: str
+    size: int
+    executable: bool
+    def __init__(self, path: _Optional[str] = ..., digest: _Optional[str] = ..., size: _Optional[int] = ..., executable: _Optional[bool] = ...) -> None: ...
+
 class Grant(_message.Message):
-    __slots__ = ("lease", "task")
+    __slots__ = ("lease", "task", "peer")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     task: Task
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+    peer: Peer
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("address", "ticket")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    ticket: bytes
+    def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., **kwargs) -> None: ...
 
 class OutputRead(_message.Message):
     __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop")
@@ -201,14 +277,16 @@ class FromServer(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("incarnation", "held", "running")
+    __slots__ = ("incarnation", "held", "running", "load")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     held: int
     running: int
-    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ...) -> None: ...
+    load: int
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
 
 class StopOrder(_message.Message):
     __slots__ = ("lease", "kill")
@@ -219,18 +297,36 @@ class StopOrder(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked")
+    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     STOPS_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
+    YIELDS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     fenced: bool
     stops: _containers.RepeatedCompositeFieldContainer[StopOrder]
     drain: bool
     revoked: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    yields: _containers.RepeatedCompositeFieldContainer[YieldOrder]
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[YieldOrder, _Mapping]]] = ...) -> None: ...
+
+class YieldOrder(_message.Message):
+    __slots__ = ("lease", "ticket")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    ticket: bytes
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+
+class Yielded(_message.Message):
+    __slots__ = ("lease", "answer")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    lease: Lease
+    answer: Yield
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., answer: _Optional[_Union[Yield, str]] = ...) -> None: ...
 
 class StartedTask(_message.Message):
     __slots__ = ("lease", "age")
@@ -241,7 +337,7 @@ class StartedTask(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., age: _Optional[int] = ...) -> None: ...
 
 class TaskResult(_message.Message):
-    __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message")
+    __slots__ = ("lease", "outcome", "exit_code", "signal", "ran", "cpu", "peak_memory", "age", "message", "value", "value_digest", "outputs")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +347,9 @@ class TaskResult(_message.Message):
     PEAK_MEMORY_FIELD_NUMBER: _ClassVar[int]
     AGE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     outcome: Outcome
     exit_code: int
@@ -260,21 +359,26 @@ class TaskResult(_message.Message):
     peak_memory: int
     age: int
     message: str
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    value: bytes
+    value_digest: str
+    outputs: _containers.RepeatedCompositeFieldContainer[File]
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("incarnation", "started", "results", "released", "leaving")
+    __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    YIELDED_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     started: _containers.RepeatedCompositeFieldContainer[StartedTask]
     results: _containers.RepeatedCompositeFieldContainer[TaskResult]
     released: _containers.RepeatedCompositeFieldContainer[Lease]
     leaving: bool
-    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    yielded: _containers.RepeatedCompositeFieldContainer[Yielded]
+    def __init__(self, incarnation: _Optional[int] = ..., started: _Optional[_Iterable[_Union[StartedTask, _Mapping]]] = ..., results: _Optional[_Iterable[_Union[TaskResult, _Mapping]]] = ..., released: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., leaving: _Optional[bool] = ..., yielded: _Optional[_Iterable[_Union[Yielded, _Mapping]]] = ...) -> None: ...
 
 class Answer(_message.Message):
     __slots__ = ("lease", "verdict")
@@ -285,16 +389,18 @@ class Answer(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, str]] = ...) -> None: ...
 
 class ReportReply(_message.Message):
-    __slots__ = ("epoch", "fenced", "results", "started")
+    __slots__ = ("epoch", "fenced", "results", "started", "yielded")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
+    YIELDED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     fenced: bool
     results: _containers.RepeatedCompositeFieldContainer[Answer]
     started: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., results: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., started: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    yielded: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., results: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., started: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yielded: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
     __slots__ = ("incarnation", "id", "data", "end", "error")
@@ -313,3 +419,50 @@ class OutputChunk(_message.Message):
 class OutputReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class BlobRequest(_message.Message):
+    __slots__ = ("digest", "offset")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    offset: int
+    def __init__(self, digest: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class BlobPiece(_message.Message):
+    __slots__ = ("digest", "data")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    data: bytes
+    def __init__(self, digest: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class BlobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TasksRequest(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class TasksReply(_message.Message):
+    __slots__ = ("grants",)
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    grants: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class StealRequest(_message.Message):
+    __slots__ = ("wanted",)
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    wanted: _containers.RepeatedCompositeFieldContainer[Peer]
+    def __init__(self, wanted: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
+
+class StealReply(_message.Message):
+    __slots__ = ("task", "blob")
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    BLOB_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    blob: BlobPiece
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., blob: _Optional[_Union[BlobPiece, _Mapping]] = ..., **kwargs) -> None: ...
