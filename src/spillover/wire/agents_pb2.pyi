@@ -236,13 +236,14 @@ class Grant(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("address", "ticket")
+    __slots__ = ("address", "ticket", "source")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
-    FROM_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     address: str
     ticket: bytes
-    def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., **kwargs) -> None: ...
+    source: Lease
+    def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., source: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
 
 class OutputRead(_message.Message):
     __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop")
@@ -459,10 +460,11 @@ class StealRequest(_message.Message):
     def __init__(self, wanted: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
 
 class StealReply(_message.Message):
-    __slots__ = ("task", "blob")
-    FROM_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("source", "task", "blob")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    source: Lease
     task: Task
     blob: BlobPiece
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., blob: _Optional[_Union[BlobPiece, _Mapping]] = ..., **kwargs) -> None: ...
+    def __init__(self, source: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., blob: _Optional[_Union[BlobPiece, _Mapping]] = ...) -> None: ...
