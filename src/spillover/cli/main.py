@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "backtest": Entry("commands.backtest", "try policies on what really happened"),
     "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),
     "schema": Entry("commands.schema", "JSON Schema of job files and spill.yaml"),
+    "completion": Entry("commands.completion", "let your shell complete commands, options and jobs"),
     "version": Entry("commands.version", "print the version"),
 }
 

@@ -1,0 +1,130 @@
+"""What may follow on a command line that is being typed: commands, options, their values, and the jobs that are there."""
+
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spillover.cli.arguments import state
+from spillover.cli.main import COMMANDS, load, make_parser
+from spillover.cli.shown import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spillover.client import Client
+
+FILES: Final = ":files"
+"""Said in place of words where a file is wanted: the shell knows them better."""
+FOLDERS: Final = ":folders"
+MOST_JOBS: Final = 200
+_FILES: Final = frozenset({"FILE", "FILE|synthetic:..."})
+_FOLDERS: Final = frozenset({"DIR"})
+_SUMMARY: Final = 60
+"""Characters of a description."""
+
+
+class Word(NamedTuple):
+    """Something that may be typed next."""
+
+    text: str
+    about: str = ""
+
+
+def complete(words: Sequence[str], connect: "Callable[[Namespace], Client]") -> list[Word]:
+    """What may stand in place of the last of these words, which is what was typed so far; the first is the command's name."""
+    typed = words[-1] if words else ""
+    if len(words) <= 1:
+        known = [Word(name, entry.summary) for name, entry in COMMANDS.items()]
+        return _beginning(known, typed)
+    name, *before = words[:-1]
+    if name == "help" and not before:
+        return _beginning([Word(name, entry.summary) for name, entry in COMMANDS.items()], typed)
+    if name not in COMMANDS:
+        return []
+    if "--" in before:
+        return [Word(FILES)]
+    return _of_command(make_parser(name, load(name)), before, typed, connect)
+
+
+def _of_command(
+    parser: ArgumentParser, before: Sequence[str], typed: str, connect: "Callable[[Namespace], Client]"
+) -> list[Word]:
+    """What may follow behind a command and what was typed of it."""
+    options: dict[str, Action] = dict(parser._option_string_actions)  # noqa: SLF001 - argparse tells no other way
+    places = [action for action in parser._actions if not action.option_strings]  # noqa: SLF001 - likewise
+    given: dict[str, str] = {}
+    waiting: Action | None = None
+    stood = 0
+    for at, word in enumerate(before):
+        if waiting is not None:
+            given[waiting.dest], waiting = word, None
+        elif word.startswith("-") and word in options:
+            waiting = options[word] if options[word].nargs is None else None
+        elif word.startswith("--"):
+            option, _, value = word.partition("=")
+            if option in options:
+                given[options[option].dest] = value
+        elif stood < len(places) and isinstance(chooser := places[stood], _SubParsersAction):
+            chosen = chooser.choices.get(word)
+            return _of_command(chosen, before[at + 1 :], typed, connect) if chosen is not None else []
+        else:
+            stood += 0 if stood < len(places) and places[stood].nargs in {"+", "*", "..."} else 1
+    if waiting is not None:
+        return _values(waiting, typed, given, connect)
+    if typed.startswith("-"):
+        option, equals, value = typed.partition("=")
+        if equals and option in options:
+            return [
+                Word(f"{option}={word.text}", word.about)
+                for word in _values(options[option], value, given, connect)
+                if not word.text.startswith(":")
+            ]
+        shown = [Word(text, _about(action)) for text, action in options.items() if action.help != SUPPRESS]
+        return _beginning(shown, typed)
+    return _values(places[stood], typed, given, connect) if stood < len(places) else []
+
+
+def _values(
+    action: Action, typed: str, given: dict[str, str], connect: "Callable[[Namespace], Client]"
+) -> list[Word]:
+    """What may be given to an option, or stand in a place."""
+    if isinstance(action, _SubParsersAction):
+        return _beginning([Word(each.dest, _about(each)) for each in action._choices_actions], typed)  # noqa: SLF001 - argparse tells no other way
+    if action.choices is not None:
+        return _beginning([Word(str(choice)) for choice in action.choices], typed)
+    if action.type is state:
+        return _beginning([Word(each) for each in STATES], typed.upper())
+    meant = action.metavar if isinstance(action.metavar, str) else ""
+    if meant == "JOB":
+        return _beginning(_jobs(given, connect), typed)
+    if meant in _FILES:
+        return [Word(FILES)]
+    if meant in _FOLDERS:
+        return [Word(FOLDERS)]
+    if "|" in meant:
+        return _beginning([Word(choice) for choice in meant.split("|")], typed)
+    return []
+
+
+def _jobs(given: dict[str, str], connect: "Callable[[Namespace], Client]") -> Iterable[Word]:
+    """Jobs of the server that would be asked; none if it does not answer, as nobody wants an error while typing."""
+    args = Namespace(server=given.get("server"), data=given.get("data"))
+    try:
+        with connect(args) as client:
+            page = list(client.jobs(limit=MOST_JOBS))
+            found = [Word(job.id, f"{job.name} {job.state}") for job in page]
+            names = [job.name for job in page]
+            return found + [Word(name) for name in dict.fromkeys(names) if names.count(name) == 1]
+    except Exception:  # noqa: BLE001 - see above
+        return []
+
+
+def _about(action: Action) -> str:
+    """The first words of an option's help."""
+    text = " ".join((action.help or "").split())
+    return text if len(text) <= _SUMMARY else f"{text[: _SUMMARY - 1].rstrip()}…"
+
+
+def _beginning(words: Iterable[Word], typed: str) -> list[Word]:
+    """Those that begin with what was typed."""
+    return [word for word in words if word.text.startswith(typed)]
