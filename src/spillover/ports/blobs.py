@@ -1,0 +1,101 @@
+"""Where the files of jobs are kept: bytes under the SHA-256 of what they are.
+
+The journal keeps blobs too: specs, a few hundred bytes each, in one commit with the events that refer to them. What is kept here may
+be gigabytes, comes and goes as a stream, and is there before anything refers to it. So nothing is dropped before it was left alone
+for a while: asking whether something is there, and putting it again, both count as being wanted.
+"""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
+GIB: Final = 2**30
+
+
+class Bounds(Struct, frozen=True):
+    """How much a store takes, in bytes."""
+
+    file: int = 10 * GIB
+    """Of one blob."""
+    total: int | None = None
+    """Of all; None is as much as there is room for."""
+
+
+class BlobError(Exception):
+    """Base of what a store of blobs can answer instead of doing it; the message is for people."""
+
+
+class NoBlob(BlobError):
+    """It is not there."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(f"there is no blob {digest}")
+
+
+class Differs(BlobError):
+    """What came is not what its digest says. Nothing was kept."""
+
+
+class TooLarge(BlobError):
+    """It is larger than one blob may be. Nothing was kept."""
+
+
+class NoRoom(BlobError):
+    """It cannot be kept now: the disk is full, or all that may be kept is. Nothing was kept."""
+
+
+class Blobs(Protocol):
+    """The store."""
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return."""
+        ...
+
+    def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+        """The bytes from an offset on; raises NoBlob at the first of them."""
+        ...
+
+    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """The bytes of those that are there; they count as wanted from now on."""
+        ...
+
+    async def forget(self, keep: Container[str], before: int) -> int:
+        """Drop what is not to be kept and was not wanted since a time (nanoseconds UTC); returns how many."""
+        ...
+
+    async def used(self) -> tuple[int, int]:
+        """How many are there, and their bytes together."""
+        ...
+
+
+def is_digest(text: str) -> bool:
+    """Whether something can be kept under this."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def digest_of(pieces: Iterable[bytes]) -> str:
+    """The digest of some bytes."""
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return sha.hexdigest()
+
+
+async def one_piece(data: bytes) -> AsyncIterator[bytes]:
+    """Bytes that are there already, as a stream."""
+    yield data
+
+
+async def whole(pieces: AsyncIterator[bytes], most: int) -> bytes:
+    """A stream as bytes; raises TooLarge for one that has more of them."""
+    data = bytearray()
+    async for piece in pieces:
+        data += piece
+        if len(data) > most:
+            raise TooLarge(f"there are more than {most} bytes")
+    return bytes(data)

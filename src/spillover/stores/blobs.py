@@ -1,0 +1,308 @@
+"""Blobs as files of a folder, and in memory.
+
+A file is written under a name that nobody looks for, brought to the disk, and then named by its digest: under a digest there is always
+the whole of it. What a killed server was writing is deleted by the next one. The time of a file is when it was last wanted.
+"""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from spillover.model.units import format_memory
+from spillover.ports.blobs import Bounds, Differs, NoBlob, NoRoom, TooLarge
+
+PIECE: Final = 1 << 20
+"""Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
+
+
+class FileBlobs:
+    """A folder of files, two levels deep."""
+
+    def __init__(
+        self, folder: Path, bounds: Bounds | None = None, now: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._folder = folder
+        self._new = folder / "new"
+        self._bounds = bounds or Bounds()
+        self._now = now
+        self._lock = threading.Lock()
+        """Held where a file is named, wanted or dropped, so that what was just wanted is not dropped."""
+        self._count: int | None = None
+        """None until somebody has counted."""
+        self._used = 0
+        self._coming = 0
+        """Bytes of what is being written."""
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        """See Blobs."""
+        if await asyncio.to_thread(self._there, digest):
+            return False
+        incoming = _Incoming(self, digest)
+        try:
+            gathered = bytearray()
+            async for piece in pieces:
+                gathered += piece
+                incoming.expect(len(piece))
+                if len(gathered) >= PIECE:
+                    await asyncio.to_thread(incoming.write, bytes(gathered))
+                    gathered.clear()
+            await asyncio.to_thread(incoming.finish, bytes(gathered))
+        finally:
+            await asyncio.shield(asyncio.to_thread(incoming.close))
+        return True
+
+    async def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+        """See Blobs."""
+        try:
+            file = await asyncio.to_thread(os.open, self.path(digest), os.O_RDONLY)
+        except FileNotFoundError:
+            raise NoBlob(digest) from None
+        try:
+            while piece := await asyncio.to_thread(os.pread, file, PIECE, offset):
+                offset += len(piece)
+                yield piece
+        finally:
+            os.close(file)
+
+    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """See Blobs."""
+        return await asyncio.to_thread(self._sizes, digests)
+
+    async def forget(self, keep: Container[str], before: int) -> int:
+        """See Blobs."""
+        return await asyncio.to_thread(self._forget, keep, before)
+
+    async def used(self) -> tuple[int, int]:
+        """See Blobs."""
+        await asyncio.to_thread(self._prepare)
+        return self._count or 0, self._used
+
+    def path(self, digest: str) -> Path:
+        """Where a blob is, or would be."""
+        return self._folder / digest[:2] / digest
+
+    # --- in threads
+
+    def _sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        wanted = ((digest, self._want(digest)) for digest in digests)
+        return {digest: size for digest, size in wanted if size is not None}
+
+    def _there(self, digest: str) -> bool:
+        """Whether something need not be put."""
+        with _disk():
+            self._prepare()
+        return self._want(digest) is not None
+
+    def _want(self, digest: str) -> int | None:
+        """The size of a blob, which counts as wanted; None if it is not there."""
+        path, now = self.path(digest), self._now()
+        with self._lock:
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                return None
+            with contextlib.suppress(OSError):  # a disk that cannot be written drops nothing either
+                os.utime(path, ns=(now, now))
+            return size
+
+    def _forget(self, keep: Container[str], before: int) -> int:
+        self._prepare()
+        dropped = 0
+        for path in self._all():
+            if path.name in keep:
+                continue
+            with self._lock, contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                if found.st_mtime_ns < before:
+                    path.unlink()
+                    self._used -= found.st_size
+                    self._count = (self._count or 0) - 1
+                    dropped += 1
+        return dropped
+
+    def _all(self) -> Iterator[Path]:
+        """All blobs; none that is being written."""
+        for folder in sorted(self._folder.iterdir()):
+            if len(folder.name) == 2 and folder.is_dir():
+                yield from folder.iterdir()
+
+    def _prepare(self) -> None:
+        """Count what is there, and delete what another process left half."""
+        with self._lock:
+            if self._count is not None:
+                return
+            if self._new.exists():
+                shutil.rmtree(self._new)
+            self._new.mkdir(parents=True, mode=0o700)
+            found = [path.stat().st_size for path in self._all()]
+            self._count, self._used = len(found), sum(found)
+
+    def begin(self) -> Path:
+        """A name to write under."""
+        return self._new / secrets.token_hex(8)
+
+    def expect(self, size: int, already: int) -> None:
+        """Refuse what would be too much, before it is written."""
+        if already + size > self._bounds.file:
+            raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
+        total = self._bounds.total
+        if total is not None and self._used + self._coming + size > total:
+            raise NoRoom(
+                f"all blobs together may have {format_memory(total)}, and {format_memory(self._used)} are there; "
+                "raise blobs.max_total, or keep jobs for a shorter time (retention.jobs)"
+            )
+        self._coming += size
+
+    def settle(self, size: int) -> None:
+        """What was coming is there, or will not come."""
+        self._coming -= size
+
+    def name(self, written: Path, digest: str, size: int) -> None:
+        """Give a whole file its name, so that it stays after a loss of power."""
+        path, now = self.path(digest), self._now()
+        with self._lock:
+            made = not path.parent.exists()
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            os.utime(written, ns=(now, now))
+            fresh = not path.exists()
+            written.replace(path)
+            if fresh:
+                self._used += size
+                self._count = (self._count or 0) + 1
+        for folder in (path.parent, self._folder) if made else (path.parent,):
+            _sync(folder)
+
+
+class _Incoming:
+    """One blob that is being written; a thread that writes may outlive the one who asked for it."""
+
+    def __init__(self, store: FileBlobs, digest: str) -> None:
+        self._store = store
+        self._digest = digest
+        self._sha = hashlib.sha256()
+        self._size = 0
+        self._path = store.begin()
+        self._file = -1
+        self._over = False
+        self._lock = threading.Lock()
+
+    def expect(self, size: int) -> None:
+        """So much more came."""
+        self._store.expect(size, self._size)
+        self._size += size
+
+    def write(self, data: bytes) -> None:
+        """Write what came."""
+        with self._lock, _disk():
+            if self._over:
+                return
+            self._sha.update(data)
+            if self._file < 0:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            while data:
+                data = data[os.write(self._file, data) :]
+
+    def finish(self, data: bytes) -> None:
+        """Write the rest and give it its name, if it is what it was said to be."""
+        self.write(data)
+        with self._lock, _disk():
+            if self._over:
+                return
+            if self._sha.hexdigest() != self._digest:
+                raise Differs(
+                    f"its {self._size} bytes have the SHA-256 {self._sha.hexdigest()}, not {self._digest}"
+                )
+            os.fsync(self._file)
+            self._store.name(self._path, self._digest, self._size)
+
+    def close(self) -> None:
+        """Leave nothing behind but what has its name."""
+        with self._lock:
+            self._over = True
+            self._store.settle(self._size)
+            if self._file >= 0:
+                os.close(self._file)
+                self._path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """What the system refuses, in our words."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise NoRoom(f"blobs cannot be kept now: {reason}") from error
+
+
+def _sync(folder: Path) -> None:
+    """Make the entries of a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class MemoryBlobs:
+    """Blobs for tests, and for a store that keeps nothing."""
+
+    def __init__(self, bounds: Bounds | None = None, now: Callable[[], int] = time.time_ns) -> None:
+        self._bounds = bounds or Bounds()
+        self._now = now
+        self._blobs: dict[str, tuple[bytes, int]] = {}
+        """With when each was last wanted."""
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        """See Blobs."""
+        if await self.sizes([digest]):
+            return False
+        data = bytearray()
+        async for piece in pieces:
+            data += piece
+            if len(data) > self._bounds.file:
+                raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
+            total = self._bounds.total
+            if total is not None and (await self.used())[1] + len(data) > total:
+                raise NoRoom(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            raise Differs(f"its {len(data)} bytes have the SHA-256 {found}, not {digest}")
+        self._blobs[digest] = bytes(data), self._now()
+        return True
+
+    async def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+        """See Blobs."""
+        if digest not in self._blobs:
+            raise NoBlob(digest)
+        data = self._blobs[digest][0]
+        for at in range(offset, len(data), PIECE):
+            yield data[at : at + PIECE]
+
+    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """See Blobs."""
+        there = {digest: self._blobs[digest][0] for digest in digests if digest in self._blobs}
+        for digest, data in there.items():
+            self._blobs[digest] = data, self._now()
+        return {digest: len(data) for digest, data in there.items()}
+
+    async def forget(self, keep: Container[str], before: int) -> int:
+        """See Blobs."""
+        old = [digest for digest, (_, at) in self._blobs.items() if digest not in keep and at < before]
+        for digest in old:
+            del self._blobs[digest]
+        return len(old)
+
+    async def used(self) -> tuple[int, int]:
+        """See Blobs."""
+        return len(self._blobs), sum(len(data) for data, _ in self._blobs.values())

@@ -1,0 +1,178 @@
+"""What every store of blobs must do."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from spillover.ports.blobs import Blobs, Bounds, Differs, NoBlob, NoRoom, TooLarge, one_piece
+
+Opening = Callable[[Bounds, Callable[[], int]], Blobs]
+NONE = "0" * 64
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        """The time, nanoseconds."""
+        return self.now
+
+
+def digest(data: bytes) -> str:
+    """Its name."""
+    return hashlib.sha256(data).hexdigest()
+
+
+async def content(blobs: Blobs, name: str, offset: int = 0) -> bytes:
+    """All that is there from an offset on."""
+    return b"".join([piece async for piece in blobs.get(name, offset)])
+
+
+async def keep(blobs: Blobs, data: bytes) -> bool:
+    """Put some bytes under their name."""
+    return await blobs.put(digest(data), one_piece(data))
+
+
+class BlobsSuite:
+    """Bytes under their digest."""
+
+    @pytest.fixture
+    def clock(self) -> Hand:
+        """Its time."""
+        return Hand()
+
+    @pytest.fixture
+    def blobs(self, blob_opener: Opening, clock: Hand) -> Blobs:
+        """An empty store."""
+        return blob_opener(Bounds(), clock)
+
+    @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (3 << 20) + 7])
+    async def test_what_was_put_comes_back(self, blobs: Blobs, size: int) -> None:
+        """Whole, and from any byte on."""
+        data = bytes(at % 251 for at in range(1000)) * (size // 1000 + 1)
+        data = data[:size]
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for at in range(0, size, 100_000):
+                yield data[at : at + 100_000]
+
+        assert await blobs.put(digest(data), pieces()) is True
+        assert await content(blobs, digest(data)) == data
+        for offset in (size // 2, size, size + 5):
+            assert await content(blobs, digest(data), offset) == data[offset:]
+        assert await blobs.sizes([digest(data), NONE]) == {digest(data): size}
+        assert await blobs.used() == (1, size)
+
+    async def test_what_is_there_is_not_read_again(self, blobs: Blobs) -> None:
+        """However large it is."""
+        await keep(blobs, b"data")
+        asked = 0
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal asked
+            asked += 1
+            yield b"data"
+
+        assert await blobs.put(digest(b"data"), pieces()) is False
+        assert asked == 0
+
+    async def test_what_is_not_there_is_said_so(self, blobs: Blobs) -> None:
+        """By whoever asks."""
+        with pytest.raises(NoBlob, match=NONE):
+            await content(blobs, NONE)
+        assert await blobs.sizes([NONE]) == {}
+        assert await blobs.sizes([]) == {}
+
+    async def test_what_differs_from_its_digest_is_refused(self, blobs: Blobs) -> None:
+        """And leaves nothing; the right bytes are taken after it."""
+        with pytest.raises(Differs, match=digest(b"other")):
+            await blobs.put(digest(b"data"), one_piece(b"other"))
+        assert await blobs.used() == (0, 0)
+        assert await keep(blobs, b"data") is True
+
+    async def test_what_breaks_off_leaves_nothing(self, blobs: Blobs) -> None:
+        """Whether it failed or nobody waits for it any more."""
+        data = b"x" * (3 << 20)
+        begun = asyncio.Event()
+
+        async def failing() -> AsyncIterator[bytes]:
+            yield data[: 2 << 20]
+            raise ConnectionError
+
+        async def endless() -> AsyncIterator[bytes]:
+            yield data[: 2 << 20]
+            begun.set()
+            await asyncio.Event().wait()
+
+        with pytest.raises(ConnectionError):
+            await blobs.put(digest(data), failing())
+        putting = asyncio.create_task(blobs.put(digest(data), endless()))
+        await begun.wait()
+        putting.cancel()
+        await asyncio.gather(putting, return_exceptions=True)
+        assert await blobs.sizes([digest(data)]) == {}
+        assert await blobs.used() == (0, 0)
+        assert await keep(blobs, data) is True
+
+    async def test_the_same_put_by_several_at_once_is_kept_once(self, blobs: Blobs) -> None:
+        """All of them succeed."""
+        data = b"y" * (2 << 20)
+        await asyncio.gather(*(keep(blobs, data) for _ in range(5)))
+        assert await blobs.used() == (1, len(data))
+        assert await content(blobs, digest(data)) == data
+
+    async def test_one_that_is_too_large_is_refused_before_it_came(self, blob_opener: Opening) -> None:
+        """The most is taken; one byte more is not."""
+        blobs = blob_opener(Bounds(file=2000), Hand())
+        came = 0
+
+        async def long() -> AsyncIterator[bytes]:
+            nonlocal came
+            for _ in range(100):
+                came += 1
+                yield b"z" * 500
+
+        with pytest.raises(TooLarge, match="max_file"):
+            await blobs.put(NONE, long())
+        assert came == 5
+        assert await keep(blobs, b"z" * 2000) is True
+
+    async def test_all_together_are_bounded(self, blob_opener: Opening, clock: Hand) -> None:
+        """Room comes back when something is dropped."""
+        blobs = blob_opener(Bounds(total=1000), clock)
+        await keep(blobs, b"a" * 900)
+        with pytest.raises(NoRoom, match="max_total"):
+            await keep(blobs, b"b" * 101)
+        await keep(blobs, b"c" * 100)
+        assert await blobs.used() == (2, 1000)
+        clock.now += 1
+        assert await blobs.forget({digest(b"c" * 100)}, clock.now) == 1
+        assert await keep(blobs, b"d" * 900) is True
+
+    async def test_only_what_nobody_keeps_or_wants_is_forgotten(self, blobs: Blobs, clock: Hand) -> None:
+        """Asking for it and putting it again are ways to want it."""
+        for data in (b"old", b"kept", b"asked", b"again"):
+            await keep(blobs, data)
+        clock.now += 10
+        await keep(blobs, b"new")
+        await blobs.sizes([digest(b"asked")])
+        await keep(blobs, b"again")
+        assert await blobs.forget({digest(b"kept")}, clock.now) == 1
+        names = [digest(data) for data in (b"old", b"kept", b"asked", b"again", b"new")]
+        assert list(await blobs.sizes(names)) == names[1:]
+
+    async def test_one_that_is_being_read_is_read_to_its_end(self, blobs: Blobs, clock: Hand) -> None:
+        """Dropped or not."""
+        data = b"w" * (3 << 20)
+        await keep(blobs, data)
+        reading = blobs.get(digest(data))
+        got = await anext(reading)
+        clock.now += 1
+        assert await blobs.forget((), clock.now) == 1
+        got += b"".join([piece async for piece in reading])
+        assert got == data

@@ -1,0 +1,119 @@
+"""Blobs in files: what a killed process leaves, a disk that is full, and one that is not ours."""
+
+import asyncio
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillover.ports.blobs import Bounds, NoRoom
+from spillover.stores.blobs import FileBlobs
+from spillover.testing.blobs_suite import content, digest, keep
+
+WRITING = """
+import asyncio, sys
+from pathlib import Path
+from spillover.stores.blobs import FileBlobs
+
+async def main():
+    async def pieces():
+        yield b"k" * (2 << 20)
+        print("begun", flush=True)
+        await asyncio.sleep(60)
+    await FileBlobs(Path(sys.argv[1])).put("0" * 64, pieces())
+
+asyncio.run(main())
+"""
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> None:
+    """A process was killed in the midst of a put."""
+    with subprocess.Popen([sys.executable, "-c", WRITING, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"begun\n"
+        writer.send_signal(signal.SIGKILL)
+    assert len(files(tmp_path)) == 1
+
+
+@pytest.mark.usefixtures("half")
+async def test_what_a_killed_process_was_writing_is_deleted_by_the_next(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    await keep(blobs, b"data")
+    assert [path.name for path in files(tmp_path)] == [digest(b"data")]
+
+
+async def test_what_is_there_is_counted_by_the_next_process(tmp_path: Path) -> None:
+    await keep(FileBlobs(tmp_path), b"a" * 700)
+    blobs = FileBlobs(tmp_path, Bounds(total=1000))
+    assert await blobs.used() == (1, 700)
+    with pytest.raises(NoRoom):
+        await keep(FileBlobs(tmp_path, Bounds(total=1000)), b"b" * 400)
+
+
+async def test_time_is_that_of_the_wall(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    await keep(blobs, b"data")
+    assert await blobs.forget((), time.time_ns() - 10**9) == 0
+    assert await blobs.forget((), time.time_ns() + 1) == 1
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """No file may have more bytes than this: as a full disk has it, in the midst of a write."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 21, hard))
+    yield 1 << 21
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    signal.signal(signal.SIGXFSZ, before)
+
+
+async def test_a_disk_that_takes_no_more_is_told_and_nothing_is_left(
+    tmp_path: Path, small_files: int
+) -> None:
+    blobs = FileBlobs(tmp_path)
+    with pytest.raises(NoRoom, match="cannot be kept now"):
+        await keep(blobs, b"f" * (small_files + 1))
+    assert files(tmp_path) == []
+    assert await blobs.used() == (0, 0)
+    assert await keep(blobs, b"small") is True
+
+
+async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoRoom, match="cannot be kept now"):
+        await keep(FileBlobs(tmp_path / "file" / "blobs"), b"data")
+
+
+async def test_a_writer_that_outlives_its_caller_does_no_harm(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    data = b"c" * (64 << 20)
+    for _ in range(3):
+        putting = asyncio.create_task(keep(blobs, data))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        putting.cancel()
+        await asyncio.gather(putting, return_exceptions=True)
+    assert await blobs.used() in {(0, 0), (1, len(data))}
+    await keep(blobs, data)
+    assert await content(blobs, digest(data)) == data
+    assert len(files(tmp_path)) == 1
+
+
+async def test_only_the_owner_may_read(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    await keep(blobs, b"data")
+    path = blobs.path(digest(b"data"))
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert files(tmp_path / "blobs") == [path]
