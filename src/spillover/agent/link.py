@@ -10,9 +10,9 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
 import msgspec
@@ -85,17 +85,40 @@ class Worker(Protocol):
         ...
 
 
+def _dial(address: str) -> grpc.aio.Channel:
+    """A channel to the server."""
+    options = (
+        ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+    )
+    return grpc.aio.insecure_channel(address, options=options)
+
+
+class Surroundings(NamedTuple):
+    """What a link needs of the machine that it is on: a network, a clock and dice."""
+
+    dial: Callable[[str], grpc.aio.Channel] = _dial
+    monotonic: Callable[[], int] = time.monotonic_ns
+    draw: Callable[[float, float], float] = random.uniform
+
+
 class Link:
     """Connects, and connects again."""
 
     def __init__(
-        self, worker: Worker, introduction: pb.RegisterRequest, server_file: Path, token_file: Path
+        self,
+        worker: Worker,
+        introduction: pb.RegisterRequest,
+        server_file: Path,
+        token_file: Path,
+        surroundings: Surroundings = Surroundings(),  # noqa: B008 - a value that never changes
     ) -> None:
         self._worker = worker
         self._state = worker.state
         self._introduction = introduction
         self._server_file = server_file
         self._token_file = token_file
+        self._dial, self._now, self._draw = surroundings
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
@@ -110,7 +133,7 @@ class Link:
         """Keep a connection for as long as the agent lives."""
         delay, last = FIRST_DELAY, ""
         while True:
-            pause, begun = delay, time.monotonic()
+            pause, begun = delay, self._now()
             try:
                 await self._connect()
             except Over as over:
@@ -125,10 +148,10 @@ class Link:
                 log.warning("not connected: %s", why)
             last = why
             # Two agents of one name would else fence each other without a pause.
-            lasted = self.connected and time.monotonic() - begun > LONGEST_DELAY
+            lasted = self.connected and self._now() - begun > LONGEST_DELAY * 1e9
             delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - so that agents do not come back all at once
+            await asyncio.sleep(pause * self._draw(0.5, 1))  # so that agents do not come back all at once
 
     async def drained(self) -> None:
         """Return once everything was reported."""
@@ -143,11 +166,7 @@ class Link:
             token = self._token_file.read_text().strip()
         except (OSError, msgspec.DecodeError) as error:
             raise Over(f"no server found: {error}") from None
-        options = (
-            ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
-            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-        )
-        async with grpc.aio.insecure_channel(address, options=options) as channel:
+        async with self._dial(address) as channel:
             calls = _Calls(channel, token)
             try:
                 incarnation = await self._register(calls, address)
@@ -168,13 +187,13 @@ class Link:
 
     async def _register(self, calls: "_Calls", address: str) -> int:
         """Say who we are and what we hold."""
-        sent = time.monotonic_ns()
+        sent = self._now()
         held, instructions = self._state.register(sent)
         self._act(instructions)
         request = pb.RegisterRequest(epoch=self._state.epoch, held=convert.held_out(held))
         request.MergeFrom(self._introduction)
         welcome = convert.welcome_in(await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT))
-        self._act(self._state.registered(time.monotonic_ns(), sent, welcome))
+        self._act(self._state.registered(self._now(), sent, welcome))
         self._worker.log_retention = welcome.log_retention
         self.connected = True
         self._ready.set()
@@ -185,7 +204,7 @@ class Link:
         """Take leases and requests for output."""
         async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
             grants = [convert.grant_in(grant) for grant in message.grants]
-            now = time.monotonic_ns()
+            now = self._now()
             self._act(self._state.granted(now, incarnation, message.epoch, grants))
             for read in message.reads:
                 self._worker.outputs.request(read, self._chunks.put)
@@ -202,10 +221,10 @@ class Link:
                 held=len(state.waiting) + len(state.running),
                 running=len(state.running),
             )
-            sent = time.monotonic_ns()
+            sent = self._now()
             reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, CALL_LIMIT)
-            self._act(state.renewed(time.monotonic_ns(), sent, convert.renewal_in(reply)))
-            pause = state.heartbeat / 1e9 - (time.monotonic_ns() - sent) / 1e9
+            self._act(state.renewed(self._now(), sent, convert.renewal_in(reply)))
+            pause = state.heartbeat / 1e9 - (self._now() - sent) / 1e9
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, pause)):
                     await self._heartbeat_now.wait()
@@ -216,7 +235,7 @@ class Link:
         while True:
             await self._ready.wait()
             self._ready.clear()
-            begun = time.monotonic_ns()
+            begun = self._now()
             report, instructions = self._state.report(begun)
             self._act(instructions)
             if report is None:
@@ -225,9 +244,9 @@ class Link:
             self._worker.flush()
             request = convert.report_out(report, begun)
             reply = await calls.unary("Report", request, pb.ReportReply, REPORT_LIMIT)
-            self._act(self._state.reported(time.monotonic_ns(), convert.answered_in(reply)))
+            self._act(self._state.reported(self._now(), convert.answered_in(reply)))
             self._ready.set()
-            await asyncio.sleep(max(0.0, LINGER - (time.monotonic_ns() - begun) / 1e9))
+            await asyncio.sleep(max(0.0, LINGER - (self._now() - begun) / 1e9))
 
     async def _send_output(self, calls: "_Calls", incarnation: int) -> None:
         """Send what readers asked for, in one stream for all of them."""
