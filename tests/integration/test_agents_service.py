@@ -1,6 +1,7 @@
 """The agents' service over real gRPC: what is granted arrives, whatever its size, and a name has one owner."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -51,6 +52,28 @@ class Wire:
             response_deserializer=pb.FromServer.FromString,
         )
         return call(pb.ListenRequest(incarnation=incarnation), metadata=METADATA)
+
+    async def blob(self, digest: str, offset: int = 0, metadata: Any = METADATA) -> bytes:
+        call = self._channel.unary_stream(
+            f"/{SERVICE}/GetBlob",
+            request_serializer=pb.BlobRequest.SerializeToString,
+            response_deserializer=pb.BlobPiece.FromString,
+        )
+        pieces = call(pb.BlobRequest(digest=digest, offset=offset), metadata=metadata, timeout=10)
+        return b"".join([piece.data async for piece in pieces])
+
+    async def put_blob(self, digest: str, data: bytes) -> None:
+        async def pieces() -> AsyncIterator[pb.BlobPiece]:
+            yield pb.BlobPiece(digest=digest)
+            for at in range(0, len(data), 1 << 20):
+                yield pb.BlobPiece(data=data[at : at + (1 << 20)])
+
+        call = self._channel.stream_unary(
+            f"/{SERVICE}/PutBlob",
+            request_serializer=pb.BlobPiece.SerializeToString,
+            response_deserializer=pb.BlobReply.FromString,
+        )
+        await call(pieces(), metadata=METADATA, timeout=10)
 
     async def _unary(self, method: str, request: Any, kind: Any) -> Any:
         call = self._channel.unary_unary(
@@ -130,3 +153,26 @@ async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire
     assert again > first
     await wire.register("cloud", "n2")
     stream.cancel()
+
+
+async def test_agents_put_and_read_blobs(wire: Wire) -> None:
+    data = bytes(range(256)) * 20_000
+    name = hashlib.sha256(data).hexdigest()
+    await wire.put_blob(name, data)
+    await wire.put_blob(name, data)
+    assert await wire.blob(name) == data
+    assert await wire.blob(name, 5_000_000) == data[5_000_000:]
+    refusals = {
+        "0" * 64: (grpc.StatusCode.NOT_FOUND, "there is no blob"),
+        "abc": (grpc.StatusCode.INVALID_ARGUMENT, "64 hexadecimal digits"),
+    }
+    for wrong, (code, said) in refusals.items():
+        with pytest.raises(grpc.aio.AioRpcError, match=said) as refused:
+            await wire.blob(wrong)
+        assert refused.value.code() == code
+    with pytest.raises(grpc.aio.AioRpcError, match="SHA-256") as refused:
+        await wire.put_blob("0" * 64, data)
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await wire.blob(name, metadata=())
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -12,9 +12,11 @@ from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.wire.api import (
     Action,
     AgentView,
+    BlobKept,
     BudgetView,
     ClusterView,
     CostReport,
+    Digests,
     Forecast,
     Forecasts,
     Health,
@@ -22,6 +24,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    Overview,
     Patch,
     PolicyOutcome,
     PolicyPatch,
@@ -32,8 +35,14 @@ from spillover.wire.api import (
     WhyView,
 )
 
+if TYPE_CHECKING:
+    from spillover.client.blobs import Upload
+
 T = TypeVar("T")
 JOBS: Final = "/v1/jobs"
+BLOBS: Final = "/v1/blobs"
+MOST_DIGESTS: Final = 10_000
+"""Blobs that one request asks for."""
 MOST_PAGE: Final = 1000
 """Jobs that one request lists."""
 QUICK: Final = 30.0
@@ -60,6 +69,8 @@ class Ask(Generic[T]):
     """How long the answer, or the next piece of a stream, may take; None is for ever."""
     good: frozenset[int] = frozenset({200, 201})
     """Statuses whose body is an answer."""
+    upload: "Upload | None" = None
+    """A body that is read while it is sent, in place of `body`."""
 
 
 def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
@@ -166,6 +177,12 @@ def server() -> Ask[ServerView]:
     return Ask("GET", "/v1/server", _reader(ServerView))
 
 
+def overview(running: int, queued: int, agents: int) -> Ask[Overview]:
+    """All of it at a glance."""
+    query = _query(running=running, queued=queued, agents=agents)
+    return Ask("GET", "/v1/overview", _reader(Overview), query)
+
+
 def policy() -> Ask[PolicyView]:
     """What decides."""
     return Ask("GET", "/v1/policy", _reader(PolicyView))
@@ -180,6 +197,22 @@ def set_policy(line: str | None, *, dry_run: bool) -> Ask[PolicyOutcome]:
 def policy_history() -> Ask[list[PolicyRecord]]:
     """What decided before."""
     return Ask("GET", "/v1/policy/history", _reader(list[PolicyRecord]))
+
+
+def missing(digests: Sequence[str]) -> Ask[list[str]]:
+    """Which blobs are not there."""
+    body = msgspec.json.encode(Digests(list(digests)))
+    return Ask("POST", f"{BLOBS}/missing", lambda answer: _reader(Digests)(answer).digests, body=body)
+
+
+def put_blob(digest: str, upload: "Upload") -> Ask[BlobKept]:
+    """Keep a blob."""
+    return Ask("PUT", f"{BLOBS}/{digest}", _reader(BlobKept), upload=upload, seconds=BULK)
+
+
+def get_blob(digest: str, offset: int) -> Ask[bytes]:
+    """Read a blob."""
+    return Ask("GET", f"{BLOBS}/{digest}", bytes, _query(offset=offset or None))
 
 
 def ready() -> Ask[str | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
+from spillover.client.blobs import Blob, Landing, Progress, Source, Upload, batches, digest_of
 from spillover.client.documents import Job, documents
 from spillover.client.errors import SpillError
 from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
@@ -25,6 +26,7 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    Overview,
     PastJob,
     PolicyOutcome,
     PolicyRecord,
@@ -190,6 +192,10 @@ class AsyncClient:
         """The server itself."""
         return await self._ask(asks.server())
 
+    async def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
+        """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
+        return await self._ask(asks.overview(running, queued, agents))
+
     async def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
         return await self._ask(asks.policy())
@@ -201,6 +207,28 @@ class AsyncClient:
     async def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
         return await self._ask(asks.policy_history())
+
+    async def missing(self, digests: Iterable[str]) -> list[str]:
+        """Which blobs the server has not, each once."""
+        return [digest for batch in batches(digests) for digest in await self._ask(asks.missing(batch))]
+
+    async def put_blob(self, source: Source, progress: Progress | None = None) -> str:
+        """Keep bytes, or those of a file, under their SHA-256, which is returned; what is there is not sent again."""
+        digest = await asyncio.to_thread(digest_of, source)
+        if await self.missing([digest]):
+            await self._ask(asks.put_blob(digest, Upload(source, progress)))
+        return digest
+
+    def get_blob(self, digest: str) -> AsyncGenerator[bytes, None]:
+        """The bytes of a SHA-256, piece by piece; raises at the end if they are others."""
+        return self._stream(Blob(digest))
+
+    async def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
+        """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
+        with Landing(path, progress) as file:
+            async with aclosing(self.get_blob(digest)) as pieces:
+                async for piece in pieces:
+                    await asyncio.to_thread(file.write, piece)
 
     async def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""
@@ -241,7 +269,10 @@ class AsyncClient:
         import httpx  # noqa: PLC0415 - as above
 
         try:
-            response = await self._http.request(**transport.request(ask, self._place))
+            asked = transport.request(ask, self._place)
+            if ask.upload is not None:
+                asked["content"] = ask.upload.apieces()
+            response = await self._http.request(**asked)
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
         return asks.answer(ask, response.status_code, response.content)

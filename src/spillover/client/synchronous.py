@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
+from spillover.client.blobs import Blob, Landing, Progress, Source, Upload, batches, digest_of
 from spillover.client.documents import Job, documents
 from spillover.client.errors import SpillError
 from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
@@ -23,6 +24,7 @@ from spillover.wire.api import (
     Forecast,
     JobDetail,
     JobView,
+    Overview,
     PastJob,
     PolicyOutcome,
     PolicyRecord,
@@ -190,6 +192,10 @@ class Client:
         """The server itself."""
         return self._ask(asks.server())
 
+    def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
+        """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
+        return self._ask(asks.overview(running, queued, agents))
+
     def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
         return self._ask(asks.policy())
@@ -201,6 +207,27 @@ class Client:
     def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
         return self._ask(asks.policy_history())
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Which blobs the server has not, each once."""
+        return [digest for batch in batches(digests) for digest in self._ask(asks.missing(batch))]
+
+    def put_blob(self, source: Source, progress: Progress | None = None) -> str:
+        """Keep bytes, or those of a file, under their SHA-256, which is returned; what is there is not sent again."""
+        digest = digest_of(source)
+        if self.missing([digest]):
+            self._ask(asks.put_blob(digest, Upload(source, progress)))
+        return digest
+
+    def get_blob(self, digest: str) -> Iterator[bytes]:
+        """The bytes of a SHA-256, piece by piece; raises at the end if they are others."""
+        return self._stream(Blob(digest))
+
+    def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
+        """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
+        with Landing(path, progress) as file:
+            for piece in self.get_blob(digest):
+                file.write(piece)
 
     def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""
@@ -241,7 +268,10 @@ class Client:
         import httpx  # noqa: PLC0415 - as above
 
         try:
-            response = self._http.request(**transport.request(ask, self._place))
+            asked = transport.request(ask, self._place)
+            if ask.upload is not None:
+                asked["content"] = ask.upload.pieces()
+            response = self._http.request(**asked)
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
         return asks.answer(ask, response.status_code, response.content)

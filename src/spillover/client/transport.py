@@ -22,6 +22,8 @@ def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
     headers = place.headers()
     if ask.body is not None:
         headers["Content-Type"] = "application/json"
+    if ask.upload is not None:
+        headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(ask.upload.size())}
     return {
         "method": ask.method,
         "url": place.url + ask.path,

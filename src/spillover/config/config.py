@@ -11,6 +11,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
+from spillover.ports.blobs import GIB, Bounds
 
 
 class OnShutdown(StrEnum):
@@ -81,3 +82,8 @@ class Config(Struct, frozen=True):
     on_shutdown: OnShutdown = OnShutdown.STOP
     retention: Retention = Retention()
     budgets: tuple[Budget, ...] = ()
+    blobs: Bounds = Bounds()
+    max_inputs: int = GIB
+    """Bytes that all inputs of a job may have."""
+    max_outputs: int = GIB
+    """Bytes that all outputs of a task may have."""

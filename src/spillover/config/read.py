@@ -28,10 +28,13 @@ from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND, format_duration
+from spillover.ports.blobs import Bounds
 from spillover.wire.configfile import (
     AgentsDoc,
+    BlobsDoc,
     ClusterDoc,
     ConfigDoc,
+    FilesDoc,
     LocalDoc,
     RetentionDoc,
 )
@@ -165,6 +168,7 @@ def _understand(
     lost_after, heartbeat = _agents(doc.agents, found)
     retention = _retention(doc.retention, found)
     budgets = read_budgets(doc.budgets, found)
+    blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
     if found.found or http is None or grpc is None:
         return None
     return Config(
@@ -182,6 +186,9 @@ def _understand(
         on_shutdown=OnShutdown(doc.agents.on_shutdown),
         retention=retention,
         budgets=budgets,
+        blobs=blobs,
+        max_inputs=max_inputs,
+        max_outputs=max_outputs,
     )
 
 
@@ -249,3 +256,14 @@ def _retention(doc: RetentionDoc, found: Findings) -> Retention:
         for name in ("jobs", "logs", "events")
     }
     return Retention(**kept)
+
+
+def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[Bounds, int, int]:
+    """What the store of files takes, and what one job may have of it."""
+    most = read_memory(blobs.max_file, ("blobs", "max_file"), found) or 0
+    total = None
+    if blobs.max_total is not None:
+        total = read_memory(blobs.max_total, ("blobs", "max_total"), found)
+    inputs = read_memory(files.max_inputs, ("files", "max_inputs"), found) or 0
+    outputs = read_memory(files.max_outputs, ("files", "max_outputs"), found) or 0
+    return Bounds(most, total), inputs, outputs

@@ -41,6 +41,8 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "ClusterDoc": {"name": _NAME},
     "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION),
     "RetentionDoc": dict.fromkeys(("jobs", "logs", "events"), _DURATION),
+    "BlobsDoc": dict.fromkeys(("max_file", "max_total"), _MEMORY),
+    "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs"), _MEMORY),
     "ConfigDoc": {"http": _ADDRESS, "grpc": _ADDRESS, "currency": "^[A-Z]{3}$"},
 }
 """What text must look like, by Struct and field; a pattern says nothing of what is not text."""

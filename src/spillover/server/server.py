@@ -32,11 +32,13 @@ from spillover.control.terms import least_lost_after
 from spillover.core.proposals import StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
+from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
+from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.store import Store
 
 log = structlog.get_logger()
@@ -61,6 +63,9 @@ class Server:
         debug = bool(os.environ.get("SPILL_CHECK"))
         self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
         self._hub = Hub()
+        self._blobs: Blobs = MemoryBlobs(config.blobs)
+        if config.store != "memory":
+            self._blobs = FileBlobs(data / "blobs", config.blobs)
         self._specs = Specs(store.journal)
         self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat)
         self._lookup = Lookup(self.loop, store.archive)
@@ -100,7 +105,7 @@ class Server:
         """Lead and serve until told to stop; False if the lead was lost instead."""
         last = await self.loop.load()
         self.loop.begin(leader.epoch, last)
-        service = AgentsService(self._desk, self._hub, self._token, lambda: self.loop.epoch)
+        service = AgentsService(self._desk, self._hub, self._token, lambda: self.loop.epoch, self._blobs)
         grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc))
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -148,7 +153,7 @@ class Server:
 
     def _app(self) -> App:
         """What people ask."""
-        return build_app(self.commands, self._token, self._metrics.registry)
+        return build_app(self.commands, self._token, self._metrics.registry, blobs=self._blobs)
 
     def _url(self, http: socket.socket) -> str:
         """Where they ask it."""

@@ -344,6 +344,27 @@ class ServerView(Struct, frozen=True):
     policy: dict[str, Any]
 
 
+class Overview(Struct, frozen=True):
+    """All of it at a glance, as of one moment."""
+
+    at: Time
+    """Ages are counted up to here, on the server's clock."""
+    server: ServerView
+    ended_a_minute: int
+    """Jobs that ended in the last minute; less at first, as a server begins to count when it starts."""
+    cost_an_hour: float
+    """What an hour would cost of what is rented now."""
+    clusters: list[ClusterView]
+    agents: list[AgentView]
+    """As many as were asked for."""
+    agents_in_all: int
+    running: list[JobView]
+    """Placed and running jobs, the one that has its place longest first; as many as were asked for."""
+    running_in_all: int
+    queued: list[JobView]
+    """The head of the queue, in the order in which jobs are tried; as many as were asked for, arrays as one."""
+
+
 class PolicyAxis(Struct, frozen=True):
     """What decides one axis."""
 
@@ -416,6 +437,77 @@ class PolicyRecord(Struct, frozen=True):
     """One line for each axis that differs."""
     error: str | None
     """Why it was disabled; null if it was not."""
+
+
+class Digests(Struct, frozen=True, forbid_unknown_fields=True):
+    """Blobs, by the SHA-256 of their bytes."""
+
+    digests: Annotated[list[Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]], Meta(max_length=100_000)]
+
+
+class BlobKept(Struct, frozen=True):
+    """A blob that is there now."""
+
+    digest: str
+    fresh: bool
+    """False if it was there before."""
+
+
+class TokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to make."""
+
+    role: Literal["agent", "submit", "admin"]
+    project: str | None = None
+    """The only one whose jobs it may see and submit; null is all."""
+    user: str | None = None
+    """Who its holder is; null lets the holder say so."""
+    cluster: str | None = None
+    """The only one that agents may join with it; null is all."""
+    expires_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
+    """Seconds from now; null is never."""
+    note: Annotated[str, Meta(max_length=200)] = ""
+
+
+class NewToken(Struct, frozen=True):
+    """A token that was made; its text is told here, and never again."""
+
+    id: str
+    token: str
+    expires_at: Time | None
+
+
+class TokenRef(Struct, frozen=True, forbid_unknown_fields=True):
+    """A token, by its id."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class TokenView(Struct, frozen=True):
+    """A token as it is listed, without its secret."""
+
+    id: str
+    role: str
+    state: str
+    """`valid`, `expired` or `revoked`."""
+    project: str | None
+    user: str | None
+    cluster: str | None
+    created_at: Time
+    created_by: str
+    expires_at: Time | None
+    revoked_at: Time | None
+    revoked_by: str | None
+    used_at: Time | None
+    """When it was last shown; null if not since this server started."""
+    note: str
+
+
+class AgentsAddress(Struct, frozen=True):
+    """Where agents find their service."""
+
+    host: str | None
+    """Null is the host by which this was asked."""
+    port: int
 
 
 class Health(Struct, frozen=True):

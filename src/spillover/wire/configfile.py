@@ -149,6 +149,22 @@ class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
     events: Annotated[Quantity, Meta(description="The journal's history.")] = "7d"
 
 
+class BlobsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of files the server keeps, in the folder `blobs` of its data."""
+
+    max_file: Annotated[Quantity, Meta(description="The largest file.")] = "10Gi"
+    max_total: Annotated[
+        Quantity | None, Meta(description="All files together; default: as much as the disk takes.")
+    ] = None
+
+
+class FilesDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of files one job may have."""
+
+    max_inputs: Annotated[Quantity, Meta(description="All inputs of a job together.")] = "1Gi"
+    max_outputs: Annotated[Quantity, Meta(description="All outputs of a task together.")] = "1Gi"
+
+
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """A server."""
 
@@ -175,3 +191,5 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     agents: Annotated[AgentsDoc, Meta(description="What holds for all agents.")] = AgentsDoc()
     retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()
+    blobs: Annotated[BlobsDoc, Meta(description="How much of files the server keeps.")] = BlobsDoc()
+    files: Annotated[FilesDoc, Meta(description="How much of files one job may have.")] = FilesDoc()

@@ -7,11 +7,14 @@ from typing import Any, Final, NoReturn, TypeVar
 import grpc
 import structlog
 
+from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
+from spillover.ports.blobs import Blobs
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError
+from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import answer_out, lease_in, lease_out, resources_in, result_in, started_in
 
@@ -42,7 +45,10 @@ ServicerContext = grpc.aio.ServicerContext
 class AgentsService:
     """What agents can ask."""
 
-    def __init__(self, desk: Desk, hub: Hub, token: str, epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, desk: Desk, hub: Hub, token: str, epoch: Callable[[], int], blobs: Blobs | None = None
+    ) -> None:
+        self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
         self._desk = desk
         self._hub = hub
         self._token = token
@@ -57,6 +63,8 @@ class AgentsService:
             "Report": _method(unary, self._guarded(self._report), pb.ReportRequest),
             "Listen": _method(stream, self._listen, pb.ListenRequest),
             "Output": _method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
+            "GetBlob": _method(stream, self._get_blob, pb.BlobRequest),
+            "PutBlob": _method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
@@ -141,6 +149,19 @@ class AgentsService:
             if self._hub.current(chunk.incarnation) is not None:
                 await self._hub.chunk(chunk)
         return pb.OutputReply()
+
+    async def _get_blob(
+        self, request: pb.BlobRequest, context: "ServicerContext[pb.BlobRequest, pb.BlobPiece]"
+    ) -> AsyncIterator[pb.BlobPiece]:
+        await self._check(context)
+        async for piece in send_blob(self._blobs, request, context):
+            yield piece
+
+    async def _put_blob(
+        self, pieces: AsyncIterator[pb.BlobPiece], context: "ServicerContext[pb.BlobPiece, pb.BlobReply]"
+    ) -> pb.BlobReply:
+        await self._check(context)
+        return await take_blob(self._blobs, pieces, context)
 
     def _guarded(
         self, method: Callable[[Request], Awaitable[Reply]]

@@ -20,12 +20,16 @@ from spillover.api.http.queries import read_query
 from spillover.api.http.replies import Reply, as_problem, send_reply
 from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
+from spillover.api.http.uploads import Gone, pieces, told
 from spillover.model.ids import is_name
+from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, is_digest
 from spillover.ports.commands import CommandError, Commands
+from spillover.stores.blobs import MemoryBlobs
 
 log = structlog.get_logger(__name__)
 _JOB_PATH: Final = re.compile(r"(/v1/jobs)/([^/]+)(/[a-z]+)?")
-"""Every path with a variable part: that of a job, and what is below it."""
+"""The path of a job, and what is below it."""
+_BLOB_PATH: Final = re.compile(r"(/v1/blobs)/((?!missing$)[^/]+)")
 
 
 class App:
@@ -50,6 +54,8 @@ class App:
         except Cut as error:
             _note_cut(scope["path"], error.__cause__)
             return
+        except Gone:
+            return
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody sees a traceback
             answer = as_problem(_refusal(scope, error))
         if answer is not None:
@@ -60,7 +66,7 @@ class App:
         query = scope["query_string"]
         headers = self._guard.headers(scope["headers"], query)
         self._guard.check_host(headers)
-        path, job = _split(scope["path"])
+        path, named = _split(scope["path"])
         routes = self._table.get(path)
         route = routes.get(scope["method"]) if routes is not None else None
         if route is None or not route.open:
@@ -74,17 +80,20 @@ class App:
             raise Refused(
                 HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
             )
+        job, digest = (named, "") if "{job}" in path else ("", named)
         if job and not is_name(job):
             raise Refused(HTTPStatus.NOT_FOUND, "no job has such an id or name", kind="unknown")
+        if digest and not is_digest(digest):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"a blob is named by {DIGEST_RULE}", kind="invalid")
         asked = read_query(query, route.query)
         user = self._guard.user(headers)
-        body = None
+        body: Any = pieces(receive) if route.streamed else None
         if route.body is not None:
             raw = await receive_body(headers, receive)
             if raw is None:
                 return None
             body = await route.body.read(raw)
-        return await route.handler(Call(self._around, user, job, asked, body))
+        return await route.handler(Call(self._around, user, job, asked, body, digest))
 
 
 _STOPPING: Final = Refused(
@@ -104,6 +113,8 @@ def _refusal(scope: Any, error: BaseException) -> Refused:
         return error
     if isinstance(error, CommandError):
         return refused(error)
+    if isinstance(error, BlobError):
+        return refused(told(error))
     if isinstance(
         error, asyncio.CancelledError
     ):  # the server stops: this answer is the last thing its task does
@@ -119,7 +130,9 @@ def _note_cut(path: str, cause: BaseException | None) -> None:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The path of a route, and the job it names if it has one."""
+    """The path of a route, and the job or the blob it names if it has one."""
+    if (match := _BLOB_PATH.fullmatch(path)) is not None:
+        return f"{match[1]}/{{digest}}", match[2]
     match = _JOB_PATH.fullmatch(path)
     if match is None:
         return path, ""
@@ -127,10 +140,17 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def build_app(
-    commands: Commands, token: str, registry: CollectorRegistry | None, hosts: Collection[str] = ()
+    commands: Commands,
+    token: str,
+    registry: CollectorRegistry | None,
+    hosts: Collection[str] = (),
+    blobs: Blobs | None = None,
 ) -> App:
     """The HTTP API over some commands; `hosts` are names it answers to beside those of loopback."""
     around = Surroundings(
-        commands, registry if registry is not None else CollectorRegistry(), describe(ROUTES)
+        commands,
+        registry if registry is not None else CollectorRegistry(),
+        describe(ROUTES),
+        blobs if blobs is not None else MemoryBlobs(),
     )
     return App(around, Guard(token, hosts))

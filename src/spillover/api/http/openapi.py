@@ -8,9 +8,10 @@ import msgspec
 
 from spillover import __version__
 from spillover.api.http.problems import MEDIA
-from spillover.api.http.routes import JSON, Route
+from spillover.api.http.routes import JSON, OCTETS, Route
 from spillover.forms.schema import refine
 from spillover.model.ids import NAME_RULE
+from spillover.ports.blobs import DIGEST_RULE
 from spillover.wire.api import Problem
 
 _REF: Final = "#/components/schemas/{name}"
@@ -33,6 +34,13 @@ _JOB: Final = {
     "required": True,
     "description": "An id, a unique prefix of one, or a unique name",
     "schema": _NAME,
+}
+_DIGEST: Final = {
+    "name": "digest",
+    "in": "path",
+    "required": True,
+    "description": f"What a blob is named by: {DIGEST_RULE}",
+    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
 }
 _ABOUT: Final = (
     "Jobs, clusters and history of a Spillover server. Times are RFC 3339 UTC, durations are seconds, costs are numbers in the "
@@ -87,7 +95,7 @@ def _operation(route: Route[Any, Any], schema: dict[Any, Any], asked: dict[str, 
     if route.unready is not None:
         responses["503"] = {"description": "Not ready", "content": {JSON: {"schema": schema[route.unready]}}}
     responses["default"] = {"description": "Any other problem", "content": problem}
-    parameters = [_JOB] if "{job}" in route.path else []
+    parameters = [_JOB] if "{job}" in route.path else [_DIGEST] if "{digest}" in route.path else []
     parameters += [
         {"name": name, "in": "query", "required": False, "schema": _without_null(form)}
         for name, form in asked.items()
@@ -102,6 +110,9 @@ def _operation(route: Route[Any, Any], schema: dict[Any, Any], asked: dict[str, 
         forms = [schema[form] for form in route.body.types]
         form = forms[0] if len(forms) == 1 else {"anyOf": forms}
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": form}}}
+    if route.streamed:
+        operation["requestBody"] = {"required": True, "content": {OCTETS: {}}}
+        responses["200"] = responses[str(int(route.status))] | {"description": "It was there"}
     if route.open:
         operation["security"] = []
     else:

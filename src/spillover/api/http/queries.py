@@ -42,6 +42,16 @@ class ListQuery(Struct, frozen=True):
     """Whether members of arrays are listed too."""
 
 
+class OverviewQuery(Struct, frozen=True):
+    """How much to show of each."""
+
+    running: Annotated[int, Meta(ge=0, le=1000)] = 50
+    """Jobs that run or have a place."""
+    queued: Annotated[int, Meta(ge=0, le=1000)] = 50
+    """Jobs at the head of the queue."""
+    agents: Annotated[int, Meta(ge=0, le=10_000)] = 1000
+
+
 class CostQuery(Struct, frozen=True):
     """What costs are summed by, and since when."""
 
@@ -79,6 +89,13 @@ class LogsQuery(Struct, frozen=True):
     """Bytes to skip."""
     follow: bool = False
     """Whether to go on until the attempt has ended."""
+
+
+class BlobQuery(Struct, frozen=True):
+    """Which part of a blob."""
+
+    offset: Revision = 0
+    """Bytes to skip."""
 
 
 class EventsQuery(Struct, frozen=True):

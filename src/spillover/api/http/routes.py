@@ -11,11 +11,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from spillover.api.http.bodies import JOBS, Body, json_body
 from spillover.api.http.queries import (
+    BlobQuery,
     CostQuery,
     EventsQuery,
     ListQuery,
     LogsQuery,
     NoQuery,
+    OverviewQuery,
     PastQuery,
     WaitQuery,
     job_query,
@@ -25,13 +27,16 @@ from spillover.api.http.queries import (
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.streams import Stream
 from spillover.forms.jobs import JobForm
+from spillover.ports.blobs import Blobs, NoBlob
 from spillover.ports.commands import Commands
 from spillover.wire.api import (
     Action,
     AgentView,
+    BlobKept,
     BudgetView,
     ClusterView,
     CostReport,
+    Digests,
     EventView,
     Forecasts,
     Health,
@@ -39,6 +44,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    Overview,
     PastJob,
     Patch,
     PolicyOutcome,
@@ -64,6 +70,7 @@ class Surroundings:
     registry: CollectorRegistry
     document: bytes
     """The OpenAPI document."""
+    blobs: Blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,8 @@ class Call(Generic[Q, B]):
     """What stands for `{job}` in the path; empty where it has none."""
     query: Q
     body: B
+    digest: str = ""
+    """What stands for `{digest}` in the path; empty where it has none."""
 
     @property
     def commands(self) -> Commands:
@@ -106,6 +115,8 @@ class Route(Generic[Q, B]):
     """Statuses it may answer with a problem, beyond those that any route may."""
     unready: Any = None
     """Type of its answer of status 503, where that is not a problem."""
+    streamed: bool = False
+    """Whether its body is bytes, taken as they come."""
 
 
 async def submit(call: Call[NoQuery, list[JobForm]]) -> Reply:
@@ -190,6 +201,12 @@ async def server(call: Call[NoQuery, None]) -> Reply:
     return as_json(await call.commands.server())
 
 
+async def overview(call: Call[OverviewQuery, None]) -> Reply:
+    """Show it all at a glance."""
+    query = call.query
+    return as_json(await call.commands.overview(query.running, query.queued, query.agents))
+
+
 async def costs(call: Call[CostQuery, None]) -> Reply:
     """Sum costs."""
     return as_json(await call.commands.costs(call.query.by, moment(call.query.since)))
@@ -213,6 +230,27 @@ async def set_policy(call: Call[NoQuery, PolicyPatch]) -> Reply:
 async def policy_history(call: Call[NoQuery, None]) -> Reply:
     """List what decided before."""
     return as_json(await call.commands.policy_history())
+
+
+async def put_blob(call: Call[NoQuery, AsyncIterator[bytes]]) -> Reply:
+    """Keep a blob."""
+    fresh = await call.around.blobs.put(call.digest, call.body)
+    return as_json(BlobKept(call.digest, fresh), HTTPStatus.CREATED if fresh else HTTPStatus.OK)
+
+
+async def get_blob(call: Call[BlobQuery, None]) -> Stream:
+    """Send a blob."""
+    blobs, digest, offset = call.around.blobs, call.digest, call.query.offset
+    size = (await blobs.sizes([digest])).get(digest)
+    if size is None:
+        raise NoBlob(digest)
+    return Stream(blobs.get(digest, offset), OCTETS, length=max(0, size - offset))
+
+
+async def missing_blobs(call: Call[NoQuery, Digests]) -> Reply:
+    """Say which blobs are not there."""
+    there = await call.around.blobs.sizes(call.body.digests)
+    return as_json(Digests([digest for digest in call.body.digests if digest not in there]))
 
 
 async def health(_: Call[NoQuery, None]) -> Reply:
@@ -273,11 +311,15 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
+    Route("GET", "/v1/overview", overview, "Show clusters, agents, what runs and the head of the queue", Overview, OverviewQuery, errors=_BUSY),
     Route("GET", "/v1/costs", costs, "Say what was spent, by project, user, cluster, day, week or month", CostReport, CostQuery, errors=_BUSY),
     Route("GET", "/v1/budgets", budgets, "List budgets in the period that is now", list[BudgetView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/policy", policy, "Show which policies decide", PolicyView, NoQuery, errors=_BUSY),
     Route("PATCH", "/v1/policy", set_policy, "Decide by other policies from now on", PolicyOutcome, NoQuery, json_body(PolicyPatch), errors=(*_BODY, *_BUSY)),
     Route("GET", "/v1/policy/history", policy_history, "List changes of the policies, newest first", list[PolicyRecord], NoQuery, errors=_BUSY),
+    Route("PUT", "/v1/blobs/{digest}", put_blob, "Keep bytes under their SHA-256", BlobKept, NoQuery, status=201, streamed=True, errors=(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, *_BUSY)),
+    Route("GET", "/v1/blobs/{digest}", get_blob, "Read the bytes of a SHA-256", None, BlobQuery, media=OCTETS, errors=(HTTPStatus.NOT_FOUND, *_BUSY)),
+    Route("POST", "/v1/blobs/missing", missing_blobs, "Say which blobs are not there", Digests, NoQuery, json_body(Digests), errors=(*_BODY, *_BUSY)),
     Route("GET", "/v1/health", health, "Whether the process lives", Health, NoQuery, open=True),
     Route("GET", "/v1/ready", ready, "Whether the server accepts work", Health, NoQuery, open=True, unready=Health),
     Route("GET", "/metrics", metrics, "Figures for Prometheus", None, NoQuery, media="text/plain"),

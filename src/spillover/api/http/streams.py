@@ -34,6 +34,8 @@ class Stream:
     media: str
     keep_alive: bytes | None = None
     """What is sent after some silence; None for nothing."""
+    length: int | None = None
+    """Bytes of all of it, where that is known: whoever reads it sees how far it is."""
 
 
 class _Gathered:
@@ -81,6 +83,8 @@ async def send_stream(stream: Stream, receive: Receive, send: Send) -> None:
             producer.result()
         started = True
         headers = [(b"content-type", stream.media.encode()), *HEADERS]
+        if stream.length is not None:
+            headers.append((b"content-length", b"%d" % stream.length))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         while not gone.done():
             ended = producer.done()

@@ -1,0 +1,53 @@
+"""Blobs for agents: what their tasks need, and what those made."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import grpc
+
+from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge, is_digest
+from spillover.wire import agents_pb2 as pb
+
+_CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {
+    NoBlob: grpc.StatusCode.NOT_FOUND,
+    Differs: grpc.StatusCode.INVALID_ARGUMENT,
+    TooLarge: grpc.StatusCode.OUT_OF_RANGE,
+    NoRoom: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+async def send_blob(blobs: Blobs, request: pb.BlobRequest, context: Any) -> AsyncIterator[pb.BlobPiece]:
+    """A blob from an offset on."""
+    try:
+        async for piece in blobs.get(_checked(request.digest), request.offset):
+            yield pb.BlobPiece(data=piece)
+    except BlobError as error:
+        await context.abort(_code(error), str(error))
+
+
+async def take_blob(blobs: Blobs, pieces: AsyncIterator[pb.BlobPiece], context: Any) -> pb.BlobReply:
+    """A blob whose first piece names it; what is there is answered before the rest of it came."""
+    try:
+        first = await anext(pieces, pb.BlobPiece())
+        await blobs.put(_checked(first.digest), _data(first, pieces))
+    except BlobError as error:
+        await context.abort(_code(error), str(error))
+    return pb.BlobReply()
+
+
+async def _data(first: pb.BlobPiece, rest: AsyncIterator[pb.BlobPiece]) -> AsyncIterator[bytes]:
+    """The bytes of all pieces."""
+    yield first.data
+    async for piece in rest:
+        yield piece.data
+
+
+def _checked(digest: str) -> str:
+    """A digest; raises Differs for what is none, as nothing has such a one."""
+    if not is_digest(digest):
+        raise Differs(f"a blob is named by {DIGEST_RULE}")
+    return digest
+
+
+def _code(error: BlobError) -> grpc.StatusCode:
+    return _CODES.get(type(error), grpc.StatusCode.UNAVAILABLE)

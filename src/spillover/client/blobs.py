@@ -1,0 +1,132 @@
+"""Blobs as a client sends and reads them: from bytes or a file, with progress, taken up again where it breaks off."""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, Self, TypeAlias
+
+from spillover.client import asks
+from spillover.client.asks import Ask
+from spillover.client.errors import Unavailable
+from spillover.wire.api import JobView
+
+PIECE: Final = 1 << 18
+"""Bytes that are read at once."""
+Source: TypeAlias = bytes | Path
+Progress: TypeAlias = Callable[[int], None]
+"""Called with how many bytes more were sent or read."""
+
+
+def digest_of(source: Source) -> str:
+    """The SHA-256 of bytes, or of a file."""
+    sha = hashlib.sha256()
+    for piece in pieces(source):
+        sha.update(piece)
+    return sha.hexdigest()
+
+
+def pieces(source: Source) -> Iterator[bytes]:
+    """Bytes, or those of a file, piece by piece."""
+    if isinstance(source, bytes):
+        for at in range(0, len(source), PIECE):
+            yield source[at : at + PIECE]
+        return
+    with source.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The body of a request that is read while it is sent."""
+
+    source: Source
+    progress: Progress | None = None
+
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, told to whoever wants to know."""
+        for piece in pieces(self.source):
+            yield piece
+            if self.progress is not None:
+                self.progress(len(piece))
+
+    async def apieces(self) -> AsyncIterator[bytes]:
+        """The same for asyncio; a disk may be slow, so it is read in a thread."""
+        reading = self.pieces()
+        while (piece := await asyncio.to_thread(next, reading, None)) is not None:
+            yield piece
+
+
+class Blob:
+    """A blob, taken up at its byte, and checked at its end."""
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+        self._seen = 0
+        self._sha = hashlib.sha256()
+        self.over = False
+
+    def look(self) -> None:
+        """Nothing has to be known."""
+
+    def looked(self, view: JobView) -> None:
+        """Nothing was asked."""
+
+    def ask(self) -> Ask[bytes]:
+        """For the bytes that are still missing."""
+        return asks.get_blob(self._digest, self._seen)
+
+    def take(self, chunk: bytes) -> Sequence[bytes]:
+        """The bytes as they are."""
+        self._seen += len(chunk)
+        self._sha.update(chunk)
+        return (chunk,) if chunk else ()
+
+    def broke(self) -> None:
+        """Bytes are never half."""
+
+    def ended(self) -> None:
+        """All was read."""
+        if self._sha.hexdigest() != self._digest:
+            raise Unavailable(f"the server sent other bytes than those of {self._digest}", kind="internal")
+        self.over = True
+
+
+class Landing:
+    """A file that appears under its name when all of it is there."""
+
+    def __init__(self, path: Path, progress: Progress | None = None) -> None:
+        self._path = path
+        self._half = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}")
+        self._progress = progress
+
+    def __enter__(self) -> Self:
+        self._file: BinaryIO = self._half.open("xb")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            self._half.replace(self._path)
+        else:
+            self._half.unlink(missing_ok=True)
+
+    def write(self, piece: bytes) -> None:
+        """Add a piece."""
+        self._file.write(piece)
+        if self._progress is not None:
+            self._progress(len(piece))
+
+
+def batches(digests: Iterable[str]) -> Iterator[list[str]]:
+    """Digests in as many as one request may ask for, each once."""
+    each = list(dict.fromkeys(digests))
+    for at in range(0, len(each), asks.MOST_DIGESTS):
+        yield each[at : at + asks.MOST_DIGESTS]
