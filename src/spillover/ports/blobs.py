@@ -1,8 +1,8 @@
 """Where the files of jobs are kept: bytes under the SHA-256 of what they are.
 
 The journal keeps blobs too: specs, a few hundred bytes each, in one commit with the events that refer to them. What is kept here may
-be gigabytes, comes and goes as a stream, and is there before anything refers to it. So nothing is dropped before it was left alone
-for a while: asking whether something is there, and putting it again, both count as being wanted.
+be gigabytes, comes and goes as a stream, and is there before anything refers to it. So each has a time until which it stays: a day
+from when it was put or asked for, and longer where somebody says so.
 """
 
 import hashlib
@@ -12,9 +12,13 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from spillover.model.units import DAY
+
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 GIB: Final = 2**30
+GRACE: Final = DAY
+"""Nanoseconds that a blob stays after it was put or asked for."""
 
 
 class Bounds(Struct, frozen=True):
@@ -61,11 +65,15 @@ class Blobs(Protocol):
         ...
 
     async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """The bytes of those that are there; they count as wanted from now on."""
+        """The bytes of those that are there; they stay for a day at the least."""
         ...
 
-    async def forget(self, keep: Container[str], before: int) -> int:
-        """Drop what is not to be kept and was not wanted since a time (nanoseconds UTC); returns how many."""
+    async def keep(self, digests: Iterable[str], until: int) -> None:
+        """Let those that are there stay until a time (nanoseconds UTC), if they would not stay for longer."""
+        ...
+
+    async def forget(self, but: Container[str], now: int) -> int:
+        """Drop those whose time is over, but some; returns how many."""
         ...
 
     async def used(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Blobs as files of a folder, and in memory.
 
 A file is written under a name that nobody looks for, brought to the disk, and then named by its digest: under a digest there is always
-the whole of it. What a killed server was writing is deleted by the next one. The time of a file is when it was last wanted.
+the whole of it. What a killed server was writing is deleted by the next one. The time of a file is that until which it stays.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from spillover.model.units import format_memory
-from spillover.ports.blobs import Bounds, Differs, NoBlob, NoRoom, TooLarge
+from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
@@ -35,7 +35,7 @@ class FileBlobs:
         self._bounds = bounds or Bounds()
         self._now = now
         self._lock = threading.Lock()
-        """Held where a file is named, wanted or dropped, so that what was just wanted is not dropped."""
+        """Held where a file is named, kept or dropped, so that what was just asked for is not dropped."""
         self._count: int | None = None
         """None until somebody has counted."""
         self._used = 0
@@ -77,9 +77,13 @@ class FileBlobs:
         """See Blobs."""
         return await asyncio.to_thread(self._sizes, digests)
 
-    async def forget(self, keep: Container[str], before: int) -> int:
+    async def keep(self, digests: Iterable[str], until: int) -> None:
         """See Blobs."""
-        return await asyncio.to_thread(self._forget, keep, before)
+        await asyncio.to_thread(self._keep, digests, until)
+
+    async def forget(self, but: Container[str], now: int) -> int:
+        """See Blobs."""
+        return await asyncio.to_thread(self._forget, but, now)
 
     async def used(self) -> tuple[int, int]:
         """See Blobs."""
@@ -92,37 +96,43 @@ class FileBlobs:
 
     # --- in threads
 
-    def _sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        wanted = ((digest, self._want(digest)) for digest in digests)
-        return {digest: size for digest, size in wanted if size is not None}
-
     def _there(self, digest: str) -> bool:
         """Whether something need not be put."""
         with _disk():
             self._prepare()
-        return self._want(digest) is not None
+        return self._stay(digest, self._now() + GRACE) is not None
 
-    def _want(self, digest: str) -> int | None:
-        """The size of a blob, which counts as wanted; None if it is not there."""
-        path, now = self.path(digest), self._now()
+    def _sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        until = self._now() + GRACE
+        found = ((digest, self._stay(digest, until)) for digest in digests)
+        return {digest: size for digest, size in found if size is not None}
+
+    def _keep(self, digests: Iterable[str], until: int) -> None:
+        for digest in digests:
+            self._stay(digest, until)
+
+    def _stay(self, digest: str, until: int) -> int | None:
+        """The size of a blob, which stays until a time at the least; None if it is not there."""
+        path = self.path(digest)
         with self._lock:
             try:
-                size = path.stat().st_size
+                found = path.stat()
             except FileNotFoundError:
                 return None
-            with contextlib.suppress(OSError):  # a disk that cannot be written drops nothing either
-                os.utime(path, ns=(now, now))
-            return size
+            if found.st_mtime_ns < until:
+                with contextlib.suppress(OSError):  # a disk that cannot be written drops nothing either
+                    os.utime(path, ns=(until, until))
+            return found.st_size
 
-    def _forget(self, keep: Container[str], before: int) -> int:
+    def _forget(self, but: Container[str], now: int) -> int:
         self._prepare()
         dropped = 0
         for path in self._all():
-            if path.name in keep:
+            if path.name in but:
                 continue
             with self._lock, contextlib.suppress(FileNotFoundError):
                 found = path.stat()
-                if found.st_mtime_ns < before:
+                if found.st_mtime_ns < now:
                     path.unlink()
                     self._used -= found.st_size
                     self._count = (self._count or 0) - 1
@@ -168,16 +178,17 @@ class FileBlobs:
 
     def name(self, written: Path, digest: str, size: int) -> None:
         """Give a whole file its name, so that it stays after a loss of power."""
-        path, now = self.path(digest), self._now()
+        path, until = self.path(digest), self._now() + GRACE
         with self._lock:
             made = not path.parent.exists()
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            os.utime(written, ns=(now, now))
-            fresh = not path.exists()
-            written.replace(path)
-            if fresh:
+            if path.exists():
+                until = max(until, path.stat().st_mtime_ns)
+            else:
                 self._used += size
                 self._count = (self._count or 0) + 1
+            os.utime(written, ns=(until, until))
+            written.replace(path)
         for folder in (path.parent, self._folder) if made else (path.parent,):
             _sync(folder)
 
@@ -261,7 +272,7 @@ class MemoryBlobs:
         self._bounds = bounds or Bounds()
         self._now = now
         self._blobs: dict[str, tuple[bytes, int]] = {}
-        """With when each was last wanted."""
+        """With the time until which each stays."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
         """See Blobs."""
@@ -278,7 +289,7 @@ class MemoryBlobs:
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise Differs(f"its {len(data)} bytes have the SHA-256 {found}, not {digest}")
-        self._blobs[digest] = bytes(data), self._now()
+        self._blobs[digest] = bytes(data), self._now() + GRACE
         return True
 
     async def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
@@ -291,14 +302,19 @@ class MemoryBlobs:
 
     async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
         """See Blobs."""
-        there = {digest: self._blobs[digest][0] for digest in digests if digest in self._blobs}
-        for digest, data in there.items():
-            self._blobs[digest] = data, self._now()
-        return {digest: len(data) for digest, data in there.items()}
+        await self.keep(digests, self._now() + GRACE)
+        return {digest: len(self._blobs[digest][0]) for digest in digests if digest in self._blobs}
 
-    async def forget(self, keep: Container[str], before: int) -> int:
+    async def keep(self, digests: Iterable[str], until: int) -> None:
         """See Blobs."""
-        old = [digest for digest, (_, at) in self._blobs.items() if digest not in keep and at < before]
+        for digest in digests:
+            if digest in self._blobs:
+                data, before = self._blobs[digest]
+                self._blobs[digest] = data, max(before, until)
+
+    async def forget(self, but: Container[str], now: int) -> int:
+        """See Blobs."""
+        old = [digest for digest, (_, until) in self._blobs.items() if digest not in but and until < now]
         for digest in old:
             del self._blobs[digest]
         return len(old)

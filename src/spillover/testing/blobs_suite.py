@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from spillover.model.units import DAY
 from spillover.ports.blobs import Blobs, Bounds, Differs, NoBlob, NoRoom, TooLarge, one_piece
 
 Opening = Callable[[Bounds, Callable[[], int]], Blobs]
@@ -150,21 +151,30 @@ class BlobsSuite:
             await keep(blobs, b"b" * 101)
         await keep(blobs, b"c" * 100)
         assert await blobs.used() == (2, 1000)
-        clock.now += 1
+        clock.now += DAY + 1
         assert await blobs.forget({digest(b"c" * 100)}, clock.now) == 1
         assert await keep(blobs, b"d" * 900) is True
 
     async def test_only_what_nobody_keeps_or_wants_is_forgotten(self, blobs: Blobs, clock: Hand) -> None:
-        """Asking for it and putting it again are ways to want it."""
-        for data in (b"old", b"kept", b"asked", b"again"):
+        """Asking for it and putting it again let it stay for another day."""
+        for data in (b"old", b"but", b"asked", b"again", b"kept"):
             await keep(blobs, data)
-        clock.now += 10
+        await blobs.keep([digest(b"kept"), NONE], clock.now + 5 * DAY)
+        await blobs.keep([digest(b"kept")], clock.now + 2 * DAY)
+        clock.now += DAY
+        assert await blobs.forget((), clock.now) == 0
+        clock.now += 1
         await keep(blobs, b"new")
         await blobs.sizes([digest(b"asked")])
         await keep(blobs, b"again")
-        assert await blobs.forget({digest(b"kept")}, clock.now) == 1
-        names = [digest(data) for data in (b"old", b"kept", b"asked", b"again", b"new")]
+        assert await blobs.forget({digest(b"but")}, clock.now) == 1
+        names = [digest(data) for data in (b"old", b"but", b"asked", b"again", b"kept", b"new")]
         assert list(await blobs.sizes(names)) == names[1:]
+        clock.now += 2 * DAY
+        assert await blobs.forget((), clock.now) == 4
+        assert list(await blobs.sizes(names)) == [digest(b"kept")]
+        clock.now += 3 * DAY
+        assert await blobs.forget((), clock.now) == 1
 
     async def test_one_that_is_being_read_is_read_to_its_end(self, blobs: Blobs, clock: Hand) -> None:
         """Dropped or not."""
@@ -172,7 +182,7 @@ class BlobsSuite:
         await keep(blobs, data)
         reading = blobs.get(digest(data))
         got = await anext(reading)
-        clock.now += 1
+        clock.now += DAY + 1
         assert await blobs.forget((), clock.now) == 1
         got += b"".join([piece async for piece in reading])
         assert got == data

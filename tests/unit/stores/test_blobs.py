@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spillover.model.units import DAY
 from spillover.ports.blobs import Bounds, NoRoom
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.blobs_suite import content, digest, keep
@@ -63,8 +64,8 @@ async def test_what_is_there_is_counted_by_the_next_process(tmp_path: Path) -> N
 async def test_time_is_that_of_the_wall(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     await keep(blobs, b"data")
-    assert await blobs.forget((), time.time_ns() - 10**9) == 0
-    assert await blobs.forget((), time.time_ns() + 1) == 1
+    assert await blobs.forget((), time.time_ns() + DAY - 10**10) == 0
+    assert await blobs.forget((), time.time_ns() + DAY + 1) == 1
 
 
 @pytest.fixture
