@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct, structs
@@ -15,21 +17,25 @@ from spillover.control.history import history
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
+from spillover.control.overview import Pace, cost_an_hour, head_of_queue, longest_first, placed_jobs
 from spillover.control.past import past_jobs
 from spillover.control.policies import PolicyDesk
+from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.reading import Reading
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
+from spillover.control.tokens import Tokens
 from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
-from spillover.core.state import Ended, Job
+from spillover.core.state import Ended, Job, State
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, member_id
-from spillover.model.units import SECOND
+from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Archive, CostBy, Finished
+from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import JobQuery, Span
+from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -43,12 +49,16 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    NewToken,
+    Overview,
     PastJob,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -64,6 +74,8 @@ class Parts(Struct, frozen=True):
     lookup: Lookup
     submitting: Submitting
     currency: str = "USD"
+    tokens: Tokens | None = None
+    """None where nobody asks for them."""
 
 
 class Commands:
@@ -75,18 +87,35 @@ class Commands:
         self._lookup = parts.lookup
         self._reading = Reading(parts.loop, parts.lookup, parts.agents)
         self._policies = PolicyDesk(parts.loop)
+        self._pace = Pace(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
+        self._submitting = parts.submitting
+        self._project: str | None = None
+        """The only one whose jobs there are for whoever asks; None is all."""
         self._loop.listen(self._see)
+
+    def of(self, caller: Caller) -> Self:
+        """The same for a caller, who may be one of a project."""
+        if caller.project == self._project:
+            return self
+        lookup = self._lookup.within(caller.project)
+        limited = copy(self)
+        limited._project = caller.project  # noqa: SLF001 - its own
+        limited._lookup = lookup  # noqa: SLF001 - its own
+        limited._reading = Reading(self._loop, lookup, self._parts.agents)  # noqa: SLF001 - its own
+        limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - its own
+        return limited
 
     # --- submitting and changing
 
     async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none; their ids in the same order."""
-        return await self._parts.submitting.submit(jobs, user)
+        return await self._submitting.submit(forms_of(jobs, self._project), user)
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:
         """Where and when these jobs would start, without submitting them."""
-        ids, tried = await self._parts.submitting.trial(jobs, user)
+        jobs = forms_of(jobs, self._project)
+        ids, tried = await self._submitting.trial(jobs, user)
         return forecasting.forecasts(self._loop.engine.board, ids, jobs, tried)
 
     async def act(self, action: Action, who: str) -> Ids:
@@ -120,6 +149,10 @@ class Commands:
 
     async def jobs(self, query: JobQuery) -> JobPage:
         """Some jobs, newest submission first."""
+        if self._project is not None:
+            if query.project not in {None, self._project}:
+                return JobPage([], None)
+            query = structs.replace(query, project=self._project)
         return await list_jobs(self._loop, self._parts.archive, query)
 
     async def job(self, ref: str) -> JobDetail:
@@ -184,7 +217,8 @@ class Commands:
         """History after a revision."""
         found = await self._lookup.find(job) if job is not None else None
         wanted = None if found is None else id_of(found)
-        async for view in history(self._loop, self._parts.journal, after, follow, wanted):
+        own = OwnHistory(self._lookup) if self._project is not None else None
+        async for view in history(self._loop, self._parts.journal, after, follow, wanted, own):
             yield view
 
     async def clusters(self) -> list[ClusterView]:
@@ -194,18 +228,43 @@ class Commands:
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
-        state = (await self._loop.read()).state
+        return self._agents((await self._loop.read()).state)
+
+    def _agents(self, state: State, limit: int | None = None) -> list[AgentView]:
         now, mono = self._loop.now(), self._loop.time.monotonic()
         shown = []
-        for key, node in state.nodes.items():
+        for key, node in itertools.islice(state.nodes.items(), limit):
             contact = self._parts.agents.contact(key)
             heard_at = now - (mono - contact.heard) if contact is not None else None
             shown.append(views.agent_view(state, node, contact, heard_at))
         return shown
 
+    async def overview(self, running: int, queued: int, agents: int) -> Overview:
+        """All of it at a glance; what it costs depends on what is shown and on what runs, not on what waits."""
+        engine = await self._loop.read()
+        state, reasons = engine.state, views.Reasons(engine)
+        placed = jobs_of(placed_jobs(state), self._project)
+        return Overview(
+            at=format_time(self._loop.now()),
+            server=self._server(state),
+            ended_a_minute=self._pace.ended(),
+            cost_an_hour=views.money(cost_an_hour(state, placed)),
+            clusters=[views.cluster_view(state, spec) for spec in state.facts.clusters],
+            agents=self._agents(state, agents),
+            agents_in_all=len(state.nodes),
+            running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
+            running_in_all=len(placed),
+            queued=[
+                views.job_view(engine, job, reasons)
+                for job in jobs_of(head_of_queue(engine, queued), self._project)
+            ],
+        )
+
     async def server(self) -> ServerView:
         """The server itself."""
-        state = (await self._loop.read()).state
+        return self._server((await self._loop.read()).state)
+
+    def _server(self, state: State) -> ServerView:
         return ServerView(
             version=__version__,
             epoch=self._loop.epoch,
@@ -221,15 +280,18 @@ class Commands:
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Jobs that have ended, as a back-test takes them."""
-        return past_jobs(self._loop, self._parts.archive, span)
+        return past_jobs(self._loop, self._parts.archive, span, self._project)
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """What was spent, by project, user, cluster, day, week or month."""
-        return await cost_report(self._loop, self._parts.archive, by, since, self._parts.currency)
+        return await cost_report(
+            self._loop, self._parts.archive, by, since, self._parts.currency, self._project
+        )
 
     async def budgets(self) -> list[BudgetView]:
         """All budgets, in the period that is now."""
-        return budget_views((await self._loop.read()).state, self._loop.now())
+        state = (await self._loop.read()).state
+        return budgets_of(budget_views(state, self._loop.now()), self._project)
 
     async def policy(self) -> PolicyView:
         """What decides now."""
@@ -238,6 +300,24 @@ class Commands:
     async def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
         return await self._policies.history()
+
+    async def create_token(self, request: TokenRequest, who: str) -> NewToken:
+        """Make a token; its secret is told once."""
+        return await self._tokens.create(request, who)
+
+    async def tokens(self) -> list[TokenView]:
+        """All tokens, the newest first."""
+        return await self._tokens.all()
+
+    async def revoke_token(self, token: str, who: str) -> None:
+        """Let nobody in with a token any more."""
+        await self._tokens.revoke(token, who)
+
+    @property
+    def _tokens(self) -> Tokens:
+        if self._parts.tokens is None:
+            raise CommandError(Kind.UNAVAILABLE, "this server keeps no tokens but its own")
+        return self._parts.tokens
 
     def ready(self) -> str | None:
         """None when it accepts work, else what is missing."""

@@ -48,20 +48,25 @@ class _Sum:
 
 
 async def cost_report(
-    loop: Loop, archive: Archive, by: CostBy, since: int | None, currency: str
+    loop: Loop,
+    archive: Archive,
+    by: CostBy,
+    since: int | None,
+    currency: str,
+    project: str | None = None,
 ) -> CostReport:
-    """What was spent since a time, by key."""
+    """What was spent since a time, by key; on one project if it is given."""
     # The state first: what it tells is left out of the archive, so nothing that moves meanwhile is counted twice or not at all.
     state, now = (await loop.read()).state, loop.now()
     seen: dict[JobId, None] = {}
     sums: dict[str, _Sum] = {}
     total = _Sum()
-    for item in _items(state, by, now):
+    for item in _items(state, by, now, project):
         seen[item.job] = None
         if since is None or item.at >= since:
             sums.setdefault(item.key, _Sum()).add(item)
             total.add(item)
-    for spent in await archive.costs(by, since, list(seen)):
+    for spent in await archive.costs(by, since, list(seen), project):
         found = sums.setdefault(spent.key, _Sum())
         for each in (found, total):
             each.cost += spent.amount
@@ -70,10 +75,10 @@ async def cost_report(
     return CostReport(by, when(since), currency, rows, total.view("total"))
 
 
-def _items(state: State, by: CostBy, now: int) -> Iterator[_Item]:
+def _items(state: State, by: CostBy, now: int, project: str | None) -> Iterator[_Item]:
     """What jobs of the state cost: attempts that are over, and those under way."""
     for job in state.jobs.values():
-        if job.extra.members is not None:
+        if job.extra.members is not None or project not in {None, job.kind.project}:
             continue
         phase = job.phase
         paid = [(each.at, each.cluster, each.amount) for each in job.extra.paid]

@@ -1,14 +1,20 @@
 """The journal as people read it: one line an event."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from spillover.control.loop import Loop
+from spillover.control.projects import OwnHistory
 from spillover.core import ranges
 from spillover.core.events import (
+    AgentDraining,
+    AgentForgotten,
+    AgentLost,
     AgentRegistered,
+    AgentResumed,
+    AgentsConfigured,
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
@@ -29,10 +35,16 @@ from spillover.core.events import (
     JobStarted,
     JobStopping,
     JobSubmitted,
+    LeaseMoved,
     MemberPlaced,
     MembersDropped,
     PolicyChanged,
     PolicyDisabled,
+    StealAsked,
+    StealRefused,
+    TokenCreated,
+    TokenRevoked,
+    Unmoved,
     WaitsExpired,
 )
 from spillover.forms.policystring import write_policies
@@ -42,19 +54,31 @@ from spillover.ports.journal import Journal
 from spillover.wire.api import EventView
 from spillover.wire.journal import decode_event
 
+_UNMOVED: Final = {
+    Unmoved.STARTED: "it has started there",
+    Unmoved.UNKNOWN: "its agent has not seen it yet",
+    Unmoved.VOID: "its agent registered anew",
+}
+
 
 async def history(
-    loop: Loop, journal: Journal, after: int | None, follow: bool, job: str | None
+    loop: Loop,
+    journal: Journal,
+    after: int | None,
+    follow: bool,
+    job: str | None,
+    own: OwnHistory | None = None,
 ) -> AsyncIterator[EventView]:
     """Events after a revision, and on as they become durable if they are to be followed."""
     at = after if after is not None else loop.gate.durable if follow else 0
     while True:
         async for stored in journal.tail(at):
             at = stored.revision
-            event = decode_event(stored.event)
-            view = event_view(stored.revision, stored.at, event)
-            if job is None or concerns(event, job):
-                yield view
+            event: AnyEvent | None = decode_event(stored.event)
+            if own is not None and event is not None:
+                event = await own.part(event)
+            if event is not None and (job is None or concerns(event, job)):
+                yield event_view(stored.revision, stored.at, event)
         if not follow:
             return
         await loop.gate.moved(at)
@@ -94,6 +118,8 @@ def _plain(event: AnyEvent) -> dict[str, Any]:
     for name in event.__struct_fields__:
         value = getattr(event, name)
         plain[name] = value.hex() if isinstance(value, bytes) else msgspec.to_builtins(value)
+    if isinstance(event, TokenCreated):
+        del plain["digest"]  # of use to nobody but the one who checks it
     return plain
 
 
@@ -141,6 +167,11 @@ def text_of(event: AnyEvent) -> str:
             return f"{len(event.budgets)} budget{'s' if len(event.budgets) != 1 else ''} from now on"
         case AgentRegistered():
             return f"agent {event.cluster}/{event.node} registered with {event.capacity}"
+        case TokenCreated():
+            limits = [f"{name} {value}" for name, value in _limits(event) if value is not None]
+            return f"{event.who} created token {event.token} of role {', '.join([event.role, *limits])}"
+        case TokenRevoked():
+            return f"{event.who} revoked token {event.token}"
         case EpochStarted():
             return f"epoch {event.epoch} began"
         case ClockJumped():
@@ -153,9 +184,31 @@ def text_of(event: AnyEvent) -> str:
             return f"policy {event.axis}.{event.name} is disabled: {why}"
         case Decided():
             return f"a cycle decided ({event.plan.hex()[:8]})"
+        case StealAsked():
+            return f"agent {event.thief} asks {event.node} for it"
+        case StealRefused():
+            return f"stays where it is: {_UNMOVED[event.why]}"
+        case LeaseMoved():
+            return f"moved from {event.node} to {event.thief}"
+        case AgentDraining():
+            return f"agent {event.cluster}/{event.node} is draining" + (
+                f", drained by {event.who}" if event.who else ""
+            )
+        case AgentResumed():
+            return f"agent {event.cluster}/{event.node} was resumed by {event.who}"
+        case AgentLost():
+            return f"agent {event.cluster}/{event.node} is lost"
+        case AgentForgotten():
+            return f"agent {event.cluster}/{event.node} was forgotten by {event.who}"
+        case AgentsConfigured():
+            return f"agents are given work for {format_duration(event.ahead)} ahead of room"
         case _:
-            kind = "is draining" if "Draining" in type(event).__name__ else "is lost"
-            return f"agent {event.cluster}/{event.node} {kind}"
+            assert_never(event)
+
+
+def _limits(event: TokenCreated) -> tuple[tuple[str, str | None], ...]:
+    """What a token is limited to."""
+    return ("project", event.project), ("user", event.user), ("cluster", event.cluster)
 
 
 def _many(jobs: tuple[str, ...], one: str, many: str) -> str:

@@ -35,12 +35,29 @@ def id_of(found: Found) -> JobId:
     return found.job if isinstance(found, Finished) else found.id
 
 
+def project_of(found: Found) -> str:
+    """The project of what was found."""
+    if isinstance(found, Finished):
+        return found.project
+    return (found.array if isinstance(found, Pending) else found).kind.project
+
+
 class Lookup:
     """Finds jobs."""
 
-    def __init__(self, loop: Loop, archive: Archive) -> None:
+    def __init__(self, loop: Loop, archive: Archive, project: str | None = None) -> None:
         self._loop = loop
         self._archive = archive
+        self.project = project
+        """The only one whose jobs are found; None finds all."""
+
+    def within(self, project: str | None) -> "Lookup":
+        """The same for jobs of one project: there are no others for it."""
+        return Lookup(self._loop, self._archive, project)
+
+    async def knows(self, job: JobId) -> bool:
+        """Whether there is a job of this full id."""
+        return await self._exact(job) is not None
 
     async def find(self, ref: str) -> Found:
         """The job that is meant; raises if there is none, or several."""
@@ -62,11 +79,18 @@ class Lookup:
     async def _exact(self, job_id: JobId) -> Found | None:
         """The job of a full id."""
         state = (await self._loop.read()).state
+        found: Found | None
         if (job := state.jobs.get(job_id)) is not None:
-            return job
-        if (member := pending_member(state, job_id)) is not None:
-            return Pending(*member)
-        return await self._archive.get(job_id)
+            found = job
+        elif (member := pending_member(state, job_id)) is not None:
+            found = Pending(*member)
+        else:
+            found = await self._archive.get(job_id)
+        return found if found is not None and self._is_ours(project_of(found)) else None
+
+    def _is_ours(self, project: str) -> bool:
+        """Whether jobs of a project are to be found."""
+        return self.project is None or project == self.project
 
     async def _member(self, array: str, index: int) -> Found | None:
         """The member of an array that is named by anything but its full id."""
@@ -89,14 +113,14 @@ class Lookup:
         prefix = ref if len(ref) >= SHORTEST else None
         for job in state.jobs.values():
             member = "." in job.id  # which has its array's name
-            if member and "." not in ref:
+            if (member and "." not in ref) or not self._is_ours(job.kind.project):
                 continue
             if (prefix is not None and job.id.startswith(prefix)) or (job.name == ref and not member):
                 found[job.id] = job
                 if len(found) > 1:
                     raise _ambiguous(ref, list(found))
-        archived = await self._archive.find(prefix, 2) if prefix is not None else []
-        named = await self._archive.list(Query(name=ref, limit=2))
+        archived = await self._archive.find(prefix, 2, self.project) if prefix is not None else []
+        named = await self._archive.list(Query(name=ref, project=self.project, limit=2))
         for each in (*archived, *(row.job for row in named)):
             found.setdefault(each, None)
         if len(found) > 1:

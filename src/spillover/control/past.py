@@ -15,11 +15,17 @@ PAGE: Final = 2000
 """Jobs that are read from the archive at once: few enough for the loop to go on in between."""
 
 
-async def past_jobs(loop: Loop, archive: Archive, span: Span) -> AsyncIterator[PastJob]:
-    """Those of a span, newest first, members of arrays one by one; those not archived yet come before all others."""
+async def past_jobs(
+    loop: Loop, archive: Archive, span: Span, project: str | None = None
+) -> AsyncIterator[PastJob]:
+    """Those of a span, of one project if it is given, newest first, members of arrays one by one; those not archived yet come before all others."""
     # The state first: what is archived while the archive is read is in both, never in neither.
     state = (await loop.read()).state
-    ended = [job for job in reversed(state.jobs.values()) if type(job.phase) is Ended]
+    ended = [
+        job
+        for job in reversed(state.jobs.values())
+        if type(job.phase) is Ended and project in {None, job.kind.project}
+    ]
     seen: set[str] = set()
     for job in ended:
         row = finished_of(job)
@@ -31,6 +37,7 @@ async def past_jobs(loop: Loop, archive: Archive, span: Span) -> AsyncIterator[P
     while True:
         rows = await archive.list(
             Query(
+                project=project,
                 since=span.since,
                 until=span.until,
                 ended_since=span.ended_since,

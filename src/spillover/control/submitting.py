@@ -2,6 +2,8 @@
 
 import secrets
 from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Self
 
 from msgspec import structs
 
@@ -61,6 +63,12 @@ class Submitting:
         self._least_lost_after = least_lost_after
         """Nanoseconds; agents end tasks that cannot be renewed a heartbeat before their time."""
         self._draw = draw
+
+    def within(self, lookup: Lookup) -> Self:
+        """The same for somebody to whom there are no other jobs than some."""
+        limited = copy(self)
+        limited._lookup = lookup  # noqa: SLF001 - its own
+        return limited
 
     async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none."""

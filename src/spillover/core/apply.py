@@ -6,11 +6,14 @@ An event that is durable has been decided on this very state, so nothing here re
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.appliers import arrays, engine, jobs, money
+from spillover.core.appliers import arrays, engine, jobs, leases, money, tokens
 from spillover.core.events import (
     AgentDraining,
+    AgentForgotten,
     AgentLost,
     AgentRegistered,
+    AgentResumed,
+    AgentsConfigured,
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
@@ -31,10 +34,15 @@ from spillover.core.events import (
     JobStarted,
     JobStopping,
     JobSubmitted,
+    LeaseMoved,
     MemberPlaced,
     MembersDropped,
     PolicyChanged,
     PolicyDisabled,
+    StealAsked,
+    StealRefused,
+    TokenCreated,
+    TokenRevoked,
     WaitsExpired,
 )
 from spillover.core.state import State
@@ -55,6 +63,9 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     MembersDropped: arrays.members_dropped,
     CostHeld: money.held,
     JobStarted: jobs.started,
+    StealAsked: leases.asked,
+    StealRefused: leases.refused,
+    LeaseMoved: leases.moved,
     JobStopping: jobs.stopping,
     JobRequeued: jobs.requeued,
     JobEnded: jobs.ended,
@@ -67,7 +78,12 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     BudgetsConfigured: money.budgets,
     AgentRegistered: engine.agent_registered,
     AgentDraining: engine.agent_changed,
+    AgentResumed: engine.agent_changed,
     AgentLost: engine.agent_changed,
+    AgentForgotten: engine.agent_forgotten,
+    AgentsConfigured: engine.agents_configured,
+    TokenCreated: tokens.created,
+    TokenRevoked: tokens.revoked,
     EpochStarted: engine.epoch_started,
     ClockJumped: engine.clock_jumped,
     PolicyChanged: engine.policy_changed,

@@ -4,16 +4,19 @@ Each kind of proposal is decided in a module of its own; this one knows which.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from spillover.core.deciders import agents, changes, engine, results, submissions
+from spillover.core.deciders import agents, changes, engine, results, stealing, submissions, tokens
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     AgentGone,
     Archived,
+    AskSteal,
     Change,
+    CreateToken,
     DisablePolicy,
     Drain,
+    Forget,
     HandBack,
     Jump,
     Proposal,
@@ -21,21 +24,24 @@ from spillover.core.proposals import (
     Register,
     Reply,
     Result,
+    Resume,
+    RevokeToken,
     SetPolicies,
     SetPriority,
     Started,
     StartEpoch,
     Submit,
+    Yielded,
 )
 from spillover.core.state import State
 
 
 def decide(state: State, proposal: Proposal, now: int) -> tuple[list[AnyEvent], Reply]:
     """What a proposal leads to in this state: events to apply, in order, and what to answer once they are durable."""
-    return _DECIDERS[type(proposal)](state, proposal, now)
+    return DECIDERS[type(proposal)](state, proposal, now)
 
 
-_DECIDERS: dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]] = {
+DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]]] = {
     Submit: submissions.submit,
     Change: changes.change,
     SetPriority: changes.set_priority,
@@ -44,9 +50,15 @@ _DECIDERS: dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Reply]]]
     Result: results.result,
     HandBack: agents.hand_back,
     Reclaim: agents.reclaim,
+    AskSteal: stealing.ask,
+    Yielded: stealing.yielded,
     Drain: agents.drain,
+    Resume: agents.resume,
+    Forget: agents.forget,
     AgentGone: agents.gone,
     Archived: engine.archived,
+    CreateToken: tokens.create,
+    RevokeToken: tokens.revoke,
     StartEpoch: engine.start_epoch,
     Jump: engine.jump,
     SetPolicies: engine.set_policies,

@@ -16,6 +16,7 @@ from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.policy import PolicySet
 from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
 
 
 class JobState(StrEnum):
@@ -54,6 +55,17 @@ class Back(StrEnum):
     """Somebody asked for it."""
     RETURNED = "returned"
     """Its wait policy brought it back from rented capacity: it waits anew."""
+
+
+class Unmoved(StrEnum):
+    """Why a lease that another agent asked for stays where it is."""
+
+    STARTED = "started"
+    """Its task runs."""
+    UNKNOWN = "unknown"
+    """Its agent has never seen it, and will hand it back should it come."""
+    VOID = "void"
+    """Its agent registered anew, so that the question was not put to it."""
 
 
 class Lease(Struct, frozen=True, array_like=True, gc=False):
@@ -206,6 +218,43 @@ class JobStarted(Event, frozen=True, tag="job_started"):
     seq: int
 
 
+class StealAsked(Event, frozen=True, tag="steal_asked"):
+    """An idle agent wants a lease that another one holds and has not started. It stays there until that one answers."""
+
+    job: JobId
+    at: int
+    cluster: ClusterName
+    node: NodeName
+    """Who holds it."""
+    thief: NodeName
+    """Who wants it, of the same cluster."""
+    attempt: int
+    seq: int
+
+
+class StealRefused(Event, frozen=True, tag="steal_refused"):
+    """A lease that another agent wanted stays where it is."""
+
+    job: JobId
+    at: int
+    why: Unmoved
+
+
+class LeaseMoved(Event, frozen=True, tag="lease_moved"):
+    """An agent gave up a lease that it had not started, and the one that asked for it has it now."""
+
+    job: JobId
+    at: int
+    cluster: ClusterName
+    node: NodeName
+    """Who had it."""
+    thief: NodeName
+    """Who has it."""
+    attempt: int
+    seq: int
+    """Of the lease as it is now."""
+
+
 class JobStopping(Event, frozen=True, tag="job_stopping"):
     """A placed or running job is to be stopped; it holds its capacity until that is confirmed."""
 
@@ -312,6 +361,8 @@ class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     labels: dict[str, str]
     queue: int
     """How many leases it takes beyond those that its capacity runs."""
+    token: str = ""
+    """Id of the token that it showed; empty for the server's own."""
 
 
 class AgentDraining(Event, frozen=True, tag="agent_draining"):
@@ -320,6 +371,17 @@ class AgentDraining(Event, frozen=True, tag="agent_draining"):
     cluster: ClusterName
     node: NodeName
     at: int
+    who: str = ""
+    """Who asked for it, which holds until somebody resumes it; empty if the agent was told to stop, which ends when it registers."""
+
+
+class AgentResumed(Event, frozen=True, tag="agent_resumed"):
+    """An agent that somebody drained may be given work again."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+    who: str
 
 
 class AgentLost(Event, frozen=True, tag="agent_lost"):
@@ -328,6 +390,57 @@ class AgentLost(Event, frozen=True, tag="agent_lost"):
     cluster: ClusterName
     node: NodeName
     at: int
+
+
+class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
+    """A lost agent that holds nothing is struck off the list."""
+
+    cluster: ClusterName
+    node: NodeName
+    at: int
+    who: str
+
+
+class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
+    """How much work agents are given ahead of room."""
+
+    ahead: int
+    """Nanoseconds."""
+
+
+# --- who may ask
+
+
+class TokenCreated(Event, frozen=True, tag="token_created"):
+    """A token lets its holder in from now on."""
+
+    token: str
+    """Its id."""
+    at: int
+    who: str
+    role: TokenRole
+    """`agent`, `submit` or `admin`."""
+    digest: bytes
+    """SHA-256 of its secret; the secret itself is nowhere."""
+    project: str | None = None
+    """The only one whose jobs it may see and submit; null is all."""
+    user: str | None = None
+    """Who its holder is; null lets the holder say so."""
+    cluster: str | None = None
+    """The only one that agents may join with it; null is all."""
+    expires: int | None = None
+    """Nanoseconds UTC; null is never."""
+    note: str = ""
+    """What it is for, in the words of who made it."""
+
+
+class TokenRevoked(Event, frozen=True, tag="token_revoked"):
+    """A token lets nobody in any more."""
+
+    token: str
+    """Its id."""
+    at: int
+    who: str
 
 
 # --- the engine itself
@@ -396,6 +509,9 @@ AnyEvent: TypeAlias = (
     | MembersDropped
     | CostHeld
     | JobStarted
+    | StealAsked
+    | StealRefused
+    | LeaseMoved
     | JobStopping
     | JobRequeued
     | JobEnded
@@ -408,7 +524,12 @@ AnyEvent: TypeAlias = (
     | BudgetsConfigured
     | AgentRegistered
     | AgentDraining
+    | AgentResumed
     | AgentLost
+    | AgentForgotten
+    | AgentsConfigured
+    | TokenCreated
+    | TokenRevoked
     | EpochStarted
     | ClockJumped
     | PolicyChanged

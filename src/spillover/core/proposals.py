@@ -12,6 +12,8 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
+from spillover.model.units import SECOND
 
 
 class Refused(StrEnum):
@@ -103,6 +105,12 @@ class Register(Struct, frozen=True):
     queue: int
     held: tuple[Lease, ...]
     """Leases that it has: waiting, running, or with a result that was not answered yet."""
+    token: str = ""
+    """Id of the token that it showed; empty for the server's own."""
+    admin: bool = True
+    """Whether that token may do everything."""
+    waiting: tuple[Lease, ...] = ()
+    """Of the leases that it has, those not started: what its queue has no room for any more is taken back."""
 
 
 class Started(Struct, frozen=True):
@@ -126,6 +134,8 @@ class Outcome(StrEnum):
     """It was running when its agent died, or could not be kept."""
     NOT_STARTED = "not_started"
     """No process could be made of it: the message says why."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """It was killed because it used more memory than it asked for."""
 
 
 class Result(Struct, frozen=True):
@@ -156,11 +166,57 @@ class Reclaim(Struct, frozen=True):
     leases: tuple[Lease, ...]
 
 
+class AskSteal(Struct, frozen=True):
+    """An idle agent could run what another one has not begun."""
+
+    cluster: ClusterName
+    node: NodeName
+    """Who holds the lease."""
+    lease: Lease
+    thief: NodeName
+
+
+class Yield(StrEnum):
+    """What an agent says of a lease that another one wants."""
+
+    RELEASED = "released"
+    """It was not started and never will be under that lease."""
+    STARTED = "started"
+    UNKNOWN = "unknown"
+    """Not held here, and refused should it come."""
+
+
+class Yielded(Struct, frozen=True):
+    """An agent answers for a lease that another one wants."""
+
+    node: NodeName
+    lease: Lease
+    answer: Yield
+
+
 class Drain(Struct, frozen=True):
     """Give an agent nothing more."""
 
     cluster: ClusterName
     node: NodeName
+    who: str = ""
+    """Who wants that until it is resumed; empty if the agent itself was told to stop."""
+
+
+class Resume(Struct, frozen=True):
+    """Give an agent work again that somebody drained."""
+
+    cluster: ClusterName
+    node: NodeName
+    who: str
+
+
+class Forget(Struct, frozen=True):
+    """Strike a lost agent off the list."""
+
+    cluster: ClusterName
+    node: NodeName
+    who: str
 
 
 class AgentGone(Struct, frozen=True):
@@ -177,6 +233,28 @@ class Archived(Struct, frozen=True):
     jobs: tuple[JobId, ...]
 
 
+class CreateToken(Struct, frozen=True):
+    """Let somebody in with a new token; its id and secret were drawn by whoever proposes it."""
+
+    token: str
+    role: TokenRole
+    digest: bytes
+    who: str
+    project: str | None = None
+    user: str | None = None
+    cluster: str | None = None
+    expires: int | None = None
+    """Nanoseconds UTC; None is never."""
+    note: str = ""
+
+
+class RevokeToken(Struct, frozen=True):
+    """Let nobody in with a token any more."""
+
+    token: str
+    who: str
+
+
 class StartEpoch(Struct, frozen=True):
     """This server leads from now on."""
 
@@ -186,6 +264,8 @@ class StartEpoch(Struct, frozen=True):
     gap: int = 0
     """Nanoseconds in which no server decided, to be taken out of waits."""
     budgets: tuple[Budget, ...] = ()
+    ahead: int = SECOND // 10
+    """Nanoseconds of work that agents are given ahead of room."""
 
 
 class Jump(Struct, frozen=True):
@@ -227,9 +307,15 @@ Proposal: TypeAlias = (
     | Result
     | HandBack
     | Reclaim
+    | AskSteal
+    | Yielded
     | Drain
+    | Resume
+    | Forget
     | AgentGone
     | Archived
+    | CreateToken
+    | RevokeToken
     | StartEpoch
     | Jump
     | SetPolicies

@@ -10,16 +10,18 @@ from spillover.core.tally import Tally
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
+from spillover.model.tokens import Token
 
 
 def rebuild(
-    records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing]],
+    records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | Token]],
 ) -> State:
     """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
     jobs: list[Job] = []
     nodes: list[Node] = []
     samples: list[Sample] = []
+    tokens: list[Token] = []
     for _, record in records:
         match record:
             case Facts():
@@ -36,12 +38,15 @@ def rebuild(
                 state.purses[record.key] = record
             case PolicyBook():
                 state.policies = record
+            case Token():
+                tokens.append(record)
             case Node():
                 nodes.append(record)
             case Job():
                 jobs.append(record)
     for sample in sorted(samples, key=lambda sample: int(sample.key)):
         state.history[sample.about] = state.samples[sample.key] = sample
+    state.tokens = {token.id: token for token in sorted(tokens, key=lambda each: (each.created, each.id))}
     nodes.sort(key=lambda node: (node.number, node.key))
     state.nodes = {node.key: node for node in nodes}
     jobs.sort(key=lambda job: (job.number, job.id))

@@ -4,7 +4,7 @@ Records are slim, because a million jobs may be queued: what jobs have in common
 jobs have is kept in `Extra`.
 """
 
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
@@ -20,6 +20,8 @@ from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.policy import PolicySet
 from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
+from spillover.model.tokens import Token
+from spillover.model.units import SECOND
 
 
 class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -53,6 +55,8 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
     """Who asked for it to be stopped."""
     others: tuple[NodeName, ...] = ()
     """Where the other tasks of a gang are."""
+    thief: NodeName | None = None
+    """Who asked for its lease, which stays here until it is given up; None as a rule."""
 
 
 class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
@@ -250,6 +254,16 @@ class Node(Struct, array_like=True):
     """Mean nanoseconds that its recent tasks ran; 0 while none has ended."""
     number: int = 0
     """Order of joining: nodes are looked at in this order."""
+    token: str = ""
+    """Id of the token that it registered with; empty for the server's own."""
+    turn: int = 0
+    """Of all leases that were handed out ahead of room, which was its last; 0 if none was."""
+    drained: str = ""
+    """Who drained it, for as long as nobody resumes it; empty as a rule."""
+    taken: int = 0
+    """Leases that it took over from others, so far."""
+    given: int = 0
+    """Leases that others took over from it, so far."""
 
     @property
     def key(self) -> str:
@@ -302,6 +316,10 @@ class Facts(Struct, array_like=True):
     """How the use of projects is measured; None while no order asks for it."""
     sums: tuple[str, ...] = ()
     """The tally in a checkpoint, hexadecimal, as its numbers have 64 bits at the most; empty in the book."""
+    ahead: int = SECOND // 10
+    """Nanoseconds of work that a node is given ahead of room: what it does while a message travels."""
+    turns: int = 0
+    """Leases that were handed out ahead of room, so far."""
 
     @property
     def kept(self) -> "Facts":
@@ -369,6 +387,8 @@ class State:
         self.caps = Caps()
         """The budgets, ready to be asked."""
         self.policies = PolicyBook()
+        self.tokens: dict[str, Token] = {}
+        """By id, in the order they were made; also those that have ended, for a while."""
         self.loosened = False
         """Whether a cap leaves more than when somebody who keeps up with the state last looked."""
         self.queued = 0
@@ -378,13 +398,17 @@ class State:
         """Records that differ from the last checkpoint."""
         self.moved: dict[str, None] = {}
         """Nodes whose record changed since somebody who keeps up with the state last looked."""
-        self._shared: dict[object, object] = {}
+        self._shared: dict[Any, Any] = {}
 
     def share(self, value: Shared) -> Shared:
         """The one copy of a value that many jobs have."""
+        return self.shared().setdefault(value, value)  # type: ignore[no-any-return]
+
+    def shared(self) -> dict[Any, Any]:
+        """Each value that many jobs have, by itself."""
         if len(self._shared) >= MOST_SHARED:
             self._shared.clear()  # sharing saves memory; it must not become what uses it
-        return self._shared.setdefault(value, value)  # type: ignore[return-value]
+        return self._shared
 
     def steady(self, now: int) -> int:
         """Time as waits count it: without the spans in which nothing could be decided."""
@@ -404,9 +428,10 @@ class State:
 
     def cluster_of(self, job: Job) -> ClusterSpec | None:
         """The cluster of a placed job, as it was when it was placed: that is what it pays; None if it has no place."""
-        if not isinstance(job.phase, Placed | Running):
+        phase = job.phase
+        if type(phase) is not Placed and type(phase) is not Running:
             return None
-        return job.extra.placed_on or self.clusters.get(job.phase.cluster)
+        return job.extra.placed_on or self.clusters.get(phase.cluster)
 
     def can_rent(self) -> bool:
         """Whether any cluster is rented."""
@@ -414,7 +439,7 @@ class State:
 
     def record(
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | None":
+    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | Token | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -429,6 +454,8 @@ class State:
                 return self.usage[key].kept if key in self.usage else None
             case "policies":
                 return self.policies
+            case "token":
+                return self.tokens.get(key)
             case _:
                 return self.facts.kept
 
@@ -448,6 +475,10 @@ class State:
     def touch_policies(self) -> None:
         """Remember that the changes of policies have to be written at the next checkpoint."""
         self.dirty["policies", ""] = None
+
+    def touch_token(self, token: str) -> None:
+        """Remember that a token has to be written at the next checkpoint."""
+        self.dirty["token", token] = None
 
     def touch_facts(self) -> None:
         """Remember that the single facts have to be written at the next checkpoint."""

@@ -106,8 +106,8 @@ class Archive(Protocol):
         """One job by its full id."""
         ...
 
-    async def find(self, prefix: str, limit: int) -> list[JobId]:
-        """Ids that start so (members only when the prefix has a dot), newest first."""
+    async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
+        """Ids that start so (members only when the prefix has a dot), newest first; of one project if it is given."""
         ...
 
     async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
@@ -118,8 +118,12 @@ class Archive(Protocol):
         """Newest submission first; an array before its members, and those by their index."""
         ...
 
-    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+    async def costs(
+        self, by: CostBy, since: int | None, without: Sequence[str], project: str | None = None
+    ) -> Sequence[Spent]:
         """What attempts cost that were over at or after a time (None: all), by key; without those of some jobs.
+
+        Of one project if it is given.
 
         An attempt counts to the cluster that it ran on and to the day, week (of ISO 8601) or month, in UTC, in which it was over.
         """

@@ -5,12 +5,13 @@ An answer rests on what is durable: a command returns only after the revision be
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, Self
 
 from msgspec import Struct
 
 from spillover.forms.jobs import JobForm
 from spillover.ports.archive import CostBy
+from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,
     AgentView,
@@ -24,12 +25,16 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    NewToken,
+    Overview,
     PastJob,
     PolicyOutcome,
     PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -49,6 +54,8 @@ class Kind(StrEnum):
     """Not now: retry, with a key if it was a submission."""
     NOT_LEADER = "not_leader"
     """Another server leads: ask that one."""
+    FORBIDDEN = "forbidden"
+    """Not with this token."""
     TOO_LARGE = "too_large"
     """More than one request may carry: split it."""
 
@@ -103,6 +110,10 @@ class Span(Struct, frozen=True):
 
 class Commands(Protocol):
     """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
+
+    def of(self, caller: Caller) -> Self:
+        """The same for a caller: one of a project sees, submits and changes jobs of that project, and knows of no others."""
+        ...
 
     async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none; their ids in the same order."""
@@ -169,6 +180,10 @@ class Commands(Protocol):
         """The server itself."""
         ...
 
+    async def overview(self, running: int, queued: int, agents: int) -> Overview:
+        """All of it at a glance: at most so many jobs that run, so many that wait, and so many agents."""
+        ...
+
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """What was spent by attempts that were over at or after a time (nanoseconds UTC; None: all), and on those under way."""
         ...
@@ -187,6 +202,18 @@ class Commands(Protocol):
 
     async def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
+        ...
+
+    async def create_token(self, request: TokenRequest, who: str) -> NewToken:
+        """Make a token; its secret is told once."""
+        ...
+
+    async def tokens(self) -> list[TokenView]:
+        """All tokens, the newest first."""
+        ...
+
+    async def revoke_token(self, token: str, who: str) -> None:
+        """Let nobody in with a token any more."""
         ...
 
     def ready(self) -> str | None:

@@ -187,13 +187,15 @@ class MemoryArchive:
         """See Archive."""
         return self._shelf.finished.get(job)
 
-    async def find(self, prefix: str, limit: int) -> list[JobId]:
+    async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "." in prefix
         found = (
             job
             for job in _newest(self._shelf)
-            if job.job.startswith(prefix) and (members or "." not in job.job)
+            if job.job.startswith(prefix)
+            and (members or "." not in job.job)
+            and project in {None, job.project}
         )
         return [job.job for job in islice(found, limit)]
 
@@ -211,12 +213,15 @@ class MemoryArchive:
         found = (job for job in _newest(self._shelf) if _matches(job, query))
         return list(islice(found, query.limit))
 
-    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+    async def costs(
+        self, by: CostBy, since: int | None, without: Sequence[str], project: str | None = None
+    ) -> Sequence[Spent]:
         """See Archive."""
         left_out = set(without)
         found: dict[str | int, tuple[int, set[str]]] = {}
         for row in cost_rows(self._shelf.finished.values()):
-            if row[0] not in left_out and (since is None or row[1] >= since):
+            ours = project in {None, row[2]}
+            if ours and row[0] not in left_out and (since is None or row[1] >= since):
                 amount, jobs = found.setdefault(COST_BY_ROW[by](row), (0, set()))
                 jobs.add(row[0])
                 found[COST_BY_ROW[by](row)] = amount + row[5], jobs

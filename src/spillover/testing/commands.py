@@ -5,6 +5,7 @@ Tests of the API, of the client and of the command line's output put it behind t
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Self
 
 import msgspec
 
@@ -12,6 +13,7 @@ from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import job_id
 from spillover.model.units import format_time
 from spillover.ports.archive import CostBy
+from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.wire.api import (
     Action,
@@ -27,6 +29,8 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    NewToken,
+    Overview,
     PastJob,
     PolicyOutcome,
     PolicyPatch,
@@ -34,6 +38,8 @@ from spillover.wire.api import (
     PolicyView,
     ReasonView,
     ServerView,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -55,6 +61,8 @@ class FakeCommands:
         """What `past` answers."""
         self.written: dict[tuple[str, bool], bytes] = {}
         """Output by job and whether it is stderr."""
+        self.made: dict[str, TokenView] = {}
+        """Tokens by id."""
         self.calls: list[str] = []
         """Who asked for what, in order."""
         self.missing: str | None = None
@@ -260,6 +268,23 @@ class FakeCommands:
         queued = sum(job.state == "QUEUED" for job in self.all.values())
         return ServerView("0", 1, True, True, None, "USD", len(self.history), queued, 0, {"order": "fifo"})
 
+    async def overview(self, running: int, queued: int, agents: int) -> Overview:
+        """Itself and its jobs."""
+        self._called(f"overview {running} {queued} {agents}")
+        waiting: list[JobView] = [job for job in self.all.values() if job.state == "QUEUED"]
+        return Overview(
+            at=format_time(0),
+            server=await self.server(),
+            ended_a_minute=0,
+            cost_an_hour=0.0,
+            clusters=await self.clusters(),
+            agents=(await self.agents())[:agents],
+            agents_in_all=1,
+            running=[],
+            running_in_all=0,
+            queued=waiting[:queued],
+        )
+
     async def costs(self, by: CostBy, since: int | None) -> CostReport:
         """One row."""
         self._called(f"costs by {by} since {since}")
@@ -288,6 +313,44 @@ class FakeCommands:
         """One change."""
         self._called("policy history")
         return [PolicyRecord(_AT, "ada", "set", "order=lifo", "order=fifo", ["order: lifo -> fifo"], None)]
+
+    def of(self, caller: Caller) -> Self:
+        """See Commands: whose jobs these are does not matter here."""
+        del caller
+        return self
+
+    async def create_token(self, request: TokenRequest, who: str) -> NewToken:
+        """See Commands."""
+        self.calls.append(f"{who} create_token {request.role}")
+        name = f"token{len(self.made)}"
+        expires = None if request.expires_s is None else _AT
+        self.made[name] = TokenView(
+            id=name,
+            role=request.role,
+            state="valid",
+            project=request.project,
+            user=request.user,
+            cluster=request.cluster,
+            created_at=_AT,
+            created_by=who,
+            expires_at=expires,
+            revoked_at=None,
+            revoked_by=None,
+            used_at=None,
+            note=request.note,
+        )
+        return NewToken(name, f"spt_{name}_secret", expires)
+
+    async def tokens(self) -> list[TokenView]:
+        """See Commands."""
+        return list(reversed(self.made.values()))
+
+    async def revoke_token(self, token: str, who: str) -> None:
+        """See Commands."""
+        if token not in self.made:
+            raise CommandError(Kind.UNKNOWN, f"there is no token {token}; `spill token list` has them all")
+        gone = msgspec.structs.replace(self.made[token], state="revoked", revoked_at=_AT, revoked_by=who)
+        self.made[token] = gone
 
     def ready(self) -> str | None:
         """What a test set."""

@@ -20,6 +20,7 @@ def said_by(state: State) -> dict[str, Any]:
         "members": {job: sorted(members) for job, members in state.members.items()},
         "purses": {key: msgspec.to_builtins(purse) for key, purse in state.purses.items()},
         "policies": msgspec.to_builtins(state.policies),
+        "tokens": {token.id: msgspec.to_builtins(token) for token in state.tokens.values()},
         "history": [msgspec.to_builtins(sample) for sample in state.history.values()],
         "usage": {using.project: msgspec.to_builtins(using) for using in state.usage.values()},
         "queued": state.queued,

@@ -16,6 +16,7 @@ from spillover.core.sharing import KeptUsing
 from spillover.core.state import Facts, Job, Node, PolicyBook, Purse, State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
+from spillover.model.tokens import Token
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _event: Final[msgspec.msgpack.Decoder[AnyEvent]] = msgspec.msgpack.Decoder(AnyEvent)
@@ -29,6 +30,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "history": msgspec.msgpack.Decoder(Sample),
     "usage": msgspec.msgpack.Decoder(KeptUsing),
     "policies": msgspec.msgpack.Decoder(PolicyBook),
+    "token": msgspec.msgpack.Decoder(Token),
 }
 
 

@@ -34,6 +34,7 @@ _CODES: Final = {
     Kind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
     Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
+    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 

@@ -22,9 +22,12 @@ from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.model.ids import is_name
+from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, is_digest
+from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
 from spillover.ports.commands import CommandError, Commands
 from spillover.stores.blobs import MemoryBlobs
+from spillover.wire.api import AgentsAddress
 
 log = structlog.get_logger(__name__)
 _JOB_PATH: Final = re.compile(r"(/v1/jobs)/([^/]+)(/[a-z]+)?")
@@ -69,8 +72,9 @@ class App:
         path, named = _split(scope["path"])
         routes = self._table.get(path)
         route = routes.get(scope["method"]) if routes is not None else None
+        caller = ADMIN  # of what is open to everybody
         if route is None or not route.open:
-            self._guard.check_token(headers)
+            caller = self._guard.caller(headers)
         if routes is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND, "there is nothing at this path; /v1/openapi.json lists what there is"
@@ -80,20 +84,28 @@ class App:
             raise Refused(
                 HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
             )
+        if caller.role not in route.roles:
+            raise Refused(HTTPStatus.FORBIDDEN, _not_for(caller, route))
         job, digest = (named, "") if "{job}" in path else ("", named)
         if job and not is_name(job):
             raise Refused(HTTPStatus.NOT_FOUND, "no job has such an id or name", kind="unknown")
         if digest and not is_digest(digest):
             raise Refused(HTTPStatus.BAD_REQUEST, f"a blob is named by {DIGEST_RULE}", kind="invalid")
         asked = read_query(query, route.query)
-        user = self._guard.user(headers)
+        user = caller.user or self._guard.user(headers)
         body: Any = pieces(receive) if route.streamed else None
         if route.body is not None:
             raw = await receive_body(headers, receive)
             if raw is None:
                 return None
             body = await route.body.read(raw)
-        return await route.handler(Call(self._around, user, job, asked, body, digest))
+        return await route.handler(Call(self._around, user, job, asked, body, digest, caller))
+
+
+def _not_for(caller: Caller, route: Route[Any, Any]) -> str:
+    """Why a caller may not have this."""
+    wanted = " or ".join(sorted(role for role in route.roles if role is not TokenRole.ADMIN)) or "admin"
+    return f"a token of role {caller.role} may not do this; it takes one of role {wanted}"
 
 
 _STOPPING: Final = Refused(
@@ -141,16 +153,18 @@ def _split(path: str) -> tuple[str, str]:
 
 def build_app(
     commands: Commands,
-    token: str,
+    callers: Callers | str,
     registry: CollectorRegistry | None,
     hosts: Collection[str] = (),
     blobs: Blobs | None = None,
+    address: AgentsAddress | None = None,
 ) -> App:
-    """The HTTP API over some commands; `hosts` are names it answers to beside those of loopback."""
+    """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
     around = Surroundings(
         commands,
         registry if registry is not None else CollectorRegistry(),
         describe(ROUTES),
         blobs if blobs is not None else MemoryBlobs(),
+        address,
     )
-    return App(around, Guard(token, hosts))
+    return App(around, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts))

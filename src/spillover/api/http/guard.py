@@ -3,13 +3,13 @@
 A page in a browser can reach loopback. It cannot know the token, and a name that was pointed here (DNS rebinding) fails on Host.
 """
 
-import hmac
 from collections.abc import Collection
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from spillover.api.http.problems import Refused
 from spillover.model.ids import NAME_RULE, is_name
+from spillover.ports.callers import Caller, Callers, Stranger
 
 Headers: TypeAlias = dict[bytes, bytes]
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -24,10 +24,8 @@ _UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-
 class Guard:
     """Checks the headers of each request before anything else looks at it."""
 
-    def __init__(self, token: str, hosts: Collection[str] = ()) -> None:
-        if not token:
-            raise ValueError("the HTTP API needs a token")
-        self._token = token.encode()
+    def __init__(self, callers: Callers, hosts: Collection[str] = ()) -> None:
+        self._callers = callers
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._known: set[bytes] = set()
         """Host headers that were found good, so that the usual one costs one lookup; bounded."""
@@ -74,15 +72,19 @@ class Guard:
         if len(self._known) < 64:
             self._known.add(host)
 
-    def check_token(self, headers: Headers) -> None:
-        """Refuse whoever does not show the token."""
+    def caller(self, headers: Headers) -> Caller:
+        """Who asks; whoever shows no token that is valid is refused."""
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
-            return
         detail = "the token is wrong" if scheme else "a token is needed"
+        if scheme.lower() == b"bearer":
+            try:
+                return self._callers.caller(given.strip().decode("latin-1"))
+            except Stranger as stranger:
+                detail = str(stranger)
         raise Refused(
             HTTPStatus.UNAUTHORIZED,
-            f"{detail}; send Authorization: Bearer with what the file `token` in the server's data folder holds",
+            f"{detail}; send Authorization: Bearer with a token that `spill token create` printed, or with what the file `token` "
+            "in the server's data folder holds",
             headers={"www-authenticate": 'Bearer realm="spillover"'},
         )
 

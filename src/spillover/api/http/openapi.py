@@ -15,7 +15,7 @@ from spillover.ports.blobs import DIGEST_RULE
 from spillover.wire.api import Problem
 
 _REF: Final = "#/components/schemas/{name}"
-_ALWAYS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED)
+_ALWAYS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _NAME: Final = {
     "type": "string",
     "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",

@@ -19,6 +19,7 @@ _STATUS: Final[dict[Kind, HTTPStatus]] = {
     Kind.CONFLICT: HTTPStatus.CONFLICT,
     Kind.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
+    Kind.FORBIDDEN: HTTPStatus.FORBIDDEN,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
 WORDS: Final[dict[int, str]] = {

@@ -27,10 +27,13 @@ from spillover.api.http.queries import (
 from spillover.api.http.replies import Reply, as_json
 from spillover.api.http.streams import Stream
 from spillover.forms.jobs import JobForm
+from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import Blobs, NoBlob
-from spillover.ports.commands import Commands
+from spillover.ports.callers import ADMIN, Caller
+from spillover.ports.commands import CommandError, Commands, Kind
 from spillover.wire.api import (
     Action,
+    AgentsAddress,
     AgentView,
     BlobKept,
     BudgetView,
@@ -44,6 +47,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    NewToken,
     Overview,
     PastJob,
     Patch,
@@ -52,6 +56,9 @@ from spillover.wire.api import (
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRef,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -60,6 +67,11 @@ B = TypeVar("B")
 NDJSON: Final = "application/x-ndjson"
 OCTETS: Final = "application/octet-stream"
 JSON: Final = "application/json"
+
+
+PEOPLE: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
+ADMINS: Final = frozenset({TokenRole.ADMIN})
+AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,8 @@ class Surroundings:
     document: bytes
     """The OpenAPI document."""
     blobs: Blobs
+    address: AgentsAddress | None = None
+    """Where agents find their service; None while there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +99,12 @@ class Call(Generic[Q, B]):
     body: B
     digest: str = ""
     """What stands for `{digest}` in the path; empty where it has none."""
+    caller: Caller = ADMIN
 
     @property
     def commands(self) -> Commands:
-        """What carries it out."""
-        return self.around.commands
+        """What carries it out, as far as the caller may."""
+        return self.around.commands.of(self.caller)
 
 
 Handler: TypeAlias = Callable[[Call[Q, B]], Awaitable[Reply | Stream]]
@@ -111,6 +126,8 @@ class Route(Generic[Q, B]):
     media: str = JSON
     open: bool = False
     """Whether it needs no token."""
+    roles: frozenset[TokenRole] = PEOPLE
+    """Whose tokens are good for it."""
     errors: tuple[int, ...] = ()
     """Statuses it may answer with a problem, beyond those that any route may."""
     unready: Any = None
@@ -253,6 +270,29 @@ async def missing_blobs(call: Call[NoQuery, Digests]) -> Reply:
     return as_json(Digests([digest for digest in call.body.digests if digest not in there]))
 
 
+async def agents_address(call: Call[NoQuery, None]) -> Reply:
+    """Say where agents find their service."""
+    if call.around.address is None:
+        raise CommandError(Kind.UNAVAILABLE, "no agents can join now: the server's data cannot be written")
+    return as_json(call.around.address)
+
+
+async def create_token(call: Call[NoQuery, TokenRequest]) -> Reply:
+    """Make a token."""
+    return as_json(await call.commands.create_token(call.body, call.user), HTTPStatus.CREATED)
+
+
+async def tokens(call: Call[NoQuery, None]) -> Reply:
+    """List tokens."""
+    return as_json(await call.commands.tokens())
+
+
+async def revoke_token(call: Call[NoQuery, TokenRef]) -> Reply:
+    """End a token."""
+    await call.commands.revoke_token(call.body.id, call.user)
+    return as_json(call.body)
+
+
 async def health(_: Call[NoQuery, None]) -> Reply:
     """Say that the process lives."""
     return as_json(Health("ok"))
@@ -315,11 +355,15 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/costs", costs, "Say what was spent, by project, user, cluster, day, week or month", CostReport, CostQuery, errors=_BUSY),
     Route("GET", "/v1/budgets", budgets, "List budgets in the period that is now", list[BudgetView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/policy", policy, "Show which policies decide", PolicyView, NoQuery, errors=_BUSY),
-    Route("PATCH", "/v1/policy", set_policy, "Decide by other policies from now on", PolicyOutcome, NoQuery, json_body(PolicyPatch), errors=(*_BODY, *_BUSY)),
+    Route("PATCH", "/v1/policy", set_policy, "Decide by other policies from now on", PolicyOutcome, NoQuery, json_body(PolicyPatch), roles=ADMINS, errors=(*_BODY, *_BUSY)),
     Route("GET", "/v1/policy/history", policy_history, "List changes of the policies, newest first", list[PolicyRecord], NoQuery, errors=_BUSY),
     Route("PUT", "/v1/blobs/{digest}", put_blob, "Keep bytes under their SHA-256", BlobKept, NoQuery, status=201, streamed=True, errors=(HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, *_BUSY)),
     Route("GET", "/v1/blobs/{digest}", get_blob, "Read the bytes of a SHA-256", None, BlobQuery, media=OCTETS, errors=(HTTPStatus.NOT_FOUND, *_BUSY)),
     Route("POST", "/v1/blobs/missing", missing_blobs, "Say which blobs are not there", Digests, NoQuery, json_body(Digests), errors=(*_BODY, *_BUSY)),
+    Route("GET", "/v1/agents/address", agents_address, "Say where agents find their service", AgentsAddress, NoQuery, roles=AGENTS, errors=_BUSY),
+    Route("POST", "/v1/tokens", create_token, "Make a token", NewToken, NoQuery, json_body(TokenRequest), 201, roles=ADMINS, errors=(HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
+    Route("GET", "/v1/tokens", tokens, "List tokens, newest first, without their secrets", list[TokenView], NoQuery, roles=ADMINS, errors=_BUSY),
+    Route("POST", "/v1/tokens/revoke", revoke_token, "Let nobody in with a token any more", TokenRef, NoQuery, json_body(TokenRef), roles=ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BODY, *_BUSY)),
     Route("GET", "/v1/health", health, "Whether the process lives", Health, NoQuery, open=True),
     Route("GET", "/v1/ready", ready, "Whether the server accepts work", Health, NoQuery, open=True, unready=Health),
     Route("GET", "/metrics", metrics, "Figures for Prometheus", None, NoQuery, media="text/plain"),

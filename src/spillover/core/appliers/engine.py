@@ -7,8 +7,11 @@ from spillover.core.appliers.queue import grant
 from spillover.core.book import move_up
 from spillover.core.events import (
     AgentDraining,
+    AgentForgotten,
     AgentLost,
     AgentRegistered,
+    AgentResumed,
+    AgentsConfigured,
     ClockJumped,
     ClustersConfigured,
     Decided,
@@ -59,6 +62,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     node.offers = event.offers
     node.labels = event.labels
     node.queue = event.queue
+    node.token = event.token
     node.status = AGENT[node.status, AgentRegistered]
     move_up(node)
     state.facts.incarnations = max(state.facts.incarnations, event.incarnation)
@@ -66,12 +70,29 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     state.touch_facts()
 
 
-def agent_changed(state: State, event: AgentDraining | AgentLost) -> None:
-    """An agent is given nothing more."""
+def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost) -> None:
+    """An agent is given nothing more, or may be given work again."""
     key = f"{event.cluster}/{event.node}"
     node = state.nodes[key]
     node.status = AGENT[node.status, type(event)]
+    if type(event) is AgentDraining:
+        node.drained = event.who or node.drained
+    elif type(event) is AgentResumed:
+        node.drained = ""
     state.touch_node(key)
+
+
+def agent_forgotten(state: State, event: AgentForgotten) -> None:
+    """An agent is not in the book any more."""
+    key = f"{event.cluster}/{event.node}"
+    del state.nodes[key]
+    state.touch_node(key)
+
+
+def agents_configured(state: State, event: AgentsConfigured) -> None:
+    """Agents are given more work ahead of room, or less."""
+    state.facts.ahead = event.ahead
+    state.touch_facts()
 
 
 def epoch_started(state: State, event: EpochStarted) -> None:
@@ -123,8 +144,10 @@ def _take_policies(state: State, note: PolicyNote) -> None:
 
 def decided(state: State, event: Decided) -> None:
     """A cycle decided what the events behind this one say."""
-    state.facts.now = max(state.facts.now, event.now)
-    state.facts.cycles += 1
+    facts = state.facts
+    if event.now > facts.now:
+        facts.now = event.now
+    facts.cycles += 1
     state.touch_facts()
 
 

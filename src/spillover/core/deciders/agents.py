@@ -6,19 +6,24 @@ from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.deciders.results import again, holder, verdict
 from spillover.core.events import (
     AgentDraining,
+    AgentForgotten,
     AgentLost,
     AgentRegistered,
+    AgentResumed,
     AnyEvent,
     Back,
     JobEnded,
     JobRequeued,
     Lease,
+    StealRefused,
+    Unmoved,
     Usage,
 )
 from spillover.core.proposals import (
     AgentGone,
     Done,
     Drain,
+    Forget,
     HandBack,
     Outcome,
     Reclaim,
@@ -27,9 +32,10 @@ from spillover.core.proposals import (
     Register,
     Registered,
     Reply,
+    Resume,
 )
-from spillover.core.state import Job, Placed, Running, State
-from spillover.model.ids import NodeName
+from spillover.core.state import Job, Node, Placed, Running, State
+from spillover.model.ids import ClusterName, JobId, NodeName
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -39,6 +45,8 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         return [], Refusal(Refused.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}")
     if state.clusters[proposal.cluster].kind != "agents":
         return [], Refusal(Refused.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
+    if (taken := _owner(state, proposal, now)) is not None:
+        return [], Refusal(Refused.CONFLICT, taken)
     events: list[AnyEvent] = [
         AgentRegistered(
             proposal.cluster,
@@ -49,11 +57,19 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             tuple(sorted(set(proposal.offers))),
             proposal.labels,
             proposal.queue,
+            proposal.token,
         )
     ]
+    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
     keep = tuple(lease for lease in proposal.held if holder(state, lease, proposal.node) is not None)
     kept = {lease.job: None for lease in keep}
-    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
+    if node is not None:
+        excess = _excess(node, proposal, kept)
+        keep = tuple(lease for lease in keep if lease.job not in excess)
+        kept = {lease.job: None for lease in keep}
+        events += [StealRefused(job, now, Unmoved.VOID) for job in kept if _is_wanted(state.jobs[job])]
+        if node.drained:
+            events.append(AgentDraining(proposal.cluster, proposal.node, now, node.drained))
     gave_up = [
         _gone(state, state.jobs[job_id], now)
         for job_id in ((*node.holding, *node.ahead) if node is not None else ())
@@ -62,10 +78,25 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     return _together(state, gave_up, now, events), Registered(keep)
 
 
+def _owner(state: State, proposal: Register, now: int) -> str | None:
+    """Why an agent may not have its name: results and output are told by it, so whoever had it with another token keeps it."""
+    if proposal.admin:
+        return None
+    for node in state.nodes.values():
+        if node.name != proposal.node or node.token == proposal.token:
+            continue
+        if not node.token:
+            return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
+        owner = state.tokens.get(node.token)
+        if owner is not None and owner.is_valid(now):
+            return f"the name {node.name!r} belongs to an agent with the token {owner.id}; revoke that, or give this one another name"
+    return None
+
+
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that never started go back to the queue, unharmed."""
     given = [
-        _released(job, now)
+        released(job, now)
         for job in _holders(state, proposal.leases, proposal.node)
         if type(job.phase) is Placed
     ]
@@ -79,13 +110,40 @@ def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], 
 
 
 def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Reply]:
-    """An agent is given nothing more."""
-    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
-    if node is None:
-        return [], Refusal(Refused.UNKNOWN, f"there is no agent {proposal.node!r} in {proposal.cluster}")
-    if node.status != "ready":
+    """An agent is given nothing more: until it registers anew, or until it is resumed if a person wants it so."""
+    node = _node(state, proposal.cluster, proposal.node)
+    if isinstance(node, Refusal):
+        return [], node
+    if node.drained if proposal.who else node.status != "ready":
         return [], Done()
-    return [AgentDraining(proposal.cluster, proposal.node, now)], Done()
+    return [AgentDraining(proposal.cluster, proposal.node, now, proposal.who)], Done()
+
+
+def resume(state: State, proposal: Resume, now: int) -> tuple[list[AnyEvent], Reply]:
+    """An agent that somebody drained may be given work."""
+    node = _node(state, proposal.cluster, proposal.node)
+    if isinstance(node, Refusal):
+        return [], node
+    if not node.drained:
+        return [], Done()
+    return [AgentResumed(proposal.cluster, proposal.node, now, proposal.who)], Done()
+
+
+def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A lost agent that holds nothing leaves the book."""
+    node = _node(state, proposal.cluster, proposal.node)
+    if isinstance(node, Refusal):
+        return [], node
+    if node.status != "lost":
+        return [], Refusal(
+            Refused.CONFLICT, f"agent {proposal.node} is {node.status}; only a lost one can be forgotten"
+        )
+    if leases := len(node.holding) + len(node.ahead):
+        return [], Refusal(
+            Refused.CONFLICT,
+            f"agent {proposal.node} may still run {leases} jobs; wait until their leases have run out",
+        )
+    return [AgentForgotten(proposal.cluster, proposal.node, now, proposal.who)], Done()
 
 
 def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -94,6 +152,31 @@ def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], R
     if node is None or node.incarnation != proposal.incarnation or node.status == "lost":
         return [], Done()
     return [AgentLost(proposal.cluster, proposal.node, now)], Done()
+
+
+def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
+    """An agent that the book knows."""
+    node = state.nodes.get(f"{cluster}/{name}")
+    return node or Refusal(Refused.UNKNOWN, f"there is no agent {name!r} in {cluster}")
+
+
+def _excess(node: Node, proposal: Register, kept: dict[JobId, None]) -> dict[JobId, None]:
+    """Leases that an agent has not started and that the queue it has now leaves no room for, the last ones first."""
+    waiting = {lease.job: None for lease in proposal.waiting}
+    free = proposal.capacity
+    for job, asked in node.holding.items():
+        if job in kept:
+            free = free - asked
+    ahead = [job for job in node.ahead if job in kept]
+    while ahead and node.ahead[ahead[0]].fits(free):
+        free = free - node.ahead[ahead.pop(0)]
+    spare = [job for job in ahead if job in waiting]
+    return dict.fromkeys(spare[len(spare) - max(0, min(len(spare), len(ahead) - proposal.queue)) :])
+
+
+def _is_wanted(job: Job) -> bool:
+    """Whether another agent has asked for a job's lease."""
+    return type(job.phase) is Placed and job.phase.thief is not None
 
 
 def _holders(state: State, leases: Iterable[Lease], node: NodeName) -> list[Job]:
@@ -118,7 +201,7 @@ def _together(
 
 def _gone(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
     """What becomes of a lease that its agent does not know (any more)."""
-    return _released(job, now) if type(job.phase) is Placed else _lost(state, job, now)
+    return released(job, now) if type(job.phase) is Placed else _lost(state, job, now)
 
 
 def _lost(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
@@ -131,7 +214,7 @@ def _lost(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
     return _end_lost(job, now, ran, cost)
 
 
-def _released(job: Job, now: int) -> JobRequeued | JobEnded:
+def released(job: Job, now: int) -> JobRequeued | JobEnded:
     """Back to the queue with the same attempt; a job that is being stopped ends here."""
     if isinstance(job.phase, Placed) and job.phase.stopping is not None:
         if (back := again(job, Outcome.STOPPED, None)) is not None:

@@ -49,15 +49,16 @@ class PostgresqlArchive:
             row = await connection.fetchrow(f"{_SELECT} WHERE job = $1", job)
         return None if row is None else finished_from(tuple(row))
 
-    async def find(self, prefix: str, limit: int) -> list[JobId]:
+    async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "" if "." in prefix else "AND member = 0"
         async with self._database.read() as connection:
             rows = await connection.fetch(
-                f"SELECT job FROM archive WHERE job >= $1 AND job < $2 {members} "  # noqa: S608 - constants
+                f"SELECT job FROM archive WHERE job >= $1 AND job < $2 AND project = coalesce($4, project) {members} "  # noqa: S608 - constants
                 "ORDER BY number DESC, job LIMIT $3",
                 *prefix_range(prefix),
                 limit,
+                project,
             )
         return [JobId(job) for (job,) in rows]
 
@@ -81,14 +82,17 @@ class PostgresqlArchive:
             )
         return [finished_from(tuple(row)) for row in rows]
 
-    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+    async def costs(
+        self, by: CostBy, since: int | None, without: Sequence[str], project: str | None = None
+    ) -> Sequence[Spent]:
         """See Archive."""
         async with self._database.read() as connection:
             rows = await connection.fetch(
                 f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
-                "WHERE at >= $1 AND NOT (job = ANY($2::text[])) GROUP BY name ORDER BY name",
+                "WHERE at >= $1 AND NOT (job = ANY($2::text[])) AND project = coalesce($3, project) GROUP BY name ORDER BY name",
                 since if since is not None else -1,
                 list(without),
+                project,
             )
         return [spent_from(by, *row) for row in rows]
 

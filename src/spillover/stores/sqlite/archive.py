@@ -55,15 +55,15 @@ class SqliteArchive:
         found = await _select(self._database, f"{_SELECT} WHERE job = ?", [job])
         return found[0] if found else None
 
-    async def find(self, prefix: str, limit: int) -> list[JobId]:
+    async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "" if "." in prefix else "AND member = 0"
         # The plus keeps the order from being taken from an index: few ids start so, many are newer.
         statement = (
-            f"SELECT job FROM archive WHERE job >= ? AND job < ? {members} "  # noqa: S608 - constants
+            f"SELECT job FROM archive WHERE job >= ? AND job < ? {members} AND project = ifnull(?, project) "  # noqa: S608 - constants
             "ORDER BY +number DESC, +job LIMIT ?"
         )
-        values = (*prefix_range(prefix), limit)
+        values = (*prefix_range(prefix), project, limit)
         return await self._database.read(
             lambda connection: [JobId(job) for (job,) in connection.execute(statement, values)]
         )
@@ -88,13 +88,16 @@ class SqliteArchive:
             values,
         )
 
-    async def costs(self, by: CostBy, since: int | None, without: Sequence[str]) -> Sequence[Spent]:
+    async def costs(
+        self, by: CostBy, since: int | None, without: Sequence[str], project: str | None = None
+    ) -> Sequence[Spent]:
         """See Archive."""
         statement = (
             f"SELECT {_COST_KEYS[by]} AS name, sum(amount), count(DISTINCT job) FROM costs "  # noqa: S608 - constants
-            "WHERE at >= ? AND job NOT IN (SELECT value FROM json_each(?)) GROUP BY name ORDER BY name"
+            "WHERE at >= ? AND job NOT IN (SELECT value FROM json_each(?)) AND project = ifnull(?, project) "
+            "GROUP BY name ORDER BY name"
         )
-        values = (since if since is not None else -1, msgspec.json.encode(list(without)).decode())
+        values = (since if since is not None else -1, msgspec.json.encode(list(without)).decode(), project)
         return await self._database.read(
             lambda connection: [spent_from(by, *row) for row in connection.execute(statement, values)]
         )

@@ -1,0 +1,100 @@
+"""What somebody who is let in for one project alone may submit and see of history."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from spillover.control.lookup import Lookup
+from spillover.core.events import (
+    AnyEvent,
+    JobsAdmitted,
+    JobsArchived,
+    JobSubmitted,
+    MemberPlaced,
+    MembersDropped,
+    WaitsExpired,
+)
+from spillover.core.state import Job
+from spillover.forms.jobs import JobForm
+from spillover.model.ids import JobId, split_member
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import BudgetView, FieldProblem
+
+DEFAULT: Final = "default"
+"""The project of a job that names none."""
+MOST_KNOWN: Final = 100_000
+"""Jobs whose project is remembered while history is read."""
+
+
+def forms_of(forms: Sequence[JobForm], project: str | None) -> Sequence[JobForm]:
+    """Jobs as somebody of a project submits them: those that name no project are of it, any other project is refused."""
+    if project is None:
+        return forms
+    problems: list[FieldProblem] = []
+    own: list[JobForm] = []
+    for at, form in enumerate(forms):
+        named = form.spec.project
+        if named not in {project, DEFAULT}:
+            told = f"{form.spec.name}: your token is for project {project!r}; it may not submit to {named!r}"
+            problems.append(FieldProblem(f"jobs[{at}].metadata.project", told))
+        spec = form.spec if named == project else structs.replace(form.spec, project=project)
+        own.append(form if spec is form.spec else structs.replace(form, spec=spec))
+    if problems:
+        raise CommandError(Kind.FORBIDDEN, problems[0].message, problems)
+    return own
+
+
+def jobs_of(jobs: Iterable[Job], project: str | None) -> list[Job]:
+    """Those of a project; all of them if there is no limit."""
+    return [job for job in jobs if project is None or job.kind.project == project]
+
+
+def budgets_of(budgets: list[BudgetView], project: str | None) -> list[BudgetView]:
+    """Those that a project spends from."""
+    if project is None:
+        return budgets
+    return [each for each in budgets if each.of == "project" and each.name in {project, "*"}]
+
+
+class OwnHistory:
+    """Finds out what of history is about jobs of one project."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        """Of that project."""
+        self._known: dict[str, bool] = {}
+
+    async def part(self, event: AnyEvent) -> AnyEvent | None:
+        """What of an event is of the project; None if nothing is. What is about no job is about everybody's."""
+        match event:
+            case JobSubmitted():
+                return event if self._note(event.job, own=event.project == self._lookup.project) else None
+            case JobsAdmitted():
+                pairs = [
+                    pair for pair in zip(event.jobs, event.latest, strict=True) if await self._is_own(pair[0])
+                ]
+                jobs, latest = (*zip(*pairs, strict=True),) if pairs else ((), ())
+                return structs.replace(event, jobs=jobs, latest=latest) if pairs else None
+            case WaitsExpired() | JobsArchived():
+                own = tuple([job for job in event.jobs if await self._is_own(job)])
+                return structs.replace(event, jobs=own) if own else None
+            case MemberPlaced() | MembersDropped():
+                return event if await self._is_own(event.array) else None
+            case _:
+                job = getattr(event, "job", None)
+                return event if isinstance(job, str) and await self._is_own(JobId(job)) else None
+
+    async def _is_own(self, job: JobId) -> bool:
+        """Whether a job is of the project; one that nobody knows any more is not."""
+        member = split_member(job)
+        array = member[0] if member is not None else job
+        if (known := self._known.get(array)) is not None:
+            return known
+        return self._note(array, own=await self._lookup.knows(array))
+
+    def _note(self, job: str, *, own: bool) -> bool:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[job] = own
+        return own

@@ -1,0 +1,47 @@
+"""Tokens in the book: those that let somebody in, and for a while those that did."""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.core.events import TokenCreated, TokenRevoked
+from spillover.core.state import State
+from spillover.model.tokens import Token
+from spillover.model.units import DAY
+
+REMEMBERED: Final = 90 * DAY
+"""Nanoseconds that a token is listed after it has expired or was revoked."""
+
+
+def created(state: State, event: TokenCreated) -> None:
+    """One token more."""
+    _forget_old(state, event.at - REMEMBERED)
+    state.tokens[event.token] = Token(
+        event.token,
+        event.role,
+        event.digest,
+        event.at,
+        event.who,
+        event.project,
+        event.user,
+        event.cluster,
+        event.expires,
+        event.note,
+    )
+    state.touch_token(event.token)
+
+
+def revoked(state: State, event: TokenRevoked) -> None:
+    """One token that counts no more."""
+    token = state.tokens[event.token]
+    state.tokens[event.token] = replace(token, revoked=event.at, revoked_by=event.who)
+    state.touch_token(event.token)
+
+
+def _forget_old(state: State, before: int) -> None:
+    """Drop tokens that counted no more before a time."""
+    for token in list(state.tokens.values()):
+        ends = [at for at in (token.revoked, token.expires) if at is not None]
+        if ends and min(ends) < before:
+            del state.tokens[token.id]
+            state.touch_token(token.id)

@@ -1,0 +1,136 @@
+"""Tokens are journaled by the digest of their secret, end when they are revoked or expire, and own the names of their agents."""
+
+import pytest
+
+from spillover.core.appliers.tokens import REMEMBERED
+from spillover.core.events import AgentRegistered, AnyEvent, TokenCreated, TokenRevoked
+from spillover.core.proposals import CreateToken, Done, Refusal, Refused, Register, Registered, RevokeToken
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole, TokenText, digest_of, read_token
+from spillover.model.units import DAY, SECOND
+from spillover.policies.loading import load
+from spillover.testing.sameness import Checkpoints, said_by
+from spillover.testing.world import World
+from spillover.wire.journal import decode_event, encode_event
+
+
+def create(name: str, role: TokenRole = TokenRole.SUBMIT, **fields: object) -> CreateToken:
+    return CreateToken(name, role, digest_of(f"secret of {name}"), "ada", **fields)  # type: ignore[arg-type]
+
+
+def register(name: str, token: str, *, cluster: str = "onprem", admin: bool = False) -> Register:
+    register.count += 1  # type: ignore[attr-defined]
+    number = 100 + register.count  # type: ignore[attr-defined]
+    return Register(
+        ClusterName(cluster), NodeName(name), number, Resources(1000), (), {}, 0, (), token, admin
+    )
+
+
+register.count = 0  # type: ignore[attr-defined]
+
+
+def tokens_of(events: list[AnyEvent]) -> list[TokenCreated | TokenRevoked]:
+    return [event for event in events if isinstance(event, TokenCreated | TokenRevoked)]
+
+
+def test_a_token_is_taken_apart_as_it_was_put_together_and_anything_else_is_none() -> None:
+    text = TokenText("abc", "se_cr-et_")
+    assert read_token(str(text)) == text
+    assert [read_token(wrong) for wrong in ("", "spt", "spt_", "spt_a", "spt_a_", "x_a_b", "spt__b")] == [
+        None
+    ] * 7
+
+
+def test_a_token_opens_with_its_secret_alone() -> None:
+    w = World(load)
+    assert w.propose(create("t1")) == Done()
+    token = w.state.tokens["t1"]
+    assert token.opens_with("secret of t1")
+    assert not token.opens_with("secret of t2")
+    assert not token.opens_with("")
+
+
+def test_a_token_ends_when_it_is_revoked_and_when_its_time_is_over() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    w.propose(create("t2", expires=w.now + 5 * SECOND))
+    assert w.propose(RevokeToken("t1", "bob")) == Done()
+    assert not w.state.tokens["t1"].is_valid(w.now)
+    assert w.state.tokens["t1"].revoked_by == "bob"
+    assert w.state.tokens["t2"].is_valid(w.now + 5 * SECOND - 1)
+    assert not w.state.tokens["t2"].is_valid(w.now + 5 * SECOND)
+
+
+def test_revoking_twice_is_one_event_and_an_unknown_token_is_refused() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    w.propose(RevokeToken("t1", "bob"))
+    assert w.propose(RevokeToken("t1", "eve")) == Done()
+    assert len([event for event in w.events if isinstance(event, TokenRevoked)]) == 1
+    refusal = w.propose(RevokeToken("t9", "bob"))
+    assert isinstance(refusal, Refusal)
+    assert refusal.kind is Refused.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (create("t", TokenRole.AGENT, project="p"), "not for one project"),
+        (create("t", TokenRole.ADMIN, project="p"), "not for one project"),
+        (create("t", TokenRole.AGENT, user="u"), "has no user"),
+        (create("t", cluster="onprem"), "not for one cluster"),
+        (create("t", expires=5), "would have expired already"),
+    ],
+)
+def test_what_a_token_cannot_be_is_refused(wrong: CreateToken, message: str) -> None:
+    w = World(load)
+    refusal = w.propose(wrong)
+    assert isinstance(refusal, Refusal)
+    assert message in refusal.message
+    assert not w.state.tokens
+
+
+def test_tokens_are_in_checkpoints_and_old_ones_are_forgotten_there_too() -> None:
+    w, checkpoints = World(load), Checkpoints()
+    w.propose(create("gone"))
+    w.propose(create("stays", project="vision", expires=w.now + 400 * DAY, note="laptop"))
+    w.propose(RevokeToken("gone", "ada"))
+    checkpoints.write(w.state)
+    assert said_by(checkpoints.load()) == said_by(w.state)
+    w.wait(seconds=REMEMBERED // SECOND + 1)
+    w.propose(create("new", TokenRole.AGENT, cluster="onprem"))
+    assert list(w.state.tokens) == ["stays", "new"]
+    checkpoints.write(w.state)
+    assert said_by(checkpoints.load()) == said_by(w.state)
+
+
+def test_the_journal_holds_digests_and_no_secrets() -> None:
+    w = World(load)
+    w.propose(create("t1"))
+    w.propose(RevokeToken("t1", "bob"))
+    stored = [encode_event(event) for event in tokens_of(w.events)]
+    assert len(stored) == 2
+    assert not any(b"secret of" in each for each in stored)
+    assert [decode_event(each) for each in stored] == tokens_of(w.events)
+
+
+def test_the_name_of_an_agent_belongs_to_its_token_until_that_ends() -> None:
+    w = World(load)
+    w.propose(create("t1", TokenRole.AGENT))
+    w.propose(create("t2", TokenRole.AGENT))
+    assert isinstance(w.propose(register("n1", "t1")), Registered)
+    assert isinstance(w.propose(register("n1", "t1")), Registered)
+    for cluster in ("onprem", "cloud"):
+        refusal = w.propose(register("n1", "t2", cluster=cluster))
+        assert isinstance(refusal, Refusal)
+        assert "belongs to an agent with the token t1" in refusal.message
+    assert isinstance(w.propose(register("n1", "", admin=True)), Registered)
+    refusal = w.propose(register("n1", "t1"))
+    assert isinstance(refusal, Refusal)
+    assert "of the server itself" in refusal.message
+    assert isinstance(w.propose(register("n2", "t1")), Registered)
+    w.propose(RevokeToken("t1", "ada"))
+    assert isinstance(w.propose(register("n2", "t2")), Registered)
+    (last,) = [event for event in w.events if isinstance(event, AgentRegistered)][-1:]
+    assert last.token == w.state.nodes["onprem/n2"].token == "t2"
