@@ -1,0 +1,107 @@
+"""Files between the server and this agent, over whatever connection there is now."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final, Protocol
+
+import grpc
+
+from spillover.wire import agents_pb2 as pb
+
+PIECE: Final = 1 << 20
+"""Bytes in one message."""
+_PATH: Final = "/spillover.agents.v1.Agents/"
+_FINAL: Final = {
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
+"""Answers that will be the same when asked again; all others may be better later."""
+
+
+class Away(Exception):
+    """The server cannot be asked now, or cannot do it now: try again."""
+
+
+class Refused(Exception):
+    """The server will not do it, however often it is asked; the message says why."""
+
+
+class Transfers(Protocol):
+    """A way to the server."""
+
+    async def ready(self) -> None:
+        """Return when it can be asked."""
+        ...
+
+    def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
+        """A blob from an offset on."""
+        ...
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
+        """Have the server keep a blob."""
+        ...
+
+
+class ServerTransfers:
+    """Calls on the channel of the link, while it has one."""
+
+    def __init__(self) -> None:
+        self._channel: grpc.aio.Channel | None = None
+        self._metadata: Any = ()
+        self._connected = asyncio.Event()
+
+    def connected(self, channel: grpc.aio.Channel, metadata: Any) -> None:
+        """There is a connection; every call carries this metadata."""
+        self._channel, self._metadata = channel, metadata
+        self._connected.set()
+
+    def disconnected(self) -> None:
+        """It is gone."""
+        self._channel = None
+        self._connected.clear()
+
+    async def ready(self) -> None:
+        """See Transfers."""
+        await self._connected.wait()
+
+    async def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
+        """See Transfers."""
+        call = self._open().unary_stream(
+            _PATH + "GetBlob", pb.BlobRequest.SerializeToString, pb.BlobPiece.FromString
+        )
+        try:
+            async for piece in call(pb.BlobRequest(digest=digest, offset=offset), metadata=self._metadata):
+                yield piece.data
+        except grpc.aio.AioRpcError as error:
+            raise _told(error) from None
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
+        """See Transfers."""
+        call = self._open().stream_unary(
+            _PATH + "PutBlob", pb.BlobPiece.SerializeToString, pb.BlobReply.FromString
+        )
+
+        async def messages() -> AsyncIterator[pb.BlobPiece]:
+            # The name goes ahead: what the server has, it answers before the rest is sent.
+            yield pb.BlobPiece(digest=digest)
+            async for piece in pieces:
+                yield pb.BlobPiece(data=piece)
+
+        try:
+            await call(messages(), metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise _told(error) from None
+
+    def _open(self) -> grpc.aio.Channel:
+        """The channel; raises Away while there is none."""
+        if self._channel is None:
+            raise Away("the server is away")
+        return self._channel
+
+
+def _told(error: grpc.aio.AioRpcError) -> Away | Refused:
+    """What a failed call means."""
+    said = error.details() or error.code().name
+    return Refused(said) if error.code() in _FINAL else Away(said)
