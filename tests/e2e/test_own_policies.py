@@ -17,7 +17,7 @@ from spillover.core.state import State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest
+from spillover.deciding.plan import digest_of
 from spillover.policies.loading import load
 from spillover.testing.processes import ServerProcess, read_journal, wait_until
 
@@ -95,7 +95,7 @@ def replayed(events: list[AnyEvent]) -> int:
             board = Board(engine.state, engine.policies)
             plan = cycle.run(engine.state, board, engine.policies, event.now, event.seed).plan
             assert plan.digest() == event.plan
-            assert digest(engine.policies.chosen) == event.policy
+            assert digest_of(engine.policies.chosen) == event.policy
             plans += 1
         engine.apply(event)
     return plans

@@ -16,9 +16,11 @@ from spillover.core.proposals import (
     Act,
     AgentGone,
     Archived,
+    AskSteal,
     Change,
     Dependency,
     Drain,
+    Forget,
     HandBack,
     Jump,
     NewJob,
@@ -27,11 +29,14 @@ from spillover.core.proposals import (
     Reclaim,
     Register,
     Result,
+    Resume,
     SetPolicies,
     SetPriority,
     Started,
     StartEpoch,
     Submit,
+    Yield,
+    Yielded,
 )
 from spillover.core.state import Ended, Placed, Running, State
 from spillover.core.transitions import JOB, TERMINAL
@@ -124,6 +129,12 @@ policy_sets = st.builds(
     wait=waits,
     place=st.sampled_from([Choice(name) for name in ("first_fit", "best_fit", "worst_fit", "spread")]),
     depth=st.sampled_from([1, 2, 1000]),
+    route=st.sampled_from(
+        [
+            *[Choice(name) for name in ("least_loaded", "round_robin", "power_of_two", "biased")],
+            Choice("biased", {"share": 0.5}),
+        ]
+    ),
 )
 RARELY = st.sampled_from([True, *([False] * 5)])
 spans = st.sampled_from([0, 1, SECOND, 3 * SECOND, 7 * SECOND, 100 * SECOND])
@@ -258,7 +269,7 @@ class Life(RuleBasedStateMachine):
         node=st.sampled_from(NODES),
         capacity=capacities,
         offers=words,
-        queue=st.sampled_from([0, 0, 3]),
+        queue=st.sampled_from([0, 0, 1, 3]),
         keeps=st.sampled_from(["all", "none", "some"]),
     )
     def register(
@@ -269,7 +280,13 @@ class Life(RuleBasedStateMachine):
             keeps
         ]
         incarnation = self.world.state.facts.incarnations + 1
-        self.propose(Register(cluster, node, incarnation, capacity, offers, {}, queue, tuple(named)))
+        waiting = tuple(job.lease for job in self.placed() if type(job.phase) is Placed)
+        register = Register(
+            cluster, node, incarnation, capacity, offers, {}, queue, tuple(named), waiting=waiting
+        )
+        self.propose(register)
+        if (known := self.world.state.nodes.get(f"{cluster}/{node}")) is not None:
+            assert len(known.ahead) <= known.queue
 
     @rule(most=st.integers(1, 4), ran=st.sampled_from([SECOND // 100, SECOND]))
     def run_some(self, most: int, ran: int) -> None:
@@ -308,6 +325,7 @@ class Life(RuleBasedStateMachine):
                 Started(node, lease, 0),
                 Result(node, lease, outcome, 0, None, Usage(), 0),
                 HandBack(node, (lease,)),
+                Yielded(node, lease, Yield.RELEASED),
                 Reclaim(node, (lease, lease)),
             )
 
@@ -324,6 +342,34 @@ class Life(RuleBasedStateMachine):
             node = nodes[pick % len(nodes)]
             gone = AgentGone(node.cluster, node.name, node.incarnation - old)
             self.propose(Drain(node.cluster, node.name) if drain else gone)
+
+    @rule(pick=st.integers(0, 50), node=st.sampled_from(NODES), many=st.integers(1, 3))
+    def ask_for_leases(self, pick: int, node: NodeName, many: int) -> None:
+        placed = [job for job in self.placed() if type(job.phase) is Placed]
+        for job in placed[pick % len(placed) :][:many] if placed else ():
+            asked = AskSteal(job.phase.cluster, job.phase.node, job.lease, node)
+            self.propose(asked, asked)
+
+    @rule(
+        answer=st.sampled_from([Yield.RELEASED, *Yield]),
+        wanted=st.sampled_from([True, True, False]),
+        pick=st.integers(0, 50),
+        many=st.integers(1, 3),
+    )
+    def answer_for_leases(self, answer: Yield, wanted: bool, pick: int, many: int) -> None:
+        """Those that somebody wants, as a rule; said twice, and once more when it is too late."""
+        placed = [job for job in self.placed() if not wanted or getattr(job.phase, "thief", None)]
+        for job in placed[pick % len(placed) :][:many] if placed else ():
+            said = Yielded(job.phase.node, job.lease, answer)
+            self.old_leases.append((job.phase.node, job.lease))
+            self.propose(said, said)
+
+    @rule(pick=st.integers(0, 50), what=st.sampled_from([Drain, Resume, Forget]))
+    def tell_agent(self, pick: int, what: type[Drain | Resume | Forget]) -> None:
+        nodes = list(self.world.state.nodes.values())
+        if nodes:
+            node = nodes[pick % len(nodes)]
+            self.propose(what(node.cluster, node.name, "bob"))
 
     # --- time and servers
 
@@ -344,6 +390,7 @@ class Life(RuleBasedStateMachine):
         policies=policy_sets,
         really=RARELY,
         back=st.booleans(),
+        ahead=st.sampled_from([SECOND // 10, SECOND // 10, 0, 5 * SECOND]),
     )
     def start_epoch(
         self,
@@ -352,12 +399,13 @@ class Life(RuleBasedStateMachine):
         policies: PolicySet,
         really: bool,
         back: bool,
+        ahead: int,
     ) -> None:
         if not really:
             return
         self.epochs += 1
         self.clusters = clusters or self.clusters
-        self.propose(StartEpoch(self.epochs, self.clusters, policies, gap, self.budgets))
+        self.propose(StartEpoch(self.epochs, self.clusters, policies, gap, self.budgets, ahead))
         for node in list(self.world.state.nodes.values()) if back else ():
             self.register(node.cluster, node.name, node.capacity, node.offers, node.queue, "all")
 

@@ -14,7 +14,7 @@ from spillover.core.state import Job, State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest
+from spillover.deciding.plan import digest_of
 from spillover.deciding.protocols import Case
 from spillover.model.job import Shape
 from spillover.model.policy import AXES, Choice, PolicySet, choice_of
@@ -116,7 +116,7 @@ def replayed(events: list[AnyEvent]) -> Engine:
             board = Board(engine.state, engine.policies)
             plan = cycle.run(engine.state, board, engine.policies, event.now, event.seed).plan
             assert plan.digest() == event.plan
-            assert digest(engine.policies.chosen) == event.policy
+            assert digest_of(engine.policies.chosen) == event.policy
         engine.apply(event)
     return engine
 

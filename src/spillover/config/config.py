@@ -79,6 +79,8 @@ class Config(Struct, frozen=True):
     """Nanoseconds that a started task outlives an unreachable server, unless its job says otherwise."""
     heartbeat: int | None = None
     """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
+    ahead: int = SECOND // 10
+    """Nanoseconds of work that an agent is given beyond what it has room for."""
     on_shutdown: OnShutdown = OnShutdown.STOP
     retention: Retention = Retention()
     budgets: tuple[Budget, ...] = ()

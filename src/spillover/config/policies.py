@@ -21,6 +21,7 @@ def read_policies(doc: PolicyDoc, known: Collection[str] | None, found: Findings
         place=_choice(doc.place, "place", known, found) or default.place,
         depth=doc.depth,
         unknown_runtime=unknown or default.unknown_runtime,
+        route=_choice(doc.route, "route", known, found) or default.route,
     )
     if known is None and len(found.found) == before:
         try:

@@ -166,6 +166,7 @@ def _understand(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
     )
     lost_after, heartbeat = _agents(doc.agents, found)
+    ahead = duration(doc.agents.ahead, ("agents", "ahead"), found, most=60 * SECOND)
     retention = _retention(doc.retention, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
@@ -183,6 +184,7 @@ def _understand(
         slow_after=slow_after or 0,
         lost_after=lost_after,
         heartbeat=heartbeat,
+        ahead=ahead or 0,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),
         retention=retention,
         budgets=budgets,

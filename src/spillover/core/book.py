@@ -12,10 +12,8 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
-AHEAD = SECOND // 10
-"""How much work, in nanoseconds, a node is given ahead of room: what it does while a message travels."""
 STUCK = SECOND
-"""Nanoseconds after which a lease that was handed out ahead of room, and still has none, is asked back."""
+"""Nanoseconds that a lease handed out ahead of room waits for it at the least before it is asked back."""
 
 
 def room_of(node: Node) -> Resources:
@@ -23,17 +21,32 @@ def room_of(node: Node) -> Resources:
     return node.capacity - node.used
 
 
-def ahead_of(node: Node) -> int:
-    """How many leases a node may hold ahead of room, by how short its recent tasks were."""
+def slots_of(node: Node) -> int:
+    """How many tasks of one CPU a node runs at a time."""
+    return max(1, node.capacity.cpu // 1000)
+
+
+def ahead_of(node: Node, horizon: int) -> int:
+    """How many leases a node may hold ahead of room: what it gets done in the horizon, by how short its recent tasks were."""
     if node.pace <= 0:
         return 0
-    slots = max(1, node.capacity.cpu // 1000)
-    return min(node.queue, slots * AHEAD // node.pace)
+    return min(node.queue, slots_of(node) * horizon // node.pace)
+
+
+def stuck_after(horizon: int) -> int:
+    """Nanoseconds after which a lease that was handed out ahead of room, and still has none, is asked back."""
+    return max(STUCK, 4 * horizon)
+
+
+def takes_over(node: Node, asked: Resources) -> bool:
+    """Whether a node has room right now for a lease that moves to it."""
+    return node.status == "ready" and not node.ahead and asked.fits(room_of(node))
 
 
 def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) -> None:
     """Let a lease hold its room, or wait for it."""
-    node = state.nodes[f"{cluster}/{name}"]
+    key = f"{cluster}/{name}"
+    node = state.nodes[key]
     asked = job.kind.shape.resources
     after = node.used + asked
     if not node.ahead and after.fits(node.capacity):
@@ -41,7 +54,25 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
         node.holding[job.id] = asked
     else:
         node.ahead[job.id] = asked
-    state.touch_node(node.key)
+        state.facts.turns += 1
+        node.turn = state.facts.turns
+        state.touch_facts()
+    state.touch_node(key)
+
+
+def move_lease(state: State, job: Job, cluster: ClusterName, name: NodeName, thief: NodeName) -> None:
+    """Let another node hold a lease. That its old one had work to give away says nothing of how short that is."""
+    key = f"{cluster}/{name}"
+    node = state.nodes[key]
+    asked = node.holding.pop(job.id, None)
+    if asked is not None:
+        node.used = node.used - asked
+    node.ahead.pop(job.id, None)
+    move_up(node)
+    node.given += 1
+    state.touch_node(key)
+    put_on_node(state, job, cluster, thief)
+    state.nodes[f"{cluster}/{thief}"].taken += 1
 
 
 def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName]) -> None:
@@ -53,10 +84,11 @@ def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Seque
     if shape.rest is not None:
         asked[names[-1]] = asked[names[-1]] - shape.resources + shape.rest
     for name, resources in asked.items():
-        node = state.nodes[f"{cluster}/{name}"]
+        key = f"{cluster}/{name}"
+        node = state.nodes[key]
         node.used = node.used + resources
         node.holding[job.id] = resources
-        state.touch_node(node.key)
+        state.touch_node(key)
 
 
 def move_up(node: Node) -> None:
@@ -72,7 +104,8 @@ def move_up(node: Node) -> None:
 
 def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran: int) -> None:
     """Give back what a lease held, and let those ahead of room move up."""
-    node = state.nodes.get(f"{cluster}/{name}")
+    key = f"{cluster}/{name}"
+    node = state.nodes.get(key)
     if node is None:
         return
     asked = node.holding.pop(job.id, None)
@@ -84,4 +117,4 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
         move_up(node)
     if ran > 0:
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
-    state.touch_node(node.key)
+    state.touch_node(key)

@@ -293,6 +293,10 @@ class JobEnded(Event, frozen=True, tag="job_ended"):
     usage: Usage
     why: Reason | None = None
     """None for a success."""
+    value: bytes = b""
+    """What a Python call returned or raised, if it is small: pickled, or plain data as JSON."""
+    value_digest: str = ""
+    """The blob with that if it is not."""
 
 
 class JobHeld(Event, frozen=True, tag="job_held"):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from spillover.core import ranges
 from spillover.core.appliers.queue import granted
-from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, MemberPlaced
+from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, NodeName, member_id, split_member
@@ -35,10 +35,18 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
             job, nodes = member_id(event.array, event.index), (event.node,)
         elif type(event) is GangPlaced:
             job, nodes = event.job, event.nodes
+        elif type(event) is LeaseMoved:
+            job, nodes = event.job, (event.thief,)
         else:
             continue
         for name in nodes:
-            node = state.nodes[f"{event.cluster}/{name}"]
+            node = state.nodes.get(f"{event.cluster}/{name}")
+            if node is None:
+                continue
+            if job in node.ahead and len(node.ahead) > node.queue:
+                raise Broken(
+                    f"{node.key} holds {len(node.ahead)} leases ahead of room, more than its {node.queue}"
+                )
             if job in node.holding and not node.used.fits(node.capacity):
                 raise Broken(f"{node.key} was given {node.used}, more than its {node.capacity}")
 
@@ -70,6 +78,8 @@ def _nodes(state: State) -> list[str]:
             if job not in state.jobs
         ]
         found += [f"{node.key} holds {job} twice" for job in node.ahead if job in node.holding]
+        if node.drained and node.status == "ready":
+            found.append(f"{node.key} is ready although {node.drained} drained it")
         if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
             found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
     return found
@@ -85,6 +95,8 @@ def _leases(state: State) -> list[str]:
             placed = [f"{phase.cluster}/{node}" for node in dict.fromkeys((phase.node, *phase.others))]
         if sorted(where) != sorted(placed):
             found.append(f"{job.id} is {job.state} at {placed}, but leases of it are at {where}")
+        if type(phase) is Placed and phase.thief is not None and (phase.thief == phase.node or phase.others):
+            found.append(f"{job.id} at {placed} is wanted by {phase.thief}, which cannot have it")
     return found
 
 

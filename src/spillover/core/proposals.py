@@ -150,6 +150,10 @@ class Result(Struct, frozen=True):
     age: int
     """Nanoseconds since it ended, when the agent said so."""
     message: str = ""
+    value: bytes = b""
+    """What a Python call returned or raised, if it is small."""
+    value_digest: str = ""
+    """The blob with that if it is not."""
 
 
 class HandBack(Struct, frozen=True):

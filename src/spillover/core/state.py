@@ -98,6 +98,9 @@ class Ended(Struct, frozen=True, tag="ended", array_like=True, gc=False):
     why: Reason | None
     ready: int | None = None
     """Since when it could have been placed, nanoseconds UTC, without the time that nobody decided; None if it never was placed."""
+    value: bytes = b""
+    value_digest: str = ""
+    """What a Python call returned or raised, as in `JobEnded`."""
 
 
 Phase: TypeAlias = Waiting | Queued | Placed | Running | Spread | Ended

@@ -6,6 +6,7 @@ from spillover.core.events import (
     AgentDraining,
     AgentLost,
     AgentRegistered,
+    AgentResumed,
     EpochStarted,
     Event,
     GangPlaced,
@@ -17,7 +18,10 @@ from spillover.core.events import (
     JobStarted,
     JobState,
     JobStopping,
+    LeaseMoved,
     MemberPlaced,
+    StealAsked,
+    StealRefused,
 )
 
 S: Final = JobState
@@ -36,6 +40,9 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.QUEUED, MemberPlaced): frozenset({S.QUEUED, S.RUNNING}),
     (S.QUEUED, JobEnded): TERMINAL,
     (S.PLACED, JobStarted): frozenset({S.RUNNING}),
+    (S.PLACED, StealAsked): frozenset({S.PLACED}),
+    (S.PLACED, StealRefused): frozenset({S.PLACED}),
+    (S.PLACED, LeaseMoved): frozenset({S.PLACED}),
     (S.PLACED, JobStopping): frozenset({S.PLACED}),
     (S.PLACED, JobRequeued): frozenset({S.QUEUED}),
     # A task may end so soon that its start and its end are told in one message.
@@ -53,6 +60,12 @@ AGENT: Final[dict[tuple[str, type[Event]], str]] = {
     ("draining", AgentRegistered): "ready",
     ("lost", AgentRegistered): "ready",
     ("ready", AgentDraining): "draining",
+    ("draining", AgentDraining): "draining",
+    ("unobserved", AgentDraining): "unobserved",
+    ("lost", AgentDraining): "lost",
+    ("draining", AgentResumed): "ready",
+    ("unobserved", AgentResumed): "unobserved",
+    ("lost", AgentResumed): "lost",
     ("ready", AgentLost): "lost",
     ("draining", AgentLost): "lost",
     ("unobserved", AgentLost): "lost",

@@ -21,6 +21,7 @@ from spillover.core.events import (
     JobsAdmitted,
     JobStarted,
     JobSubmitted,
+    LeaseMoved,
     MemberPlaced,
     MembersDropped,
     WaitsExpired,
@@ -35,7 +36,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Machine, Room, Seat
-from spillover.model.cluster import ClusterSpec, Role, cost_of_job
+from spillover.model.cluster import OWNED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, member_id
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER, HOUR
@@ -52,6 +53,7 @@ class Board:
     def __init__(self, state: State, policies: Policies) -> None:
         self.state = state
         self.policies = policies
+        self._key = policies.order.key
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
@@ -97,7 +99,7 @@ class Board:
 
     def _build(self) -> None:
         for spec in self.state.facts.clusters:
-            self.rooms[spec.name] = Room(spec)
+            self.rooms[spec.name] = Room(spec, self.state.facts.ahead)
         for node in self.state.nodes.values():
             if node.cluster in self.rooms:
                 self.rooms[node.cluster].refresh(node)
@@ -117,7 +119,7 @@ class Board:
 
     def entry(self, job: Job) -> Entry:
         """How a job sorts."""
-        return (self.policies.order.key(job), job.number, job.id)
+        return (self._key(job), job.number, job.id)
 
     def spot(self, job: Job) -> Entry:
         """How a job sorts among all that are queued, as projects were ranked last."""
@@ -136,7 +138,7 @@ class Board:
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
-        if role is Role.OWNED:
+        if role is OWNED:
             if lane.owned is None:
                 lane.owned = [Seat(room, lane.kind.shape) for room in self.rooms_of(lane, role)]
             return lane.owned
@@ -146,7 +148,7 @@ class Board:
 
     def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
         """Where gangs of a lane may run, likewise."""
-        if role is Role.OWNED:
+        if role is OWNED:
             if lane.gangs_owned is None:
                 lane.gangs_owned = self._gang_seats(lane, role)
             return lane.gangs_owned
@@ -181,7 +183,10 @@ class Board:
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""
-        return any([room.eager for room in self.rooms.values()])  # noqa: C419 - a list is faster here
+        for room in self.rooms.values():  # noqa: SIM110 - asked for every job
+            if room.eager:
+                return True
+        return False
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
@@ -214,11 +219,14 @@ class Board:
 
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
-        waits = self.waits[0][0] + self.state.facts.jumped if self.waits else FOREVER
+        times = [self.again]
+        if self.waits:
+            times.append(self.waits[0][0] + self.state.facts.jumped)
         if self.ranking is not None and self.queue.first:
-            waits = min(waits, self.ranking.next_time(passed=self.passed))
-        heap = self.alarms.heap
-        return min(waits, heap[0][0] if heap else FOREVER, self.again)
+            times.append(self.ranking.next_time(passed=self.passed))
+        if self.alarms.heap:
+            times.append(self.alarms.heap[0][0])
+        return min(times)
 
     def gains(self, now: int) -> bool:
         """Whether all that waits is to be tried anew: room was gained, or those who had to wait for others may be ahead of them."""
@@ -226,6 +234,8 @@ class Board:
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
+        if self.state.moved or self.state.loosened:
+            self.look_at_what_moved()
         if self.again <= now:
             self.again, self.gained = FOREVER, True
         if self.grown:
@@ -237,14 +247,18 @@ class Board:
             if self.queue.first:
                 return True
             self.gained = False  # nobody is there who could use it
-        return bool(self.waits) and self.waits[0][0] <= self.state.steady(now)
+        return bool(self.waits) and self.waits[0][0] <= now - self.state.facts.jumped
 
     def _of_use(self) -> bool:
         """Whether any queued job could start because these machines have more room now."""
         lanes = self.queue.first
-        if len(lanes) > SOME or self.in_turn or self.passed or self.eager():
+        if not lanes or len(lanes) > SOME or self.in_turn or self.passed or self.eager():
             return bool(lanes)
-        return any(machine.fits(lane.least) for lane in lanes for machine in self.grown)
+        for lane in lanes:
+            for machine in self.grown:
+                if machine.fits(lane.least):
+                    return True
+        return False
 
     def calm(self, *, decided: bool, passed: bool, again: int) -> None:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
@@ -275,7 +289,7 @@ class Board:
     # --- keeping up with events
 
     def look_at_what_moved(self) -> None:
-        """Take in what an event that was just applied changed about machines and caps."""
+        """Take in what events that were applied changed about machines and caps."""
         state, rooms = self.state, self.rooms
         for key in state.moved:
             node = state.nodes[key]
@@ -304,7 +318,8 @@ class Board:
             self.fresh[job.id] = None
         elif job.due is None or job.partly_due:
             self.wait(job)
-        self.keep_in_line(job)
+        if self.reviews:
+            self.keep_in_line(job)
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
@@ -368,7 +383,7 @@ class Board:
 
     def _is_queued(self, entry: Entry) -> bool:
         job = self.state.jobs.get(entry[2])
-        return job is not None and type(job.phase) is Queued and entry[0] == self.policies.order.key(job)
+        return job is not None and type(job.phase) is Queued and entry[0] == self._key(job)
 
     def _is_due(self, entry: Entry) -> bool:
         return self._is_queued(entry) and self.state.jobs[entry[2]].due is not None
@@ -434,6 +449,11 @@ def _started(board: Board, event: JobStarted) -> None:
         board.gained = board.gained or board.passed  # it ends later than was expected when it was placed
 
 
+def _moved(board: Board, event: LeaseMoved) -> None:
+    if board.ends is not None:
+        board.ends.set(board.state.jobs[event.job])
+
+
 def _jumped(board: Board, event: ClockJumped) -> None:
     del event
     if board.ends is not None:
@@ -473,6 +493,7 @@ FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,
     JobStarted: _started,
+    LeaseMoved: _moved,
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,

@@ -8,11 +8,14 @@ placed is derived when somebody asks (`explain`).
 import heapq
 from collections.abc import Iterator
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, cast
+from typing import cast
+
+from msgspec import Struct
 
 from spillover.core import ranges
-from spillover.core.state import Job, Queued, State
+from spillover.core.state import NO_EXTRA, Job, Queued, State
 from spillover.deciding.board import Board
+from spillover.deciding.draws import mixed
 from spillover.deciding.heaps import in_order
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
@@ -22,9 +25,9 @@ from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Till
 from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
-from spillover.model.cluster import Role
+from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId
-from spillover.model.job import Burst
+from spillover.model.job import ALWAYS, NEVER
 from spillover.model.reasons import AlwaysRented, NotInTime, QueueFull, Reason, RoomOwned, RoomSoon, WaitOver
 from spillover.model.units import FOREVER
 
@@ -37,7 +40,7 @@ SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
 
 
-class Outcome(NamedTuple):
+class Outcome(Struct, frozen=True):
     """A plan, and when to make another."""
 
     plan: Plan
@@ -53,7 +56,7 @@ def run(
     """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once."""
     if board.ranking is not None:
         board.ranking.rank(now)
-    cycle = _Cycle(state, board, policies, now)
+    cycle = _Cycle(state, board, policies, now, seed, keep=keep)
     if board.waits and board.waits[0][0] <= cycle.steady:
         cycle.expire()
     if board.queue.first:
@@ -68,18 +71,23 @@ def run(
         cycle.rent()
     if not keep:
         cycle.undo()
-    return Outcome(cycle.plan(seed), cycle.passed, cycle.again())
+    return Outcome(cycle.plan(), cycle.passed, cycle.again())
 
 
 class _Cycle:
     """A plan in the making."""
 
-    def __init__(self, state: State, board: Board, policies: Policies, now: int) -> None:
+    def __init__(
+        self, state: State, board: Board, policies: Policies, now: int, seed: int, *, keep: bool
+    ) -> None:
         self.state = state
+        self.seed = seed
         self.board = board
         self.policies = policies
         self.now = now
-        self.steady = state.steady(now)
+        self.keep = keep
+        """Whether what is tried stays taken."""
+        self.steady = now - state.facts.jumped
         self.admitted: dict[JobId, int] = {}
         self.expired: dict[JobId, Expiry] = {}
         self.placements: list[Placement | GangPlacement] = []
@@ -88,9 +96,11 @@ class _Cycle:
         self.rented: dict[JobId, int] = {}
         """How many of those on rented capacity."""
         self.trials: list[tuple[Room, Machine, Free]] = []
-        """Where trial placements were made, with what was free before."""
+        """Where trial placements were made that are to be undone, with what was free before."""
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
+        self.turns: list[tuple[Machine, int]] = []
+        """Machines that are given leases ahead of room, with their turn before."""
         self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, now)
         """Of room for a job that does not fit; None if no policy looks ahead."""
         self.till: Till | None = None
@@ -113,11 +123,11 @@ class _Cycle:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self.board.queue, self.board
         if board.in_turn or board.gains(self.now):
-            self._fill(self._walk(queue, everything=True), Role.OWNED, strict=self.policies.backfill.strict)
+            self._fill(self._walk(queue, everything=True), OWNED, strict=self.policies.backfill.strict)
             return
         self.passed = board.passed  # of those that are not looked at
         if queue.woken and not self._place_newcomer(queue):
-            self._fill(self._walk(queue, everything=False), Role.OWNED, strict=False)
+            self._fill(self._walk(queue, everything=False), OWNED, strict=False)
 
     def _place_newcomer(self, queue: Line) -> bool:
         """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
@@ -126,7 +136,7 @@ class _Cycle:
         found = queue.alone()
         if found is None or (job := self.state.jobs[found[0][2]]).extra.members is not None:
             return False
-        self._place(job, found[1], Role.OWNED)
+        self._place(job, found[1], OWNED)
         return True
 
     def admit(self) -> None:
@@ -134,15 +144,18 @@ class _Cycle:
 
         A wait that is over as it begins lets them be rented: they were tried.
         """
-        jobs = self.state.jobs
-        fresh = [jobs[each] for each in self.board.fresh if each not in self.taken or self._waits(jobs[each])]
-        if not fresh:
-            return
-        fresh.sort(key=_NUMBER)
+        jobs, taken, ahead = self.state.jobs, self.taken, self.ahead
+        fresh: list[Job] = []
+        for each in self.board.fresh:
+            job = jobs[each]
+            if each not in taken or each in ahead or (job.extra is not NO_EXTRA and self._left(job) > 0):
+                fresh.append(job)
+        if len(fresh) > 1:
+            fresh.sort(key=_NUMBER)
         for job in fresh:
             latest = self.admitted[job.id] = self._latest(job)
             if latest <= self.steady and job.id not in self.expired and job.due is None:
-                always = job.kind.shape.burst is Burst.ALWAYS
+                always = job.kind.shape.burst is ALWAYS
                 why = AlwaysRented() if always else WaitOver(self.steady - job.arrived)
                 self.expired[job.id] = Expiry(job.id, why)
 
@@ -157,7 +170,7 @@ class _Cycle:
         }
         if not fresh or self.keeper is None:
             return
-        rooms = {name: room for name, room in self.board.rooms.items() if room.spec.role is Role.OWNED}
+        rooms = {name: room for name, room in self.board.rooms.items() if room.owned}
         outlook = Outlook(
             self.now,
             self.steady,
@@ -230,7 +243,7 @@ class _Cycle:
         if not everything:
             self.passed = self.passed or self.board.passed
         if everything or due.woken:
-            self._fill(self._walk(due, everything, newly), Role.RENTED, strict=False)
+            self._fill(self._walk(due, everything, newly), RENTED, strict=False)
 
     def _rent_one(self) -> bool:
         """Rent the only job that may be, if it is one that no cap concerns: most are."""
@@ -241,7 +254,7 @@ class _Cycle:
         if job.terms.max_cost is not None or self.state.caps:
             return False
         if job.id not in self.taken:
-            self._place(job, self.board.lane_of(job), Role.RENTED)
+            self._place(job, self.board.lane_of(job), RENTED)
         return True
 
     def again(self) -> int:
@@ -255,8 +268,10 @@ class _Cycle:
         """Take all trial placements back."""
         for room, machine, free in reversed(self.trials):
             room.set(machine, free)
+        for machine, turn in reversed(self.turns):
+            machine.turn = turn
 
-    def plan(self, seed: int) -> Plan:
+    def plan(self) -> Plan:
         """What was decided. A job that starts at once need not be told how long it may wait."""
         admitted: tuple[tuple[JobId, int], ...] = ()
         expired: tuple[Expiry, ...] = ()
@@ -273,16 +288,16 @@ class _Cycle:
                 or type(self.state.jobs[each.job].phase) is not Queued
             )
         holds = tuple(self.till.holds) if self.till is not None else ()
-        return Plan(self.now, seed, admitted, expired, tuple(self.placements), holds)
+        return Plan(self.now, self.seed, admitted, expired, tuple(self.placements), holds)
 
     # --- how they do it
 
     def _latest(self, job: Job) -> int:
         """Until when a job waits for owned capacity, in steady time."""
         shape = job.kind.shape
-        if job.due is not None or shape.burst is Burst.ALWAYS:
+        if job.due is not None or shape.burst is ALWAYS:
             return self.steady
-        if shape.burst is Burst.NEVER or not self.board.can_rent:
+        if shape.burst is NEVER or not self.board.can_rent:
             return FOREVER
         case = self.policies.case_of(job, self.state.facts.tally)
         return min(FOREVER, job.arrived + self.policies.wait_of(case))
@@ -313,7 +328,7 @@ class _Cycle:
         jobs = self.state.jobs
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
-        keeper = self.keeper if role is Role.OWNED else None
+        keeper = self.keeper if role is OWNED else None
         while (found := walk.next()) is not None:
             entry, lane = found
             job = jobs[entry[2]]
@@ -362,12 +377,13 @@ class _Cycle:
         """Find a place for a job, if there is one."""
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
-        owned = role is Role.OWNED
+        owned = role is OWNED
         keeper = self.keeper if owned else None
-        seats = self.board.seats(lane, role)
-        for seat in seats:
+        for seat in self.board.seats(lane, role):
             machine = seat.best(self.policies.place)
-            if machine is not None and keeper is not None and keeper.keeps:
+            if machine is None:
+                continue
+            if keeper is not None and keeper.keeps:
                 machine = keeper.best(job, seat, machine)
             if machine is not None and (owned or self._may_pay(job, seat.room)):
                 self._take(job, seat, machine, ahead=False)
@@ -379,12 +395,12 @@ class _Cycle:
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job ahead of room, if there is one."""
         seats = self.board.seats(lane, role)
-        if role is Role.OWNED and self._may_be_rented(job) and self.board.seats(lane, Role.RENTED):
+        if role is OWNED and self._may_be_rented(job) and self.board.seats(lane, RENTED):
             return False  # room to rent comes before a place ahead of owned room
-        if role is Role.RENTED:
-            seats = self.board.seats(lane, Role.OWNED) + seats
+        if role is RENTED:
+            seats = self.board.seats(lane, OWNED) + seats
         for seat in seats:
-            machine = seat.ahead()
+            machine = seat.ahead(self.policies.route, mixed(self.seed, len(self.placements)))
             if machine is not None and self._may_pay(job, seat.room):
                 self._take(job, seat, machine, ahead=True)
                 return True
@@ -394,12 +410,13 @@ class _Cycle:
         """Find places for all tasks of a job on one cluster, if there are."""
         if job.extra.members is not None:
             return False  # each member would be a gang: nothing runs those
-        keeper = self.keeper if role is Role.OWNED else None
+        keeper = self.keeper if role is OWNED else None
         for seat in self.board.gang_seats(lane, role):
             barred = keeper.barred(job, seat.room) if keeper is not None else ()
             parts = seat.take(self.policies.place, barred) if self._may_pay(job, seat.room) else []
             if parts:
-                self.trials += [(seat.room, part.machine, part.before) for part in parts]
+                if not self.keep:
+                    self.trials += [(seat.room, part.machine, part.before) for part in parts]
                 self._count(job, seat.room)
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
                 why = self._why(job, seat.room, ahead=False)
@@ -415,7 +432,7 @@ class _Cycle:
         """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
         return (
             self.policies.backfill.reservations > 0
-            and job.kind.shape.burst is not Burst.ALWAYS
+            and job.kind.shape.burst is not ALWAYS
             and not self._may_be_rented(job)
         )
 
@@ -424,13 +441,16 @@ class _Cycle:
     def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
         room = seat.room
-        self.trials.append((room, machine, machine.free))
+        if not self.keep:
+            self.trials.append((room, machine, machine.free))
         if ahead:
             room.take_ahead(machine)
             self.ahead[job.id] = None
+            self.turns.append((machine, machine.turn))
+            machine.turn = self.state.facts.turns + len(self.turns)
         else:
             room.take(machine, seat.asked)
-            if self.keeper is not None and room.spec.role is Role.OWNED:
+            if self.keeper is not None and room.owned:
                 self.keeper.took(job, room, ((machine, seat.asked),))
         count = self._count(job, room)
         members = job.extra.members
@@ -443,7 +463,7 @@ class _Cycle:
         """Whether the caps on a job let it run there."""
         if self.till is not None:
             self.till.holding = None
-        if room.spec.role is Role.OWNED or (job.terms.max_cost is None and not self.state.caps):
+        if room.owned or (job.terms.max_cost is None and not self.state.caps):
             return True
         self.till = self.till or Till(self.state, self.now)
         return self.till.may_pay(job, room.spec)
@@ -452,7 +472,7 @@ class _Cycle:
         """Note that one more of a job is placed; returns how many were before."""
         count = self.taken.get(job.id, 0)
         self.taken[job.id] = count + 1
-        if room.spec.role is Role.RENTED:
+        if not room.owned:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
             if self.till is not None:
                 self.till.hold(len(self.placements))
@@ -460,7 +480,7 @@ class _Cycle:
 
     def _why(self, job: Job, room: Room, *, ahead: bool) -> Reason:
         """Why the job is placed there."""
-        if room.spec.role is Role.OWNED:
+        if room.owned:
             return ROOM_SOON if ahead else ROOM_OWNED
         if job.id in self.expired:
             return self.expired[job.id].why
@@ -480,14 +500,14 @@ class _Cycle:
         due = members.due if members is not None and job.due is not None else 0
         return self._left(job) - due
 
-    def _left(self, job: Job, role: Role = Role.OWNED) -> int:
+    def _left(self, job: Job, role: Role = OWNED) -> int:
         """How much of a job this plan has not placed yet; for renting, of what may be rented."""
         members = job.extra.members
         taken = self.taken.get(job.id, 0)
         if members is None:
             return 1 - taken
         pending = ranges.size(members.pending)
-        if role is Role.RENTED:
+        if role is RENTED:
             limit = self.expired[job.id].members if job.id in self.expired else members.due
             return min(pending - taken, (limit or pending) - self.rented.get(job.id, 0))
         return pending - taken

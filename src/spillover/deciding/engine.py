@@ -9,15 +9,23 @@ from msgspec import Struct, structs
 
 from spillover.core import invariants, ranges
 from spillover.core.apply import APPLIERS
-from spillover.core.decide import decide
+from spillover.core.decide import DECIDERS, decide
 from spillover.core.deciders import changes
-from spillover.core.events import AnyEvent, ClustersConfigured, JobSubmitted, PolicyChanged, PolicyDisabled
+from spillover.core.events import (
+    AgentForgotten,
+    AgentsConfigured,
+    AnyEvent,
+    ClustersConfigured,
+    JobSubmitted,
+    PolicyChanged,
+    PolicyDisabled,
+)
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
 from spillover.core.state import Job, Queued, State
 from spillover.deciding import cycle
 from spillover.deciding.board import FOLLOWERS, Board
 from spillover.deciding.explain import Explanation, explain
-from spillover.deciding.plan import Plan, digest, events_of
+from spillover.deciding.plan import Plan, digest_of, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
@@ -30,7 +38,9 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 }
 
 
-_NEW_BOARD = frozenset({ClustersConfigured, PolicyChanged, PolicyDisabled})
+_NEW_BOARD = frozenset(
+    {AgentForgotten, AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled}
+)
 """Events after which everything is looked at anew."""
 
 
@@ -41,7 +51,7 @@ class Step(Struct, frozen=True):
     replies: list[Reply]
     """One for each proposal, in their order."""
     plan: Plan | None
-    """Of the first cycle; None if none ran."""
+    """Of the first cycle that decided anything; None if none did."""
 
 
 class Trial(Struct, frozen=True):
@@ -67,35 +77,37 @@ class Engine:
     def step(self, now: int, proposals: Iterable[Proposal] = ()) -> Step:
         """Decide proposals in their order, then run a cycle if anything could come of it."""
         now = self.now = max(now, self.now)
+        state = self.state
         events: list[AnyEvent] = []
         replies: list[Reply] = []
         if self.board.alarms.heap:
             for what, job in self.board.alarms.due(now):
-                self._accept(_ALARMS[what](self.state, job, now), events)
+                self._accept(_ALARMS[what](state, job, now), events)
         for proposal in proposals:
-            decided, reply = decide(self.state, proposal, now)
+            decided, reply = DECIDERS[type(proposal)](state, proposal, now)
             self._accept(decided, events)
             replies.append(reply)
         plan: Plan | None = None
         while self.board.stirred(now):
             following = self._cycle(now, events)
+            if following is None:
+                break  # one that decided may have made way for others
             if plan is None:
                 plan = following
-            if not following:
-                break  # one that decided may have made way for others
         if self.debug:
-            invariants.check(self.state)
-            invariants.check_placed(self.state, events)
+            invariants.check(state)
+            invariants.check_placed(state, events)
         return Step(events, replies, plan)
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
         self._accept([event], [])
+        self.board.look_at_what_moved()
 
     def _take_policies(self) -> None:
         """Decide by the policies that the book names, from the book alone."""
         self.policies = self._load(self.state.facts.policies)
-        self._policies_digest = digest(self.policies.chosen)
+        self._policies_digest = digest_of(self.policies.chosen)
         for guard in self.policies.guards:
             guard.look_at(self.state)
         self.state.moved.clear()
@@ -153,16 +165,17 @@ class Engine:
             self.state.no_longer_waits(job_id, wanted.job)
         self.board.withdraw(job)
 
-    def _cycle(self, now: int, events: list[AnyEvent]) -> Plan:
-        before = _fingerprint(self.board) if self.debug else None
-        plan, passed, again = cycle.run(
-            self.state, self.board, self.policies, now, self.state.facts.cycles, keep=not self.debug
-        )
-        if before != (_fingerprint(self.board) if self.debug else None):
+    def _cycle(self, now: int, events: list[AnyEvent]) -> Plan | None:
+        """Run a cycle and carry its plan out; None if it decided nothing."""
+        state, board, debug = self.state, self.board, self.debug
+        before = _fingerprint(board) if debug else None
+        found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
+        if debug and before != _fingerprint(board):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
-        if plan:
-            self._accept(events_of(plan, self.state, self._policies_digest), events)
-        self.board.calm(decided=bool(plan), passed=passed, again=again)
+        plan = found.plan or None
+        if plan is not None:
+            self._accept(events_of(plan, state, self._policies_digest), events)
+        board.calm(decided=plan is not None, passed=found.passed, again=found.again)
         return plan
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
@@ -170,15 +183,12 @@ class Engine:
         for event in decided:
             kind = type(event)
             APPLIERS[kind](state, event)
-            if kind in _NEW_BOARD:
-                self._take_policies()
-                board = self.board
-                continue
             follower = FOLLOWERS.get(kind)
             if follower is not None:
                 follower(board, event)
-            if state.moved or state.loosened:
-                board.look_at_what_moved()
+            elif kind in _NEW_BOARD:
+                self._take_policies()
+                board = self.board
         events += decided
 
 

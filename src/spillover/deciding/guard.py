@@ -5,13 +5,14 @@ directly and pay nothing for it. Answers are remembered where the cycle compares
 does not keep to its word would otherwise lose jobs.
 """
 
+from collections.abc import Sequence
 from operator import index
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from spillover.core.state import QUEUED, Job, State
-from spillover.deciding.protocols import FAILED, Case
+from spillover.deciding.protocols import FAILED, Case, Queue
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -106,7 +107,9 @@ class GuardedWait(Guard):
         return None
 
     def _ask(self, case: Case) -> int:
-        own = case._replace(tally=structs.replace(case.tally))  # what it writes to it, nobody else reads
+        own = structs.replace(
+            case, tally=structs.replace(case.tally)
+        )  # what it writes to it, nobody else reads
         wait = self.policy.wait(own)
         if not (isinstance(wait, float) or hasattr(wait, "__index__")) or not wait >= 0:  # which nan is not
             raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
@@ -138,6 +141,34 @@ class GuardedPlace(Guard):
             self._scores.clear()
         self._scores[asked] = score
         return score
+
+
+class GuardedRoute(Guard):
+    """A lease whose way cannot be had joins the queue that takes the most more of them."""
+
+    def __init__(self, name: str, policy: Any) -> None:
+        super().__init__("route", name, policy)
+
+    def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
+        """See Route; the policy sees copies."""
+        shown = [Shown(each.index, each.ahead, each.load, each.turn) for each in queues]
+        try:
+            picked = self.policy.pick(shown, agents, seed)
+            if picked not in shown:
+                raise TypeError(f"pick() gave {_shown(picked)}, not one of the queues")
+            return queues[shown.index(picked)]
+        except CAUGHT as error:
+            self.failed(error)
+            return max(queues, key=lambda queue: queue.ahead)
+
+
+class Shown(Struct, frozen=True):
+    """See Queue."""
+
+    index: int
+    ahead: int
+    load: int
+    turn: int
 
 
 class FixedBackfill:

@@ -19,6 +19,7 @@ from spillover.core.events import (
 from spillover.core.state import State
 from spillover.deciding.purse import Holding
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
 
 
@@ -73,9 +74,31 @@ class Plan(Struct, frozen=True, array_like=True):
         return _digest((*made, self.holds) if self.holds else made)
 
 
-def digest(value: Struct) -> bytes:
-    """A short digest of a value."""
-    return _digest(value)
+class _Routeless(Struct, frozen=True):
+    """Policies as they were before leases were routed: what they have been called since must not change."""
+
+    order: Choice
+    backfill: Choice
+    wait: Choice
+    place: Choice
+    depth: int
+    unknown_runtime: int
+
+
+def digest_of(policies: PolicySet) -> bytes:
+    """A short digest of policies."""
+    if policies.route != PolicySet().route:
+        return _digest(policies)
+    return _digest(
+        _Routeless(
+            policies.order,
+            policies.backfill,
+            policies.wait,
+            policies.place,
+            policies.depth,
+            policies.unknown_runtime,
+        )
+    )
 
 
 def _digest(value: object) -> bytes:
@@ -102,10 +125,7 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
             events += (
                 [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
             )
-    if not plan.holds:
-        events += [_placed(plan.now, each, state) for each in plan.placements]
-        return events
-    holds = dict(plan.holds)
+    holds = dict(plan.holds) if plan.holds else {}
     for at, each in enumerate(plan.placements):
         events.append(_placed(plan.now, each, state))
         if at in holds:

@@ -1,6 +1,7 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -44,7 +45,7 @@ class Backfill(Protocol):
     """How many jobs that do not fit keep what they will need, so that nobody who passes them delays them."""
 
 
-class Case(NamedTuple):
+class Case(Struct, frozen=True):
     """What a wait policy is told of a job."""
 
     shape: Shape
@@ -76,6 +77,41 @@ class Place(Protocol):
         ...
 
 
+class Queue(Protocol):
+    """An agent that takes one more lease ahead of room, as a router sees it. Nothing of it may be written to."""
+
+    @property
+    def index(self) -> int:
+        """Its place in the order of joining, among the agents of its cluster, from 0."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """How many more leases it takes ahead of room; at least 1."""
+        ...
+
+    @property
+    def load(self) -> int:
+        """Nanoseconds of work that it holds ahead of room, by how long its recent tasks ran."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """Of all leases that were handed out ahead of room, which was its last; 0 if none was."""
+        ...
+
+
+class Route(Protocol):
+    """Whose queue a lease joins that is handed out ahead of room."""
+
+    def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
+        """One of those that have room for it, of which there is at least one, in the order of joining.
+
+        `agents` is how many the cluster has, whether they have room or not; `seed` is another for each lease.
+        """
+        ...
+
+
 class Guarded(Protocol):
     """A policy of an installed package, which may fail."""
 
@@ -101,6 +137,7 @@ class Policies(Struct, frozen=True):
     backfill: Backfill
     wait: Wait
     place: Place
+    route: Route
     min_wait: int = 0
     """Nanoseconds that every job waits at the least."""
     max_wait: int | None = None
@@ -133,10 +170,13 @@ class Policies(Struct, frozen=True):
 
     def case_of(self, job: Job, tally: Tally) -> Case:
         """What the wait policy is told of a job."""
+        shape, returned, told = job.kind.shape, job.extra.returned, job.terms.estimate
+        if told is not None:
+            return Case(shape, told, returned, tally, told, known=True)
         unknown = self.chosen.unknown_runtime
         expected = estimate(job, unknown)
         known = expected.source != "default"
-        return Case(job.kind.shape, expected.runtime, job.extra.returned, tally, likely(job, unknown), known)
+        return Case(shape, expected.runtime, returned, tally, likely(job, unknown), known)
 
     def wait_of(self, case: Case) -> int:
         """How long a job waits, with floor and cap."""

@@ -24,7 +24,7 @@ from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.deciding import cycle
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest, events_of
+from spillover.deciding.plan import digest_of, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import member_id
 from spillover.model.policy import PolicySet
@@ -123,7 +123,7 @@ class Replay:
         self._due = events[::-1]
         if event.seed != state.facts.cycles:
             self._wrong = revision, f"plan {event.seed} follows {state.facts.cycles} plans"
-        elif event.policy != digest(policies.chosen):
+        elif event.policy != digest_of(policies.chosen):
             self._wrong = revision, "it was made by other policies than those that were chosen"
         elif event.plan != plan.digest():
             missing = "; ".join(policies.missing.values())

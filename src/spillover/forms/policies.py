@@ -12,7 +12,7 @@ from spillover.model.policy import Choice
 GROUP: Final = "spillover.policies"
 """Entry points named `AXIS.NAME`."""
 
-AXES: Final = ("wait", "backfill", "order", "place")
+AXES: Final = ("wait", "backfill", "order", "place", "route")
 """What is chosen, in the order in which a line names them."""
 
 
@@ -68,6 +68,10 @@ OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
     "place.best_fit": {},
     "place.worst_fit": {},
     "place.spread": {},
+    "route.least_loaded": {},
+    "route.round_robin": {},
+    "route.power_of_two": {},
+    "route.biased": {"share": Takes.NUMBER},
     "wait.zero": {**COMMON},
     "wait.never": {**COMMON},
     "wait.constant": {"wait": Takes.DURATION, **COMMON},

@@ -54,6 +54,7 @@ def read_policies(
         place=chosen.get("place", base.place),
         depth=chosen.get("depth", base.depth),
         unknown_runtime=chosen.get("unknown_runtime", base.unknown_runtime),
+        route=chosen.get("route", base.route),
     )
 
 
@@ -64,8 +65,9 @@ def named_axes(text: str) -> tuple[str, ...]:
 
 def write_policies(policies: PolicySet) -> str:
     """A line that reads as these policies; always the same for the same ones."""
-    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in AXES]
     default = PolicySet()
+    axes = [axis for axis in AXES if axis != "route" or policies.route != default.route]
+    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in axes]
     if policies.depth != default.depth:
         parts.append(f"depth={policies.depth}")
     if policies.unknown_runtime != default.unknown_runtime:

@@ -26,9 +26,10 @@ class PolicySet(Struct, frozen=True):
     """How many lanes a cycle tries when room was gained."""
     unknown_runtime: int = HOUR
     """Nanoseconds expected of a job that states neither estimate nor walltime."""
+    route: Choice = Choice("least_loaded")
 
 
-AXES: Final = ("order", "backfill", "wait", "place")
+AXES: Final = ("order", "backfill", "wait", "place", "route")
 """What a policy is chosen for."""
 
 FALLBACK: Final = PolicySet(

@@ -10,6 +10,7 @@ from spillover.deciding.guard import (
     Guard,
     GuardedOrder,
     GuardedPlace,
+    GuardedRoute,
     GuardedWait,
     line_of,
     words_of,
@@ -48,6 +49,10 @@ BUILT_IN: Final = {
     "place.best_fit": "place_best_fit:BestFit",
     "place.worst_fit": "place_worst_fit:WorstFit",
     "place.spread": "place_spread:Spread",
+    "route.least_loaded": "route_least_loaded:LeastLoaded",
+    "route.round_robin": "route_round_robin:RoundRobin",
+    "route.power_of_two": "route_power_of_two:PowerOfTwo",
+    "route.biased": "route_biased:Biased",
 }
 """Module of this package and class; known without asking what is installed, which takes longer than a short simulation."""
 COMMON_WAIT_OPTIONS: Final = ("min_wait", "max_wait", "max_queue", "rent_cpu_only", "short_job_threshold")
@@ -185,12 +190,14 @@ _METHODS: Final[dict[str, tuple[str, ...]]] = {
     "backfill": (),
     "wait": ("wait",),
     "place": ("score",),
+    "route": ("pick",),
 }
 """What a policy of each axis must have."""
-_GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace]]] = {
+_GUARDS: Final[dict[str, type[GuardedOrder | GuardedWait | GuardedPlace | GuardedRoute]]] = {
     "order": GuardedOrder,
     "wait": GuardedWait,
     "place": GuardedPlace,
+    "route": GuardedRoute,
 }
 
 

@@ -25,6 +25,12 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     place: Annotated[
         ChoiceDoc | None, Meta(description="Which machine: first_fit, best_fit, worst_fit, spread.")
     ] = None
+    route: Annotated[
+        ChoiceDoc | None,
+        Meta(
+            description="Whose queue takes a lease ahead of room: least_loaded, round_robin, power_of_two, biased."
+        ),
+    ] = None
     wait: Annotated[
         ChoiceDoc | None,
         Meta(description="How long a job waits before it is rented for, as zero, constant, compute."),
@@ -139,6 +145,9 @@ class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat: Annotated[
         Quantity | None, Meta(description="Between two heartbeats; default: by the number of agents.")
     ] = None
+    ahead: Annotated[
+        Quantity, Meta(description="How much work an agent is given beyond what it has room for.")
+    ] = "100ms"
 
 
 class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """The engine's own proposals: epochs, clocks, policies, archive."""
 
 from spillover.core.events import (
+    AgentsConfigured,
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
@@ -34,6 +35,8 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
         events.append(ClustersConfigured(proposal.clusters))
     if proposal.budgets != state.facts.budgets:
         events.append(BudgetsConfigured(proposal.budgets))
+    if proposal.ahead != state.facts.ahead:
+        events.append(AgentsConfigured(proposal.ahead))
     if proposal.policies != state.policies.configured:
         events.append(PolicyChanged(now, "spillover", proposal.policies, configured=True))
     return events, Done()

@@ -1,0 +1,38 @@
+"""Leases that one agent asks of another."""
+
+from msgspec.structs import replace
+
+from spillover.core.appliers.queue import job_of
+from spillover.core.book import move_lease
+from spillover.core.events import AnyEvent, LeaseMoved, StealAsked, StealRefused
+from spillover.core.state import Job, Placed, State
+from spillover.core.transitions import Impossible
+from spillover.model.ids import JobId
+
+
+def asked(state: State, event: StealAsked) -> None:
+    """A lease is wanted; it stays where it is."""
+    job, phase = _placed(state, event.job, event)
+    job.phase = replace(phase, thief=event.thief)
+
+
+def refused(state: State, event: StealRefused) -> None:
+    """Nobody wants a lease any more."""
+    job, phase = _placed(state, event.job, event)
+    job.phase = replace(phase, thief=None)
+
+
+def moved(state: State, event: LeaseMoved) -> None:
+    """A lease has another owner, and its room with it."""
+    job, phase = _placed(state, event.job, event)
+    job.phase = replace(phase, node=event.thief, thief=None)
+    job.seq = event.seq
+    move_lease(state, job, event.cluster, event.node, event.thief)
+
+
+def _placed(state: State, job_id: JobId, event: AnyEvent) -> tuple[Job, Placed]:
+    """A job that is placed, with where."""
+    job = job_of(state, job_id, event)
+    if type(job.phase) is not Placed:
+        raise Impossible(f"{type(event).__name__} on {job}: {event}")
+    return job, job.phase

@@ -1,0 +1,56 @@
+"""Leases that an idle agent takes over from a busy one: asked for here, given up there, moved in one event."""
+
+from spillover.core.book import takes_over
+from spillover.core.deciders.agents import released
+from spillover.core.deciders.endings import finish
+from spillover.core.deciders.results import holder
+from spillover.core.events import AnyEvent, JobEnded, LeaseMoved, StealAsked, StealRefused, Unmoved
+from spillover.core.proposals import AskSteal, Done, Refusal, Refused, Reply, Yield, Yielded
+from spillover.core.state import Job, Node, Placed, State
+
+_UNMOVED = {Yield.STARTED: Unmoved.STARTED, Yield.UNKNOWN: Unmoved.UNKNOWN}
+
+
+def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A lease is wanted by an agent that has room for it; whoever holds it is asked."""
+    job = holder(state, proposal.lease, proposal.node)
+    thief = state.nodes.get(f"{proposal.cluster}/{proposal.thief}")
+    if job is None or thief is None or proposal.thief == proposal.node or not _may_move(job, thief):
+        return [], Refusal(Refused.STALE, f"{proposal.lease.job} cannot move to {proposal.thief}")
+    asked = StealAsked(
+        job.id, now, proposal.cluster, proposal.node, proposal.thief, job.attempt, proposal.lease.seq
+    )
+    return [asked], Done()
+
+
+def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], Reply]:
+    """An agent answers. Said again, or too late, that changes nothing: it speaks of the very lease that it was asked for."""
+    job = holder(state, proposal.lease, proposal.node)
+    if job is None or type(job.phase) is not Placed or job.phase.others:
+        return [], Done()
+    phase = job.phase
+    if proposal.answer is not Yield.RELEASED:
+        refused = StealRefused(job.id, now, _UNMOVED[proposal.answer])
+        return ([refused] if phase.thief is not None else []), Done()
+    thief = state.nodes.get(f"{phase.cluster}/{phase.thief}")
+    if phase.stopping is None and thief is not None and takes_over(thief, job.kind.shape.resources):
+        moved = LeaseMoved(
+            job.id, now, phase.cluster, phase.node, thief.name, job.attempt, proposal.lease.seq + 1
+        )
+        return [moved], Done()
+    back = released(job, now)  # nobody has room for it any more, or it is to be stopped
+    return (finish(state, [back], now) if type(back) is JobEnded else [back]), Done()
+
+
+def _may_move(job: Job, thief: Node) -> bool:
+    """Whether a lease that nobody else wants would find its room there."""
+    phase, shape = job.phase, job.kind.shape
+    return (
+        type(phase) is Placed
+        and phase.cluster == thief.cluster
+        and phase.thief is None
+        and phase.stopping is None
+        and not phase.others
+        and set(thief.offers).issuperset(shape.needs)
+        and takes_over(thief, shape.resources)
+    )

@@ -1,0 +1,21 @@
+"""Draws without dice: the same seed gives the same numbers, on any machine."""
+
+from typing import Final
+
+_MASK: Final = (1 << 64) - 1
+
+
+def mixed(seed: int, number: int = 0) -> int:
+    """64 bits that look random, for the draw of this number under a seed (splitmix64)."""
+    bits = (seed * 0xD1342543DE82EF95 + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+def two_of(count: int, bits: int) -> tuple[int, int]:
+    """Two different numbers below `count`, drawn from 64 bits; twice 0 if there is only one."""
+    if count < 2:
+        return 0, 0
+    first, second = (bits >> 32) % count, (bits & 0xFFFFFFFF) % (count - 1)
+    return first, second + (second >= first)
