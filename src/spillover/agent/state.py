@@ -12,22 +12,27 @@ from typing import Final
 
 from msgspec import Struct
 
+from spillover.agent.chains import Chains
 from spillover.agent.values import (
     Answered,
     Exit,
+    Fetch,
     Forget,
     Grant,
     Instruction,
     Phase,
+    Recall,
     Reconnect,
     Renewal,
     Report,
     Result,
     Signal,
+    Source,
     Start,
     Task,
     Welcome,
 )
+from spillover.agent.yielding import Yielding
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId
@@ -82,6 +87,9 @@ class AgentState:
         """The registration under which the server knows of that; None while it does not."""
         self.waiting: dict[Lease, Task] = {}
         """In order of arrival."""
+        self.fetching: dict[Lease, Source] = {}
+        """Leases that were taken over and whose task is still to come."""
+        self._yielding = Yielding()
         self.running: dict[Lease, Running] = {}
         self.results: dict[Lease, Result] = {result.lease: result for result in unanswered}
         """Not answered yet, in the order they came."""
@@ -100,6 +108,9 @@ class AgentState:
         self._timer_count = 0
         self._by_task: dict[tuple[JobId, int], Lease] = {}
         """The lease under which a task runs here, whatever its attempt."""
+        self._chains = Chains()
+        self._now = 0
+        """Monotonic time of what is being done."""
 
     # --- the server speaks
 
@@ -107,7 +118,8 @@ class AgentState:
         """What to name in a registration that is sent now; earlier streams count for nothing from here on."""
         out = self._renewable(now)
         self.incarnation = None
-        held = [(lease, Phase.WAITING) for lease in self.waiting]
+        self._yielding.forget()  # what was given up is not named, and so given away
+        held = [(lease, Phase.WAITING) for lease in self._unstarted()]
         held += [(lease, Phase.RUNNING) for lease in self.running]
         held += [(lease, Phase.ENDED) for lease in self.results]
         self._named = tuple(lease for lease, _ in held)
@@ -128,6 +140,7 @@ class AgentState:
                 continue
             # Somebody else may run it by now, so it gets no grace. A result is sent all the same: the server judges it.
             self.waiting.pop(lease, None)
+            self.fetching.pop(lease, None)
             if lease in self.running:
                 out += self._stop(now, lease, Outcome.STOPPED, "the server gave this lease up", kill=True)
         self._named = ()
@@ -144,23 +157,37 @@ class AgentState:
         self.epoch = epoch
         void = self._renewed is None or now - self._renewed + self.heartbeat >= self.short_term
         for grant in grants:
-            lease, need = grant.lease, grant.task.need
-            if lease in self.waiting or lease in self.running or lease in self.results:
+            lease = grant.lease
+            if (
+                lease in self.waiting
+                or lease in self.running
+                or lease in self.results
+                or lease in self.fetching
+            ):
                 continue
-            if void or self.draining or self.leaving:
+            if void or self.draining or self.leaving or self._yielding.refuses(lease):
                 self._released[lease] = None
-            elif not need.fits(self.capacity):
-                message = f"needs {need}, but this agent has {self.capacity}"
-                self.results[lease] = Result(lease, Outcome.NOT_STARTED, now, message=message)
-            else:
-                # A new lease of a task means that the old one is void.
-                older = self._by_task.get((lease.job, lease.task))
-                if older is not None:
-                    out += self._stop(now, older, Outcome.LOST, "a newer lease took its place", kill=True)
-                self._released.pop(lease, None)
-                self.waiting[lease] = grant.task
-                self._shortest = min(self._shortest, self.short_term)
+                continue
+            # A new lease of a task means that the old one is void.
+            older = self._by_task.get((lease.job, lease.task))
+            if older is not None:
+                out += self._stop(now, older, Outcome.LOST, "a newer lease took its place", kill=True)
+            self._released.pop(lease, None)
+            self._shortest = min(self._shortest, self.short_term)
+            if grant.task is not None:
+                self._take(now, lease, grant.task)
+            elif grant.source is not None:
+                self.fetching[lease] = grant.source
+                out.append(Fetch(lease, grant.source))
         return out + self._fill()
+
+    def _take(self, now: int, lease: Lease, task: Task) -> None:
+        """Have a task wait for its turn, if it can ever run here."""
+        if task.need.fits(self.capacity):
+            self.waiting[lease] = task
+        else:
+            message = f"needs {task.need}, but this agent has {self.capacity}"
+            self.results[lease] = Result(lease, Outcome.NOT_STARTED, now, message=message)
 
     def renewed(self, now: int, sent: int, renewal: Renewal) -> list[Instruction]:
         """The server answered the heartbeat that was sent at `sent`."""
@@ -172,22 +199,27 @@ class AgentState:
         self._renew(sent)
         out = self._renewable(now)
         for lease, kill in renewal.stops:
-            if self.waiting.pop(lease, None) is not None:
+            if self._drop(lease):
                 message = "stopped before it started"
                 self.results[lease] = Result(lease, Outcome.STOPPED, now, message=message)
             elif lease in self.running:
                 out += self._stop(now, lease, Outcome.STOPPED, "stopped on request", kill=kill)
         self.draining = renewal.drain
+        for lease, ticket in renewal.yields:
+            started = lease in self.running or lease in self.results
+            held = lease in self.waiting or lease in self.fetching or lease in self._released
+            out += self._yielding.answer(lease, ticket, started=started, held=held)
+            self._drop(lease)
         self._hand_back(renewal.revoked)
         if renewal.drain:
-            self._hand_back(tuple(self.waiting))
+            self._hand_back(self._unstarted())
         self._tell_again()
         return out + self._fill()
 
     def _fenced(self, now: int) -> list[Instruction]:
         """A newer registration holds: all that runs here runs without a lease."""
         self.incarnation = None
-        self._hand_back(tuple(self.waiting))
+        self._hand_back(self._unstarted())
         out: list[Instruction] = []
         for lease in self.running:
             out += self._stop(now, lease, Outcome.LOST, "the agent was fenced", kill=True)
@@ -196,6 +228,22 @@ class AgentState:
     def _stale(self, epoch: int) -> Reconnect:
         """Somebody who no longer leads has answered."""
         return Reconnect(f"refused a server of epoch {epoch}: a later one, {self.epoch}, has taken over")
+
+    # --- peers speak
+
+    def fetched(self, now: int, lease: Lease, task: Task) -> list[Instruction]:
+        """The task of a lease that was taken over is there."""
+        out = self._renewable(now)
+        if self.fetching.pop(lease, None) is not None:
+            self._take(now, lease, task)
+        return out + self._fill()
+
+    def unfetched(self, now: int, lease: Lease) -> list[Instruction]:
+        """The task of a lease that was taken over cannot be had: somebody else may run it."""
+        out = self._renewable(now)
+        if lease in self.fetching:
+            self._hand_back((lease,))
+        return out
 
     # --- processes speak
 
@@ -216,14 +264,37 @@ class AgentState:
         run = self.running.pop(lease, None)
         if run is None:
             return self._renewable(now)
-        self.free += run.task.need
+        self.free += self._chains.leave(lease, run.task, now)
         self._by_task.pop((lease.job, lease.task), None)
         self._starts.pop(lease, None)
         self._unacknowledged.pop(lease, None)
-        outcome = run.cause or (Outcome.EXITED if end.spawned else Outcome.NOT_STARTED)
+        outcome = run.cause or _outcome_of(end)
         message = end.message or run.why
-        self.results[lease] = Result(lease, outcome, end.ended, end.code, end.signal, end.usage, message)
+        self.results[lease] = Result(
+            lease, outcome, end.ended, end.code, end.signal, end.usage, message, end.value, end.value_digest
+        )
+        if end.spawned:
+            self._chains.learn(run.task, end.usage.ran)
         return self._renewable(now) + self._fill()
+
+    def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
+        """Tasks that were started behind others have not begun, and never will there."""
+        out = self._renewable(now)
+        back: dict[Lease, Task] = {}
+        for lease in leases:
+            run = self.running.pop(lease, None)
+            if run is None:
+                continue
+            self.free += self._chains.leave(lease, run.task, now)
+            self._by_task.pop((lease.job, lease.task), None)
+            if run.cause is not None:
+                self.results[lease] = Result(lease, run.cause, now, message=run.why)
+            else:
+                back[lease] = run.task
+        self.waiting = back | self.waiting
+        if self.leaving or self.draining:
+            self._hand_back(tuple(back))
+        return out + self._fill()
 
     def lost_all(self, now: int, why: str) -> list[Instruction]:
         """Everything that ran is gone, and nobody saw how."""
@@ -238,7 +309,8 @@ class AgentState:
 
     def news(self) -> bool:
         """Whether there is something to tell."""
-        return bool(self.results or self._starts or self._released or self._unsaid())
+        told = self._starts or self._released or self._yielding.answers
+        return bool(self.results or told or self._unsaid())
 
     def _unsaid(self) -> bool:
         """Whether the server would still give us work, although we were told to stop."""
@@ -256,9 +328,10 @@ class AgentState:
         ]
         results = tuple(islice(self.results.values(), REPORT_LIMIT))
         released = tuple(islice(self._released, REPORT_LIMIT))
-        if not (starts or results or released or self._unsaid()):
+        yielded = tuple(islice(self._yielding.answers.items(), REPORT_LIMIT))
+        if not (starts or results or released or yielded or self._unsaid()):
             return None, out
-        self._reporting = Report(self.incarnation, tuple(starts), results, released, self.leaving)
+        self._reporting = Report(self.incarnation, tuple(starts), results, released, self.leaving, yielded)
         for lease, _ in starts:
             del self._starts[lease]
             self._unacknowledged[lease] = None
@@ -281,6 +354,7 @@ class AgentState:
                 run.acknowledged = True
         for lease in report.released:
             self._released.pop(lease, None)
+        self._yielding.acknowledged(answer.yielded)
         if report.leaving:
             self._left = report.incarnation
         if answer.fenced and report.incarnation == self.incarnation:
@@ -311,20 +385,23 @@ class AgentState:
                 out += self._stop(now, lease, Outcome.STOPPED, "", kill=True)
             elif run.cause is None:
                 out += self._stop(now, lease, Outcome.WALLTIME, "reached its walltime", kill=False)
+        out += [Recall(lease) for lease in self._chains.stuck(now) if lease in self.running]
         return out + self._fill()
 
     def wake(self) -> int | None:
         """When to call `tick` at the latest; None if nothing can happen by itself."""
         times = [self._timers[0][0]] if self._timers else []
-        if (self.waiting or self.running) and self._renewed is not None:
+        if (self.waiting or self.running or self.fetching) and self._renewed is not None:
             times.append(self._soonest(self._renewed))
+        if (stuck := self._chains.wake()) is not None:
+            times.append(stuck)
         return min(times, default=None)
 
     def leave(self, now: int) -> list[Instruction]:
         """The agent was told to stop: nothing more starts, and what runs is terminated."""
         out = self._renewable(now)
         self.leaving = True
-        self._hand_back(tuple(self.waiting))
+        self._hand_back(self._unstarted())
         for lease in self.running:
             out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
             self._set(now + FAREWELL_GRACE, lease, _Due.KILL)
@@ -343,18 +420,19 @@ class AgentState:
     def _soonest(self, renewed: int) -> int:
         """Before this time no lease of ours has run out."""
         terms = [self._term(run) for run in self.running.values() if not run.killed]
-        if self.waiting:
+        if self.waiting or self.fetching:
             terms.append(self.short_term)
         return renewed + min(terms, default=FOREVER) - self.heartbeat
 
     def _renewable(self, now: int) -> list[Instruction]:
         """Drop and kill what could not be renewed in time: first of all, whatever is said or seen."""
+        self._now = now
         if self._renewed is None or now < self._renewed + self._shortest - self.heartbeat:
             return []
         age = now - self._renewed + self.heartbeat
         out: list[Instruction] = []
         if age >= self.short_term:
-            self._hand_back(tuple(self.waiting))
+            self._hand_back(self._unstarted())
         for lease, run in self.running.items():
             if age >= self._term(run):
                 out += self._stop(
@@ -375,21 +453,36 @@ class AgentState:
         out: list[Instruction] = []
         while self.waiting and not self.leaving:
             lease, task = next(iter(self.waiting.items()))
-            if not task.need.fits(self.free) or (lease.job, lease.task) in self._by_task:
+            if (lease.job, lease.task) in self._by_task:
+                break
+            if task.need.fits(self.free):
+                slot = self._chains.begin(lease, task, self._now)
+                self.free -= task.need
+            elif (behind := self._chains.join(lease, task)) is not None:
+                slot = behind
+            else:
                 break
             del self.waiting[lease]
-            self.free -= task.need
             self.running[lease] = Running(task)
             self._by_task[lease.job, lease.task] = lease
             self._shortest = min(self._shortest, task.lost_after, self.short_term)
-            out.append(Start(lease, task))
+            out.append(Start(lease, task, slot))
         return out
 
     def _hand_back(self, leases: Iterable[Lease]) -> None:
         """Give up those that have not started."""
         for lease in leases:
-            if self.waiting.pop(lease, None) is not None:
+            if self._drop(lease):
                 self._released[lease] = None
+
+    def _unstarted(self) -> tuple[Lease, ...]:
+        """Leases that nothing was done about, or that are still to be had."""
+        return (*self.waiting, *self.fetching)
+
+    def _drop(self, lease: Lease) -> bool:
+        """Take away a lease that has not started; False if there is none."""
+        waited = self.waiting.pop(lease, None) is not None
+        return self.fetching.pop(lease, None) is not None or waited
 
     def _stop(self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool) -> list[Instruction]:
         """Terminate a running task, or kill it; the first cause is the one that its result names."""
@@ -413,3 +506,10 @@ class AgentState:
             heapq.heapify(self._timers)
         self._timer_count += 1
         heapq.heappush(self._timers, (at, self._timer_count, lease, due))
+
+
+def _outcome_of(end: Exit) -> Outcome:
+    """How a task ended that nobody stopped."""
+    if end.out_of_memory:
+        return Outcome.OUT_OF_MEMORY
+    return Outcome.EXITED if end.spawned else Outcome.NOT_STARTED

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Outcome, Verdict
-from spillover.model.job import Argv, Shell
+from spillover.core.proposals import Outcome, Verdict, Yield
+from spillover.model.job import Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
@@ -26,7 +26,7 @@ class Phase(IntEnum):
 class Task(Struct, frozen=True):
     """What is to be run under a lease, and how long it may take."""
 
-    work: Shell | Argv
+    work: Work
     need: Resources
     env: dict[str, str] = {}
     workdir: str = "/"
@@ -38,11 +38,23 @@ class Task(Struct, frozen=True):
     """Nanoseconds that the task outlives an unreachable server once its start is acknowledged."""
 
 
+class Source(Struct, frozen=True):
+    """Where the task of a lease is that was taken over from another agent."""
+
+    address: str
+    """HOST:PORT of that agent."""
+    ticket: bytes
+    """What to show there."""
+    lease: Lease
+    """Under which it had the task."""
+
+
 class Grant(Struct, frozen=True):
-    """A lease and its work."""
+    """A lease and its work, or where that is."""
 
     lease: Lease
-    task: Task
+    task: Task | None = None
+    source: Source | None = None
 
 
 class Welcome(Struct, frozen=True):
@@ -69,6 +81,8 @@ class Renewal(Struct, frozen=True):
     """Leases to stop, and whether to kill them without grace."""
     drain: bool = False
     revoked: tuple[Lease, ...] = ()
+    yields: tuple[tuple[Lease, bytes], ...] = ()
+    """Leases that another agent wants, each with the ticket for its task."""
 
 
 class Exit(Struct, frozen=True):
@@ -83,6 +97,12 @@ class Exit(Struct, frozen=True):
     signal: int | None = None
     usage: Usage = Usage()
     message: str = ""
+    value: bytes = b""
+    """What a call returned or raised, if it is small."""
+    value_digest: str = ""
+    """Where that is if it is not."""
+    out_of_memory: bool = False
+    """Whether it was killed for using more memory than it asked for."""
 
 
 class Result(Struct, frozen=True):
@@ -96,6 +116,9 @@ class Result(Struct, frozen=True):
     signal: int | None = None
     usage: Usage = Usage()
     message: str = ""
+    value: bytes = b""
+    value_digest: str = ""
+    """As in `Exit`."""
 
 
 class Report(Struct, frozen=True):
@@ -108,6 +131,8 @@ class Report(Struct, frozen=True):
     released: tuple[Lease, ...]
     leaving: bool = False
     """Whether the agent was told to stop and wants nothing more."""
+    yielded: tuple[tuple[Lease, Yield], ...] = ()
+    """Answers for leases that other agents want."""
 
 
 class Answered(Struct, frozen=True):
@@ -117,13 +142,23 @@ class Answered(Struct, frozen=True):
     fenced: bool
     verdicts: tuple[tuple[Lease, Verdict], ...]
     started: tuple[Lease, ...]
+    yielded: tuple[Lease, ...] = ()
+    """Those whose answers are durable."""
 
 
 class Start(Struct, frozen=True):
-    """Make a process."""
+    """Make a process, or have one that is there make a call."""
 
     lease: Lease
     task: Task
+    slot: int = -1
+    """Tasks of one slot share their room and begin one after the other; -1 for one that has room of its own."""
+
+
+class Recall(Struct, frozen=True):
+    """Have a task back that was started behind others and has not begun."""
+
+    lease: Lease
 
 
 class Signal(Struct, frozen=True):
@@ -140,6 +175,20 @@ class Forget(Struct, frozen=True):
     verdict: Verdict
 
 
+class Offer(Struct, frozen=True):
+    """Whoever shows this ticket may have the task of a lease that was given up."""
+
+    lease: Lease
+    ticket: bytes
+
+
+class Fetch(Struct, frozen=True):
+    """Get the task of a lease that was taken over."""
+
+    lease: Lease
+    source: Source
+
+
 class Reconnect(Struct, frozen=True):
     """This registration is over: register anew, once all tasks have stopped if it was fenced."""
 
@@ -147,4 +196,4 @@ class Reconnect(Struct, frozen=True):
     fenced: bool = False
 
 
-Instruction: TypeAlias = Start | Signal | Forget | Reconnect
+Instruction: TypeAlias = Start | Recall | Signal | Forget | Offer | Fetch | Reconnect
