@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "why": Entry("commands.why", "why a job is where it is"),
     "logs": Entry("commands.logs", "what a job printed"),
     "cancel": Entry("commands.change", "cancel jobs"),
+    "top": Entry("commands.top", "watch jobs, clusters and agents, live"),
     "wait": Entry("commands.wait", "wait until jobs have ended"),
     "hold": Entry("commands.change", "keep queued jobs from starting"),
     "release": Entry("commands.change", "let held jobs go"),

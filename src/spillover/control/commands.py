@@ -255,8 +255,7 @@ class Commands:
             running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
             running_in_all=len(placed),
             queued=[
-                views.job_view(engine, job, reasons)
-                for job in jobs_of(head_of_queue(engine, queued), self._project)
+                views.job_view(engine, job, reasons) for job in head_of_queue(engine, queued, self._project)
             ],
         )
 

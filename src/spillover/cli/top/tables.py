@@ -1,0 +1,222 @@
+"""The tables of `spill top`: columns of fixed widths, so that nothing moves sideways when values change."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from spillover.cli.output import Cell, Column, Row
+from spillover.cli.shown import NOTHING, STYLES, duration, money, number
+
+if TYPE_CHECKING:
+    from spillover.wire.api import AgentView, ClusterView, JobView, Overview
+
+_GOOD: Final = frozenset({"ready", "READY"})
+_ID: Final = 12
+"""Characters of an id; those of members of arrays are longer."""
+_MEMORY: Final = ((2**40, "T"), (2**30, "G"), (2**20, "M"), (2**10, "K"))
+
+
+def clusters(overview: "Overview", width: int) -> tuple[list[Column], list[Row]]:
+    """Clusters with bars of their use."""
+    bar = 20 if width >= 120 else 12
+    columns = [
+        _fixed("CLUSTER", 12),
+        _fixed("ROLE", 6, drops=1),
+        _fixed("STATE", 8, drops=4),
+        _fixed("CPU", bar + 1 + 11),
+        _fixed("MEMORY", bar // 2 + 1 + 11),
+        _fixed("GPU", 7, drops=3),
+        _fixed("JOBS", 5, right=True),
+        _fixed("AGENTS", 6, right=True, drops=2),
+    ]
+    return _narrowed(columns, [_cluster(cluster, bar) for cluster in overview.clusters], width)
+
+
+def _cluster(cluster: "ClusterView", bar: int) -> Row:
+    colour = "yellow" if cluster.role == "rented" else "cyan"
+    has, used = cluster.capacity, cluster.used
+    return (
+        _cut(cluster.name, 12),
+        cluster.role,
+        _state(cluster.state),
+        Cell(_bar(used, has, "cpu", bar), colour),
+        Cell(_bar(used, has, "memory", bar // 2), colour),
+        _share(used, has, "gpu"),
+        f"{cluster.running:,}",
+        f"{cluster.agents:,}",
+    )
+
+
+def agents(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
+    """Agents with their load and when they were last heard from."""
+    now = datetime.fromisoformat(overview.at)
+    columns = [
+        _fixed("AGENT", 12),
+        _fixed("CLUSTER", 12),
+        _fixed("STATE", 10),
+        _fixed("LOAD", 20 if width >= 120 else 12),
+        _fixed("CPU", 11, drops=1),
+        _fixed("MEMORY", 11, drops=2),
+        _fixed("RUNS", 5, right=True),
+        _fixed("LEASED", 6, right=True),
+        _fixed("HEARD", 9, right=True),
+        Column("OFFERS", gives=True, drops=3),
+    ]
+    shown = overview.agents[offset : offset + rows]
+    return _narrowed(columns, [_agent(agent, now, 20 if width >= 120 else 12) for agent in shown], width)
+
+
+def _agent(agent: "AgentView", now: datetime, bar: int) -> Row:
+    has, used = agent.capacity, agent.used
+    return (
+        _cut(agent.name, 12),
+        _cut(agent.cluster, 12),
+        _state(agent.state),
+        Cell(_meter(used.get("cpu", 0.0), has.get("cpu", 0.0), bar), "cyan"),
+        _share(used, has, "cpu"),
+        _share(used, has, "memory"),
+        f"{agent.running:,}",
+        f"{agent.leased:,}",
+        _age(agent.heartbeat_at, now),
+        " ".join(agent.offers) or NOTHING,
+    )
+
+
+def running(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
+    """Jobs that have a place."""
+    now = datetime.fromisoformat(overview.at)
+    columns = [
+        *_who(overview),
+        _fixed("STATE", 7),
+        _fixed("RAN", 8, right=True),
+        _fixed("EXPECTED", 8, right=True, drops=2),
+        _fixed("CPU", 5, right=True, drops=4),
+        _fixed("COST", 9, right=True, drops=5),
+        Column("WHERE", gives=True),
+    ]
+    return _narrowed(
+        columns, [_running(job, now) for job in overview.running[offset : offset + rows]], width, 8
+    )
+
+
+def _running(job: "JobView", now: datetime) -> Row:
+    where = NOTHING if job.cluster is None else f"{job.cluster}/{job.node}"
+    return (
+        *_named(job),
+        Cell(job.state, STYLES.get(job.state, "")),
+        _age(job.started_at, now),
+        NOTHING if job.estimate_s is None else duration(round(job.estimate_s)),
+        number(job.resources.get("cpu", 0.0)),
+        money(job.cost),
+        f"{where}: {job.reason.message}" if job.reason is not None else where,
+    )
+
+
+def queue(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
+    """The head of the queue, with what each job waits for."""
+    now = datetime.fromisoformat(overview.at)
+    columns = [
+        *_who(overview),
+        _fixed("MEMBERS", 7, right=True, drops=2),
+        _fixed("WAITED", 8, right=True),
+        _fixed("EXPECTED", 8, right=True, drops=3),
+        _fixed("CPU", 5, right=True, drops=4),
+        _fixed("PRIORITY", 9, right=True, drops=5),
+        Column("WHY", gives=True),
+    ]
+    return _narrowed(
+        columns, [_waiting(job, now) for job in overview.queued[offset : offset + rows]], width, 40
+    )
+
+
+def _waiting(job: "JobView", now: datetime) -> Row:
+    members = None if job.array is None else job.array.counts.get("QUEUED", 0)
+    return (
+        *_named(job),
+        NOTHING if members is None else f"{members:,}",
+        _age(job.submitted_at, now),
+        NOTHING if job.estimate_s is None else duration(round(job.estimate_s)),
+        number(job.resources.get("cpu", 0.0)),
+        str(job.priority),
+        Cell(job.reason.message, "red" if job.reason.never else "") if job.reason is not None else NOTHING,
+    )
+
+
+def _who(overview: "Overview") -> list[Column]:
+    """The first columns of both tables of jobs, so that they stand below each other."""
+    members = any(len(job.id) > _ID for job in (*overview.running, *overview.queued))
+    return [
+        _fixed("JOB", _ID + 4 if members else _ID),
+        _fixed("NAME", 14),
+        _fixed("USER", 8, drops=6),
+        _fixed("PROJECT", 10, drops=7),
+    ]
+
+
+def _named(job: "JobView") -> tuple[str, str, str, str]:
+    return job.id, _cut(job.name, 14), _cut(job.user, 8), _cut(job.project, 10)
+
+
+def _narrowed(
+    columns: list[Column], rows: list[Row], width: int, last: int = 0
+) -> tuple[list[Column], list[Row]]:
+    """The table with as many columns as the terminal has room for, whatever stands in them; `last` is kept for the last one."""
+    kept = list(range(len(columns)))
+    while sum(len(columns[at].title) + 2 for at in kept) + last > width:
+        drops, at = max((columns[at].drops, at) for at in kept)
+        if not drops:
+            break
+        kept.remove(at)
+    return [columns[at]._replace(drops=0) for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _fixed(title: str, wide: int, *, right: bool = False, drops: int = 0) -> Column:
+    """A column that is as wide with small values as with large ones."""
+    return Column(title.rjust(wide) if right else title.ljust(wide), right=right, drops=drops)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _state(name: str) -> Cell:
+    return Cell(name.lower(), "green" if name in _GOOD else "yellow")
+
+
+def _age(since: str | None, now: datetime) -> str:
+    """How long ago, in whole seconds; never below nothing."""
+    return (
+        NOTHING
+        if since is None
+        else duration(max(0, round((now - datetime.fromisoformat(since)).total_seconds())))
+    )
+
+
+def _meter(used: float, has: float, wide: int) -> str:
+    """A bar; what is used at all shows, and only what is full looks full."""
+    full = 0 if not has else min(wide, int(wide * used / has + 0.5))
+    if has and used > 0:
+        full = max(1, full)
+    if full == wide and used < has:
+        full = wide - 1
+    return "█" * full + "░" * (wide - full)
+
+
+def _bar(used: dict[str, float], has: dict[str, float], kind: str, wide: int) -> str:
+    return f"{_meter(used.get(kind, 0.0), has.get(kind, 0.0), wide)} {_share(used, has, kind)}"
+
+
+def _share(used: dict[str, float], has: dict[str, float], kind: str) -> str:
+    """How much of a resource is taken, of how much."""
+    if not has.get(kind):
+        return NOTHING
+    return f"{_amount(used.get(kind, 0.0), kind)}/{_amount(has[kind], kind)}"
+
+
+def _amount(value: float, kind: str) -> str:
+    """At most five characters."""
+    if kind == "memory":
+        for unit, letter in _MEMORY:
+            if value >= unit:
+                return f"{value / unit:.3g}{letter}"
+        return f"{value:.0f}"
+    return f"{value:.4g}" if value < 10_000 else f"{value / 1000:.3g}k"
