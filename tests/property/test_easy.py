@@ -12,7 +12,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.sim.runner import simulate
 from spillover.sim.setting import Fleet, Rent, Setting
-from spillover.sim.shapes import shape_of
+from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 
 NODE = Resources(4000, 8, 2)
@@ -49,7 +49,7 @@ class Promises:
 
     def __init__(self, jobs: Sequence[TraceJob], setting: Setting) -> None:
         self.jobs = jobs
-        self.shapes = [shape_of(job, setting.fleet) for job in jobs]
+        self.shapes = [Shapes(setting.fleet).of(job) for job in jobs]
         self.nodes = [f"n{number}" for number in range(1, setting.fleet.count + 1)]
         self.queue: list[int] = []
         self.running: dict[int, tuple[int, dict[str, Resources]]] = {}

@@ -18,6 +18,7 @@ from spillover.model.units import FOREVER, SECOND
 from spillover.policies.loading import load
 from spillover.sim.runner import opening, simulate, submission
 from spillover.sim.setting import Fleet, Rent, Setting
+from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 from spillover.sim.world import World
 from spillover.stores.memory import open_memory
@@ -74,7 +75,7 @@ class Clusters:
             self.done.set()
         said: list[Proposal] = [*self._world.observe(now)]
         while self._at < len(self._jobs) and self._jobs[self._at].submit <= now:
-            said.append(submission(self._at, self._jobs[self._at], self._setting))
+            said.append(submission(self._at, self._jobs[self._at], Shapes(self._setting.fleet)))
             self._at += 1
         self._said.append(asyncio.ensure_future(self.loop.propose(*said), loop=self._time))
 

@@ -1,13 +1,15 @@
 """How long a job is expected to run, and who says so."""
 
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from spillover.model.job import Terms
 
 Source: TypeAlias = Literal["estimate", "walltime", "history", "default"]
 
 
-class Estimate(NamedTuple):
+class Estimate(Struct, frozen=True, gc=False):
     """An expected runtime."""
 
     runtime: int

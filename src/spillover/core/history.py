@@ -25,18 +25,23 @@ KEPT: Final = 10_000
 """Samples that are kept; of more, those that have not learned for the longest time are dropped."""
 DROPPED: Final = KEPT // 8
 """Samples that are dropped together."""
+_TELLING: Final = frozenset({JobState.SUCCEEDED, JobState.TIMED_OUT})
+"""How jobs end that are learned from."""
 
 
 def learn(state: State, job: Job, event: JobEnded) -> None:
     """Take in how long a job ran, if that says something about others."""
     ran, ended = event.usage.ran, event.state
-    if ran <= 0 or (ended is not JobState.SUCCEEDED and ended is not JobState.TIMED_OUT):
+    if ran <= 0 or ended not in _TELLING:
         return
     history, user, shape = state.history, job.user, job.kind.shape
-    ran = min(ran, MOST)
+    if ran > MOST:
+        ran = MOST
     state.facts.learned += 1
     about: About = ("job", user, job.name, shape)
-    sample = history.get(about) or _begin(state, about)
+    sample = history.get(about)
+    if sample is None:
+        sample = _begin(state, about)
     _add(state, sample, ran)
     if sample.count <= FEW:
         for about in (("name", user, job.name, None), ("shape", user, "", shape)):

@@ -178,8 +178,18 @@ class Board:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
         heap = self._least
         while heap and heap[0][1] not in self.queue.heaps:
-            heapq.heappop(heap)
+            heapq.heappop(heap)[1].weighed = False
         return heap[0][0] if heap else 0
+
+    def _weigh(self, lane: Lane) -> None:
+        """Let a lane be known by the CPUs that its jobs ask for; it stays so without jobs, as others like them are likely to come."""
+        if len(self._least) > 2 * len(self.queue.heaps) + SPARE:
+            for _, each in self._least:
+                each.weighed = each in self.queue.heaps
+            self._least = [one for one in self._least if one[1].weighed]
+            heapq.heapify(self._least)
+        lane.weighed = True
+        heapq.heappush(self._least, (lane.kind.shape.resources.cpu, lane))
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""
@@ -243,7 +253,7 @@ class Board:
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.gains(now):
+        if self.gained or (self.ranking is not None and self.gains(now)):
             if self.queue.first:
                 return True
             self.gained = False  # nobody is there who could use it
@@ -264,7 +274,8 @@ class Board:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
         self.gained = decided and passed
         self.passed = passed
-        self.again = min(self.again, again)
+        if again < self.again:
+            self.again = again
         if self.ranking is not None:
             self.ranking.settle()
         self.queue.woken.clear()
@@ -306,11 +317,8 @@ class Board:
             return
         lane = self.lane_of(job)
         entry = self.entry(job)
-        if lane not in self.queue.heaps:
-            heapq.heappush(self._least, (job.kind.shape.resources.cpu, lane))
-            if len(self._least) > 2 * len(self.queue.heaps) + SPARE:
-                self._least = [(each.kind.shape.resources.cpu, each) for each in (*self.queue.heaps, lane)]
-                heapq.heapify(self._least)
+        if not lane.weighed:
+            self._weigh(lane)
         self.queue.push(lane, entry)
         if job.due is not None:
             self.due.push(lane, entry)

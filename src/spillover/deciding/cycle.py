@@ -71,7 +71,8 @@ def run(
         cycle.rent()
     if not keep:
         cycle.undo()
-    return Outcome(cycle.plan(), cycle.passed, cycle.again())
+    again = FOREVER if cycle.till is None and cycle.keeper is None else cycle.again()
+    return Outcome(cycle.plan(), cycle.passed, again)
 
 
 class _Cycle:
@@ -122,7 +123,7 @@ class _Cycle:
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self.board.queue, self.board
-        if board.in_turn or board.gains(self.now):
+        if board.in_turn or board.gained or board.gains(self.now):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self.policies.backfill.strict)
             return
         self.passed = board.passed  # of those that are not looked at
@@ -379,7 +380,8 @@ class _Cycle:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
         keeper = self.keeper if owned else None
-        for seat in self.board.seats(lane, role):
+        seats = lane.owned if owned else lane.rented
+        for seat in self.board.seats(lane, role) if seats is None else seats:
             machine = seat.best(self.policies.place)
             if machine is None:
                 continue
@@ -455,9 +457,8 @@ class _Cycle:
         count = self._count(job, room)
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, count)
-        self.placements.append(
-            Placement(job.id, index, room.name, machine.name, self._why(job, room, ahead=ahead))
-        )
+        why = ROOM_OWNED if room.owned and not ahead else self._why(job, room, ahead=ahead)
+        self.placements.append(Placement(job.id, index, room.name, machine.name, why))
 
     def _may_pay(self, job: Job, room: Room) -> bool:
         """Whether the caps on a job let it run there."""

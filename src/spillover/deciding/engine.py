@@ -4,6 +4,7 @@ The live loop adds waiting, writing and the gate around it; a simulator adds a v
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from msgspec import Struct, structs
 
@@ -38,7 +39,9 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 }
 
 
-_NEW_BOARD = frozenset(
+_CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
+"""For each event what changes the state, and what the board follows it by, if anything."""
+_NEW_BOARD: Final = frozenset(
     {AgentForgotten, AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled}
 )
 """Events after which everything is looked at anew."""
@@ -66,17 +69,27 @@ class Engine:
     """A state, the board beside it, and the policies that decide."""
 
     def __init__(
-        self, state: State, load: Callable[[PolicySet], Policies], *, now: int = 0, debug: bool = False
+        self,
+        state: State,
+        load: Callable[[PolicySet], Policies],
+        *,
+        now: int = 0,
+        debug: bool = False,
+        digests: bool = True,
     ) -> None:
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
+        self._digests = digests
+        """Whether plans are told apart by digests, for whoever stores events."""
         self._load = load
         self._take_policies()
 
     def step(self, now: int, proposals: Iterable[Proposal] = ()) -> Step:
         """Decide proposals in their order, then run a cycle if anything could come of it."""
-        now = self.now = max(now, self.now)
+        if now < self.now:
+            now = self.now
+        self.now = now
         state = self.state
         events: list[AnyEvent] = []
         replies: list[Reply] = []
@@ -107,7 +120,7 @@ class Engine:
     def _take_policies(self) -> None:
         """Decide by the policies that the book names, from the book alone."""
         self.policies = self._load(self.state.facts.policies)
-        self._policies_digest = digest_of(self.policies.chosen)
+        self._policies_digest = digest_of(self.policies.chosen) if self._digests else b""
         for guard in self.policies.guards:
             guard.look_at(self.state)
         self.state.moved.clear()
@@ -181,12 +194,11 @@ class Engine:
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
         state, board = self.state, self.board
         for event in decided:
-            kind = type(event)
-            APPLIERS[kind](state, event)
-            follower = FOLLOWERS.get(kind)
-            if follower is not None:
-                follower(board, event)
-            elif kind in _NEW_BOARD:
+            change, follow = _CHANGES[type(event)]
+            change(state, event)
+            if follow is not None:
+                follow(board, event)
+            elif type(event) in _NEW_BOARD:
                 self._take_policies()
                 board = self.board
         events += decided

@@ -24,7 +24,7 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("gangs_owned", "gangs_rented", "kind", "least", "owned", "rented", "serial")
+    __slots__ = ("gangs_owned", "gangs_rented", "kind", "least", "owned", "rented", "serial", "weighed")
 
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
@@ -33,6 +33,8 @@ class Lane:
         """The smallest task of its jobs: where that does not fit, none does."""
         self.serial = serial
         """Tells two lanes apart that held the same job at different times."""
+        self.weighed = False
+        """Whether the board knows it by what its jobs ask for."""
         self.owned: list[Seat] | None = None
         """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
         self.rented: list[Seat] | None = None

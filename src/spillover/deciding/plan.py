@@ -1,10 +1,10 @@
 """What a cycle decided, and the events that make it so."""
 
-import hashlib
+from functools import cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, msgpack
 
 from spillover.core.events import (
     AnyEvent,
@@ -21,6 +21,9 @@ from spillover.deciding.purse import Holding
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
+
+if TYPE_CHECKING:
+    import hashlib
 
 
 class Placement(Struct, frozen=True, array_like=True, gc=False):
@@ -102,7 +105,14 @@ def digest_of(policies: PolicySet) -> bytes:
 
 
 def _digest(value: object) -> bytes:
-    return hashlib.blake2b(msgspec.msgpack.encode(value, order="deterministic"), digest_size=16).digest()
+    return _blake2b()(msgpack.encode(value, order="deterministic"), digest_size=16).digest()
+
+
+@cache
+def _blake2b() -> "type[hashlib.blake2b]":
+    from hashlib import blake2b  # noqa: PLC0415 - takes long to load, and what is only simulated has no digests
+
+    return blake2b
 
 
 def _held(plan: Plan, at: int, hold: Holding) -> CostHeld:
@@ -114,8 +124,8 @@ def _held(plan: Plan, at: int, hold: Holding) -> CostHeld:
 
 
 def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
-    """The events that carry a plan into the book; `policies` is the digest of those that made it."""
-    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, plan.digest())]
+    """The events that carry a plan into the book; `policies` is the digest of those that made it, empty if nobody asks for digests."""
+    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, plan.digest() if policies else b"")]
     if plan.admitted:
         jobs, latest = zip(*plan.admitted, strict=True)
         events.append(JobsAdmitted(jobs, latest))

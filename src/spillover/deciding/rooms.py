@@ -20,6 +20,9 @@ from spillover.model.units import FOREVER
 Free = tuple[int, int, int, int]
 """CPU, memory and GPUs that are free on a machine, and how many more leases it takes ahead of room."""
 
+MOST_CHANGES = 256
+"""Changes that a room remembers, and some more for each machine."""
+
 
 class Machine:
     """One node: what is free on it, trial placements of the cycle included."""
@@ -97,6 +100,8 @@ class Room:
         """Indexes of machines whose room changed, oldest first."""
         self.forgotten = 0
         """How many changes were dropped from the front."""
+        self._most = MOST_CHANGES
+        """Changes that are remembered."""
         self.eager: dict[int, None] = {}
         """Machines that take leases ahead of room."""
 
@@ -106,6 +111,7 @@ class Room:
         if machine is None:
             machine = Machine(node.name, len(self.machines))
             self.machines.append(machine)
+            self._most += 4
             self.by_name[node.name] = machine
         more = False
         if not machine.ready or node.status != "ready" or machine.total is not node.capacity:
@@ -121,7 +127,9 @@ class Room:
             ahead = max(0, machine.limit - len(node.ahead))
         if cpu > machine.cpu or memory > machine.memory or gpu > machine.gpu or ahead > machine.ahead:
             more = True
-        elif cpu == machine.cpu and gpu == machine.gpu and memory == machine.memory and ahead == machine.ahead:
+        elif (
+            cpu == machine.cpu and gpu == machine.gpu and memory == machine.memory and ahead == machine.ahead
+        ):
             return more
         self.set(machine, (cpu, memory, gpu, ahead))
         if ahead:
@@ -158,16 +166,16 @@ class Room:
     def set(self, machine: Machine, free: Free) -> None:
         """Let a machine have this much free, and lanes look at it again."""
         cpu, memory, gpu, ahead = free
-        self.cpu += (cpu if cpu > 0 else 0) - (machine.cpu if machine.cpu > 0 else 0)  # noqa: FURB136 - faster than max
-        self.memory += (memory if memory > 0 else 0) - (machine.memory if machine.memory > 0 else 0)  # noqa: FURB136
-        self.gpu += (gpu if gpu > 0 else 0) - (machine.gpu if machine.gpu > 0 else 0)  # noqa: FURB136
+        self.cpu += (cpu if cpu > 0 else 0) - (machine.cpu if machine.cpu > 0 else 0)
+        self.memory += (memory if memory > 0 else 0) - (machine.memory if machine.memory > 0 else 0)
+        self.gpu += (gpu if gpu > 0 else 0) - (machine.gpu if machine.gpu > 0 else 0)
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
         self.changed(machine)
 
     def changed(self, machine: Machine) -> None:
         """Let lanes know that a machine is to be looked at again."""
         self.changes.append(machine.index)
-        if len(self.changes) > 4 * len(self.machines) + 256:
+        if len(self.changes) > self._most:
             half = len(self.changes) // 2
             del self.changes[:half]
             self.forgotten += half
@@ -215,9 +223,8 @@ class Seat:
         while heap:
             score, index = heap[0]
             machine = machines[index]
-            if machine.fits(shape) and score == score_of(
-                machine.cpu, machine.memory, machine.gpu, shape, machine.total
-            ):
+            free = machine.cpu, machine.memory, machine.gpu
+            if machine.fits(shape) and score == score_of(*free, shape, machine.total):
                 if index not in barred:
                     found = machine
                     break

@@ -24,6 +24,11 @@ class Role(StrEnum):
     RENTED = "rented"
 
 
+# A name of a module is found several times as fast as a member of an enumeration: what is asked for every job uses these.
+OWNED: Final = Role.OWNED
+RENTED: Final = Role.RENTED
+
+
 class NodeClass(Struct, frozen=True, gc=False):
     """A kind of machine that is rented whole."""
 

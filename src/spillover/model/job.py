@@ -25,6 +25,10 @@ class Burst(StrEnum):
     ALWAYS = "always"
 
 
+NEVER: Final = Burst.NEVER  # as `OWNED` in `cluster`
+ALWAYS: Final = Burst.ALWAYS
+
+
 class On(StrEnum):
     """Which end of another job lets a job begin."""
 

@@ -3,6 +3,7 @@
 A reason is shown as `{code, message, never}`; its code is the tag of its type, so programs can rely on it.
 """
 
+from functools import cache
 from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
@@ -452,5 +453,9 @@ Reason: TypeAlias = (
 
 def code_of(reason: Reason) -> str:
     """The word that programs know a reason by."""
-    tag = reason.__struct_config__.tag
-    return str(tag)
+    return _code(type(reason))
+
+
+@cache
+def _code(kind: type[Reason]) -> str:
+    return str(kind.__struct_config__.tag)

@@ -29,7 +29,7 @@ from spillover.policies.loading import load
 from spillover.sim.failing import Failure, failures_of
 from spillover.sim.outcome import Outcome
 from spillover.sim.setting import Scene, Setting
-from spillover.sim.shapes import shape_of
+from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 from spillover.sim.world import World
 
@@ -63,8 +63,8 @@ def simulate(
         return outcomes
 
 
-def submission(index: int, job: TraceJob, setting: Setting | Scene) -> Submit:
-    """A job of a trace as its owner would submit it."""
+def submission(index: int, job: TraceJob, shapes: Shapes) -> Submit:
+    """A job of a trace as its owner would submit it to a fleet with these shapes."""
     own = job.own
     if own is None:
         spec = JobSpec(
@@ -72,7 +72,7 @@ def submission(index: int, job: TraceJob, setting: Setting | Scene) -> Submit:
             "job",
             job.project or "default",
             "default",
-            shape_of(job, setting.fleet),
+            shapes[job.gpus, job.cpus, job.memory, job.nodes],
             Terms(job.walltime, job.estimate),
         )
     else:
@@ -113,22 +113,24 @@ class _Simulation:
         self._ended = ended
         self.guards: list[Guarded] = []
         """Policies of installed packages that decided at any time."""
-        self._engine = Engine(State(), self._load)
+        self._engine = Engine(State(), self._load, digests=sink is not None)
         self._world = World(jobs, scene.site)
         self._step(scene.begin, opening(scene))
 
     def run(self) -> list[Outcome]:
         """Until every job has ended, or nothing more can happen."""
         jobs, world, engine, scene = self._jobs, self._world, self._engine, self._scene
+        shapes = Shapes(scene.fleet)
         at, count, ended = 0, len(jobs), 0
         changes = list(reversed(scene.changes))
         changing = changes[-1][0] if changes else FOREVER
         submitting = jobs[0].submit if jobs else FOREVER
         while True:
-            now = min(world.next_time(), engine.next_time(), submitting, changing)
+            happening = world.next_time()
+            now = min(happening, engine.board.next_time(), submitting, changing)
             if now >= FOREVER:
                 break
-            proposals = world.observe(now)
+            proposals = world.observe(now) if happening <= now else []
             if len(world.ended) >= ARCHIVED_AT_ONCE:
                 proposals.insert(0, Archived(tuple(world.ended)))
                 ended += len(world.ended)
@@ -140,7 +142,7 @@ class _Simulation:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
                 changing = changes[-1][0] if changes else FOREVER
             while submitting <= now:
-                proposals.append(submission(at, jobs[at], scene))
+                proposals.append(submission(at, jobs[at], shapes))
                 at += 1
                 submitting = jobs[at].submit if at < count else FOREVER
             self._step(now, proposals)

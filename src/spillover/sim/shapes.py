@@ -1,21 +1,28 @@
 """What a job of a trace asks of machines of a given size: split over several when it is larger than one."""
 
-from functools import lru_cache
-
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.sim.setting import Fleet
 from spillover.sim.trace import TraceJob
 
 
-def shape_of(job: TraceJob, fleet: Fleet) -> Shape:
-    """The shape of a job; equal ones are one object."""
-    return _shape(
-        job.gpus, job.cpus, job.memory, job.nodes, fleet.node, fleet.limits_cpu, fleet.limits_memory
-    )
+class Shapes(dict[tuple[int, int, int, int], Shape]):
+    """The shapes of jobs on one fleet by the GPUs, CPUs, memory and nodes that they ask for; equal ones are one object."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self._fleet = fleet
+
+    def __missing__(self, asked: tuple[int, int, int, int]) -> Shape:
+        fleet = self._fleet
+        shape = self[asked] = _shape(*asked, fleet.node, fleet.limits_cpu, fleet.limits_memory)
+        return shape
+
+    def of(self, job: TraceJob) -> Shape:
+        """The shape of a job."""
+        return self[job.gpus, job.cpus, job.memory, job.nodes]
 
 
-@lru_cache(maxsize=65_536)
 def _shape(
     gpus: int, cpus: int, memory: int, nodes: int, node: Resources, limits_cpu: bool, limits_memory: bool
 ) -> Shape:

@@ -120,7 +120,7 @@ def _work(
         start, end = one.start, one.end
         if start >= closes or end <= opens:
             continue
-        span = (end if end < closes else closes) - (start if start > opens else opens)  # noqa: FURB136 - slower
+        span = (end if end < closes else closes) - (start if start > opens else opens)
         job = jobs[one.job]
         work = (job.gpus if by_gpu else job.cpus) * span
         if one.cluster in rented:

@@ -6,6 +6,7 @@ walltime, and a trace has the last word on how long a job runs.
 
 import heapq
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -28,6 +29,9 @@ from spillover.model.units import FOREVER
 from spillover.sim.outcome import Outcome
 from spillover.sim.setting import Site
 from spillover.sim.trace import TraceJob
+
+EXITED = Ending.EXITED
+_JOB = attrgetter("job")
 
 
 class Task(Struct, gc=False):
@@ -63,6 +67,7 @@ class World:
         self.ended: list[JobId] = []
         """Jobs that ended, for whoever archives them."""
         self._now = 0
+        """When something was last told to stop."""
 
     def next_time(self) -> int:
         """When the next thing happens; FOREVER if nothing will."""
@@ -72,7 +77,6 @@ class World:
 
     def observe(self, now: int) -> list[Proposal]:
         """What agents say now."""
-        self._now = now
         seen: list[Proposal] = []
         if self._stopped:
             for job in self._stopped:
@@ -85,7 +89,7 @@ class World:
             _, job, seq = heapq.heappop(heap)
             running = self._tasks.get(job)
             if running is not None and running.lease.seq == seq:  # else it was stopped before
-                seen.append(_result(running, Ending.EXITED, running.end - running.start))
+                seen.append(_result(running, EXITED, running.end - running.start))
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
@@ -97,16 +101,11 @@ class World:
 
     def outcomes(self) -> list[Outcome]:
         """Of every job that ended, in their order."""
-        return sorted(self._outcomes, key=lambda each: each.job)
+        return sorted(self._outcomes, key=_JOB)
 
-    def _placed(self, event: JobPlaced) -> None:
-        self._run(event, (event.node,))
-
-    def _gang_placed(self, event: GangPlaced) -> None:
-        self._run(event, event.nodes)
-
-    def _run(self, event: JobPlaced | GangPlaced, nodes: tuple[NodeName, ...]) -> None:
+    def _placed(self, event: JobPlaced | GangPlaced) -> None:
         job = int(event.job)
+        nodes = event.nodes if isinstance(event, GangPlaced) else (event.node,)
         start = event.at
         if self._startup:
             start += self._startup.get(event.cluster, 0)
@@ -116,6 +115,7 @@ class World:
         heapq.heappush(self._ends, (end, job, event.seq))
 
     def _stopping(self, event: JobStopping) -> None:
+        self._now = event.at
         self._stopped.append(int(event.job))
 
     def _requeued(self, event: JobRequeued) -> None:
@@ -147,13 +147,13 @@ class World:
 
 def _result(task: Task, ending: Ending, ran: int) -> Result:
     """What an agent says of a task that ended."""
-    code = 0 if ending is Ending.EXITED else None
+    code = 0 if ending is EXITED else None
     return Result(task.nodes[0], task.lease, ending, code, None, Usage(ran), 0)
 
 
 _HANDLERS: dict[type, Callable[[World, Any], None]] = {
     JobPlaced: World._placed,  # noqa: SLF001 - its own
-    GangPlaced: World._gang_placed,  # noqa: SLF001
+    GangPlaced: World._placed,  # noqa: SLF001
     JobStopping: World._stopping,  # noqa: SLF001
     JobRequeued: World._requeued,  # noqa: SLF001
     JobEnded: World._ended,  # noqa: SLF001

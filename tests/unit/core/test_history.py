@@ -8,7 +8,7 @@ from spillover.core.events import JobEnded, JobState
 from spillover.core.history import FEW, predict
 from spillover.core.proposals import Outcome, Submit, Submitted
 from spillover.core.state import Job
-from spillover.deciding.estimates import estimate, expected_end
+from spillover.deciding.estimates import Estimate, estimate, expected_end
 from spillover.deciding.explain import explain
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
@@ -50,7 +50,7 @@ def test_a_job_that_says_nothing_is_expected_to_run_as_those_like_it_did() -> No
     assert submit(world, a_job("train")).predicted is None, "two are too few"
     run_jobs(world, 30)
     job = submit(world, a_job("train"))
-    assert estimate(job, HOUR) == (20 * SECOND, "history")
+    assert estimate(job, HOUR) == Estimate(20 * SECOND, "history")
     assert explain(world.engine, job).estimate.source == "history"
     run_jobs(world, 1000)
     assert job.predicted == 20 * SECOND, "what was predicted stays"
@@ -61,8 +61,8 @@ def test_ones_own_word_and_the_limit_come_first() -> None:
     run_jobs(world, 10, 10, 10)
     told = submit(world, a_job("train").terms(estimate=MINUTE))
     limited = submit(world, a_job("train").terms(walltime=2 * MINUTE))
-    assert estimate(told, HOUR) == (MINUTE, "estimate")
-    assert estimate(limited, HOUR) == (2 * MINUTE, "walltime")
+    assert estimate(told, HOUR) == Estimate(MINUTE, "estimate")
+    assert estimate(limited, HOUR) == Estimate(2 * MINUTE, "walltime")
     assert told.predicted is None
 
 

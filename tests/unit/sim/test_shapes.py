@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.sim.fleet import read_owned
-from spillover.sim.shapes import shape_of
+from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 
 
@@ -47,7 +47,7 @@ def gpu(count: int) -> Resources:
     ],
 )
 def test_a_job_is_split_over_machines(owned: str, asks: TraceJob, shape: Shape) -> None:
-    assert shape_of(asks, read_owned(owned)) == shape
+    assert Shapes(read_owned(owned)).of(asks) == shape
 
 
 @given(
@@ -64,7 +64,7 @@ def test_no_part_is_larger_than_a_machine_and_nothing_is_lost(
     if not gpus and not cpus:
         return
     fleet = read_owned(f"4x{node_gpus}gpu,{node_cpus}cpu,64G")
-    shape = shape_of(job(gpus, cpus, nodes, memory), fleet)
+    shape = Shapes(fleet).of(job(gpus, cpus, nodes, memory))
     rest = shape.rest or shape.resources
     assert shape.resources.fits(fleet.node)
     assert rest.fits(shape.resources)

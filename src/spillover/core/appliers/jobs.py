@@ -61,15 +61,17 @@ def submitted(state: State, event: JobSubmitted) -> None:
         or event.not_before is not None
     ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
-    facts = state.facts
-    facts.numbered += 1
+    facts, user, name, terms = state.facts, event.user, event.name, event.terms
+    kind = Kind(event.shape, event.queue, event.project)
+    shared = state.shared().setdefault
+    number = facts.numbered = facts.numbered + 1
     job = Job(
         event.job,
-        facts.numbered,
-        state.share(event.user),
-        state.share(event.name),
-        state.share(Kind(event.shape, event.queue, event.project)),
-        state.share(event.terms),
+        number,
+        shared(user, user),
+        shared(name, name),
+        shared(kind, kind),
+        shared(terms, terms),
         event.spec,
         event.at,
         event.at - facts.jumped,
@@ -78,11 +80,11 @@ def submitted(state: State, event: JobSubmitted) -> None:
         extra=extra,
         predicted=event.predicted,
     )
-    state.jobs[job.id] = job
-    state.touch_job(job.id)
+    state.jobs[event.job] = job
+    state.touch_job(event.job)
     expected = expected_of(job)
     if expected:
-        state.facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
+        facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
     if event.key is not None:
         state.keys[event.key] = job.id
     for wanted in event.after:
@@ -198,11 +200,14 @@ def requeued(state: State, event: JobRequeued) -> None:
 def ended(state: State, event: JobEnded) -> None:
     """A job is over for good."""
     job = job_of(state, event.job, event)
-    phase = job.phase if type(job.phase) is Placed or type(job.phase) is Running else None
-    if phase is not None:
+    facts, phase = state.facts, job.phase
+    cluster = node = why = ready = None
+    if type(phase) is Placed or type(phase) is Running:
+        cluster, node, why = phase.cluster, phase.node, phase.why
+        ready = job.arrived + (phase.jumped if type(phase) is Running else facts.jumped)
         _leave_place(state, job, event.usage.ran)
-        state.facts.tally.ran += event.usage.ran - expected_of(job)
-        if state.facts.sharing is not None:
+        facts.tally.ran += event.usage.ran - expected_of(job)
+        if facts.sharing is not None:
             usage.end(state, job, event.at)
     else:
         leave_queue(state, job)
@@ -210,27 +215,22 @@ def ended(state: State, event: JobEnded) -> None:
         event.state,
         event.at,
         event.started,
-        phase.cluster if phase is not None else None,
-        phase.node if phase is not None else None,
-        phase.why if phase is not None else None,
+        cluster,
+        node,
+        why,
         event.exit_code,
         event.signal,
         event.usage,
         event.why,
-        None
-        if phase is None
-        else job.arrived + (phase.jumped if type(phase) is Running else state.facts.jumped),
+        ready,
     )
     job.attempt = event.attempt
     job.seq = event.seq
-    if job.extra.hold is not None:
-        money.settle(state, job, event.cost, event.at)
+    if job.extra is not NO_EXTRA:
+        _settle(state, job, event)
     job.cost = event.cost
-    for wanted in job.extra.after:
-        state.no_longer_waits(job.id, wanted.job)
-    if job.extra.after:
-        job.extra.after = ()
-    count_ended(state, job, event.state)
+    if state.members:
+        count_ended(state, job, event.state)
     learn(state, job, event)
 
 
@@ -274,14 +274,26 @@ def archived(state: State, event: JobsArchived) -> None:
     state.touch_facts()
 
 
+def _settle(state: State, job: Job, event: JobEnded) -> None:
+    """Let go of the money that is held for a job that ended, and of what it waited for."""
+    if job.extra.hold is not None:
+        money.settle(state, job, event.cost, event.at)
+    for wanted in job.extra.after:
+        state.no_longer_waits(job.id, wanted.job)
+    if job.extra.after:
+        job.extra.after = ()
+
+
 def _leave_place(state: State, job: Job, ran: int = 0) -> None:
     """Give back what a placed job held."""
-    if type(job.phase) is Running:
+    phase = job.phase
+    if type(phase) is Running:
         state.running -= 1
-    if isinstance(job.phase, Placed | Running):
-        leave_node(state, job, job.phase.cluster, job.phase.node, ran)
-        for other in dict.fromkeys(job.phase.others):
-            if other != job.phase.node:
-                leave_node(state, job, job.phase.cluster, other, ran)
+    if type(phase) is Placed or type(phase) is Running:
+        leave_node(state, job, phase.cluster, phase.node, ran)
+        if phase.others:
+            for other in dict.fromkeys(phase.others):
+                if other != phase.node:
+                    leave_node(state, job, phase.cluster, other, ran)
     if job.extra.placed_on is not None:
         job.extra = replace(job.extra, placed_on=None)

@@ -2,7 +2,7 @@
 
 from spillover.core import ranges
 from spillover.core.events import AnyEvent
-from spillover.core.state import QUEUED, STATE_OF, Job, Queued, State
+from spillover.core.state import NO_EXTRA, QUEUED, STATE_OF, Job, Queued, State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER
@@ -16,7 +16,7 @@ def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
     found = state.jobs.get(job)
     if found is None or (type(found.phase), type(event)) not in _ALLOWED:
         raise Impossible(f"{type(event).__name__} on {found or job!r}: {event}")
-    state.touch_job(job)
+    state.dirty["job", job] = None
     return found
 
 
@@ -28,7 +28,8 @@ def weight(job: Job) -> int:
 
 def expected_of(job: Job) -> int:
     """Nanoseconds that a job is expected to run by what is known of it alone; 0 if that is nothing."""
-    return job.terms.estimate or job.terms.walltime or job.predicted or 0
+    terms = job.terms
+    return terms.estimate or terms.walltime or job.predicted or 0
 
 
 def count_wait(state: State, job: Job, seq: int, at: int) -> None:
@@ -38,9 +39,13 @@ def count_wait(state: State, job: Job, seq: int, at: int) -> None:
     """
     if seq != job.extra.came_back + 1:
         return
-    tally = state.facts.tally
-    tally.waited += max(0, state.steady(at) - job.arrived)
-    tally.settled += granted(job)
+    facts = state.facts
+    tally = facts.tally
+    waited = at - facts.jumped - job.arrived
+    if waited > 0:
+        tally.waited += waited
+    if job.latest is not None:
+        tally.settled += granted(job)
     if not job.extra.returned:
         tally.ran += expected_of(job)
 
@@ -48,8 +53,9 @@ def count_wait(state: State, job: Job, seq: int, at: int) -> None:
 def leave_queue(state: State, job: Job) -> None:
     """Count a job out of the queue, if it is there."""
     if type(job.phase) is Queued:
-        grant(state, job, None)
-        state.queued -= weight(job)
+        if job.latest is not None:
+            grant(state, job, None)
+        state.queued -= 1 if job.extra is NO_EXTRA else weight(job)
 
 
 def grant(state: State, job: Job, latest: int | None) -> None:
@@ -73,6 +79,9 @@ def enter_queue(state: State, job: Job) -> None:
     job.phase = QUEUED
     job.latest = None
     job.due = None
+    if job.extra is NO_EXTRA:
+        state.queued += 1
+        return
     if job.extra.members is not None:
         job.extra.members.due = 0
     state.queued += weight(job)

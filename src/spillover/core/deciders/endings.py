@@ -13,7 +13,7 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.state import Job, Running, State, Waiting
-from spillover.model.cluster import Role, cost_of_job
+from spillover.model.cluster import OWNED, cost_of_job
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import WALLTIME_SLACK, On
 from spillover.model.reasons import CancelledBy, DependencyFailed, MembersFailed, Reason
@@ -32,7 +32,7 @@ def end_unplaced(
 def attempt_cost(state: State, job: Job, ran: int) -> int:
     """What the attempt that is under way costs if it ran this long, by the prices when it was placed."""
     spec = state.cluster_of(job)
-    if spec is None or spec.role is Role.OWNED:
+    if spec is None or spec.role is OWNED:
         return 0  # it is there anyway
     return cost_of_job(spec, job.kind.shape, ran, job.terms.data)
 
@@ -49,14 +49,19 @@ def elapsed(state: State, job: Job, now: int) -> int:
     return ran if walltime is None else min(ran, walltime + job.terms.grace + WALLTIME_SLACK)
 
 
+def finish_one(state: State, ending: JobEnded, now: int) -> list[AnyEvent]:
+    """The end of one job, and what follows: most have no array and nobody who waits for them."""
+    if state.members or ending.job in state.waiters:
+        return finish(state, [ending], now)
+    return [ending]
+
+
 def finish(
     state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
     """Events decided before, the endings, and what follows: arrays that end, jobs that may begin or never will."""
     events: list[AnyEvent] = list(before)
     endings = list(endings)
-    if not events and len(endings) == 1 and _alone(state, endings[0].job):
-        return [endings[0]]
     dropped = {event.array: event for event in events if type(event) is MembersDropped}
     after: dict[JobId, list[JobId]] = {}
     """What each job still waits for, as these events leave it."""
@@ -102,11 +107,6 @@ def finish(
             if not left and may_queue(job, now):
                 events.append(JobReleased(waiter, now, ITSELF))
     return events
-
-
-def _alone(state: State, job: JobId) -> bool:
-    """Whether nothing else ends or begins with a job."""
-    return job not in state.waiters and split_member(job) is None
 
 
 def may_queue(job: Job, now: int) -> bool:

@@ -1,6 +1,8 @@
 """What agents say of tasks. A result counts once, and only under the very lease that is valid."""
 
-from spillover.core.deciders.endings import attempt_cost, elapsed, finish
+from typing import Final
+
+from spillover.core.deciders.endings import attempt_cost, elapsed, finish_one
 from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
 from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
 from spillover.core.state import Ended, Job, Placed, Running, State
@@ -15,6 +17,13 @@ from spillover.model.reasons import (
     PastWalltime,
     Reason,
 )
+
+# A name of a module is found several times as fast as a member of an enumeration, and these are asked for with every result.
+EXITED: Final = Outcome.EXITED
+LOST: Final = Outcome.LOST
+NOT_STARTED: Final = Outcome.NOT_STARTED
+SUCCEEDED: Final = JobState.SUCCEEDED
+ACCEPTED: Final = Verdict.ACCEPTED
 
 
 def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
@@ -45,28 +54,29 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         known = state.jobs.get(lease.job)
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
-    ran, succeeded = (
-        max(0, proposal.usage.ran),
-        proposal.outcome is Outcome.EXITED and proposal.exit_code == 0,
-    )
-    if proposal.outcome is Outcome.LOST:  # its agent does not know when it ended
+    phase, outcome, ran = job.phase, proposal.outcome, proposal.usage.ran
+    if ran < 0:
+        ran = 0
+    if outcome is LOST:  # its agent does not know when it ended
         ran = min(ran, elapsed(state, job, now))
-    began = type(job.phase) is Running or (ran > 0 and proposal.outcome is not Outcome.NOT_STARTED)
+    began = type(phase) is Running or (ran > 0 and outcome is not NOT_STARTED)
     cost = job.cost + (attempt_cost(state, job, ran) if began else 0)
-    ended, why = JobState.SUCCEEDED, None
-    if not succeeded:
-        back = again(job, proposal.outcome, proposal.exit_code)
+    ended, why = SUCCEEDED, None
+    if outcome is not EXITED or proposal.exit_code != 0:
+        back = again(job, outcome, proposal.exit_code)
         if back is not None:
             attempt = job.attempt + 1
-            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], Verdict.ACCEPTED
-        ended, why = verdict(job, proposal.outcome, proposal.exit_code, proposal.signal, proposal.message)
-    finished = max(job.submitted, now - max(0, proposal.age))
-    since = job.phase.since if type(job.phase) is Running else None
+            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], ACCEPTED
+        ended, why = verdict(job, outcome, proposal.exit_code, proposal.signal, proposal.message)
+    finished = now - proposal.age if proposal.age > 0 else now
+    if finished < job.submitted:
+        finished = job.submitted
+    since = phase.since if type(phase) is Running else None
     if since is None and began:
-        since = max(job.submitted, finished - ran)
+        since = finished - ran if finished - ran > job.submitted else job.submitted
     ending = JobEnded(
         job.id,
-        max(finished, since or 0),
+        finished if since is None or since < finished else since,
         ended,
         job.attempt,
         job.seq,
@@ -77,7 +87,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         proposal.usage,
         why,
     )
-    return finish(state, [ending], now), Verdict.ACCEPTED
+    return finish_one(state, ending, now), ACCEPTED
 
 
 def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:

@@ -14,12 +14,21 @@ from spillover.model.reasons import DependencyFailed
 def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
     """Take all jobs of a submission in, or say what is wrong with it."""
     events: list[AnyEvent] = []
-    if not any(new.after or new.key is not None for new in proposal.jobs):
-        for new in proposal.jobs:
-            if new.job in state.jobs:
-                return [], _taken(new)
-            events.append(_submitted(state, new, proposal.user, now, ()))
-        return events, Submitted(tuple([new.job for new in proposal.jobs]))
+    for new in proposal.jobs:
+        if new.after or new.key is not None:
+            return _submit_with_ties(state, proposal, now)
+    taken_in: list[JobId] = []
+    for new in proposal.jobs:
+        if new.job in state.jobs:
+            return [], _taken(new)
+        events.append(_submitted(state, new, proposal.user, now, ()))
+        taken_in.append(new.job)
+    return events, Submitted(tuple(taken_in))
+
+
+def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Take in jobs of which some have a key, or wait for others."""
+    events: list[AnyEvent] = []
     fresh = {new.job: new for new in proposal.jobs}
     keyed: dict[str, NewJob] = {}
     if (circle := _circle(fresh)) is not None:
