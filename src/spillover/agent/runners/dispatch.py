@@ -1,0 +1,75 @@
+"""All runners as one: each task goes to the one for its kind of work."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from spillover.agent.process import Ended
+from spillover.agent.runners.port import House, Offer, Runner, Sight
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.model.job import Argv, Shell
+
+
+class Runners:
+    """Who runs what; a shell line or a command is a process without further ado, unless a runner wants it."""
+
+    def __init__(self, house: House, runners: Sequence[Runner]) -> None:
+        self._house = house
+        self._runners = runners
+        self._by_kind: dict[type, Runner] = {}
+        for runner in runners:
+            for kind in runner.kinds:
+                self._by_kind.setdefault(kind, runner)
+
+    async def open(self) -> Offer:
+        """Get all ready; what they offer together."""
+        words: dict[str, None] = {}
+        missing: dict[str, str] = {}
+        for runner in self._runners:
+            await runner.open()
+            offer = runner.offer()
+            words |= dict.fromkeys(offer.words)
+            missing |= offer.missing
+        return Offer(tuple(words), {word: why for word, why in missing.items() if word not in words})
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """Run a task."""
+        runner = self._by_kind.get(type(task.work))
+        if runner is not None:
+            runner.start(lease, task, slot)
+        elif isinstance(task.work, Shell | Argv):
+            self._house.launch(lease, task, None)
+        else:
+            why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
+            end: Sight = Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))
+            asyncio.get_running_loop().call_soon(self._house.seen, [end])
+
+    def recall(self, lease: Lease, task: Task) -> None:
+        """Have a task back that has not begun."""
+        if (runner := self._by_kind.get(type(task.work))) is not None:
+            runner.recall(lease)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """Terminate a task, or kill it."""
+        if (runner := self._by_kind.get(type(task.work))) is not None:
+            runner.signal(lease, kill=kill)
+        else:
+            self._house.signal(lease, kill)
+
+    async def name_output(self, lease: Lease, task: Task) -> None:
+        """Have the output of a task under its name."""
+        if (runner := self._by_kind.get(type(task.work))) is not None:
+            await runner.name_output(lease)
+        else:
+            await self._house.name_output(lease)
+
+    def forget(self) -> None:
+        """All processes are gone."""
+        for runner in self._runners:
+            runner.forget()
+
+    async def close(self) -> None:
+        """End what is left."""
+        for runner in self._runners:
+            await runner.close()

@@ -1,0 +1,53 @@
+"""Runners by name: built-in ones and those of installed packages, found by entry point."""
+
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from spillover.agent.runners.port import House, Runner
+
+GROUP: Final = "spillover.runners"
+BUILT_IN: Final = {
+    "python": "python:PythonCalls",
+}
+"""Module of this package and class."""
+
+log = logging.getLogger("spillover.agent")
+
+
+def load(house: House) -> list[Runner]:
+    """All runners, installed ones first; one that cannot be made is left out, and the log says why."""
+    makers: dict[str, Callable[[], Any]] = {point.name: point.load for point in _points()}
+    runners: list[Runner] = []
+    for name, maker in [*makers.items(), *_built_in(without=makers)]:
+        try:
+            runner: Runner = maker()(house)
+        except Exception as error:  # noqa: BLE001 - it is not ours, and the agent has other work
+            log.error("runner %s cannot be used: %s: %s", name, type(error).__name__, error)  # noqa: TRY400 - one line
+            continue
+        missing = [part for part in _PARTS if not hasattr(runner, part)]
+        if missing:
+            log.error("runner %s cannot be used: it has no %s", name, ", ".join(missing))
+            continue
+        runners.append(runner)
+    return runners
+
+
+_PARTS: Final = ("kinds", "offer", "open", "start", "recall", "signal", "name_output", "forget", "close")
+
+
+def _points() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda point: point.name)
+
+
+def _built_in(without: dict[str, Callable[[], Any]]) -> list[tuple[str, Callable[[], Any]]]:
+    """Those that no installed one of the same name stands for."""
+    return [(name, _finder(where)) for name, where in BUILT_IN.items() if name not in without]
+
+
+def _finder(where: str) -> Callable[[], Any]:
+    """Finds a built-in runner when it is asked for."""
+    module, _, made = where.partition(":")
+    return lambda: getattr(import_module(f"spillover.agent.runners.{module}"), made)
