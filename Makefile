@@ -45,6 +45,8 @@ $(PEERS)/.installed: bench/requirements.txt
 	  $(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "$$peer" </dev/null 2>/dev/null \
 	    || echo "$$peer cannot be installed here and is left out"; \
 	done < bench/requirements.txt
+	@command -v slurmctld >/dev/null || { echo "installing Slurm"; \
+	  apt-get install -y slurm-wlm munge >/dev/null 2>&1 || echo "Slurm cannot be installed here and is left out"; }
 	@touch $@
 
 clean:

@@ -1,10 +1,12 @@
 """How many short jobs run in a second, from a bulk submission until every result is durable.
 
-Beside it, in alternating rounds: the floor (a C program that does nothing but start the same processes), Ray and Parsl.
+Beside it, in alternating rounds: the floor (a C program that does nothing but start the same processes), Ray, Parsl, Dask and Slurm.
 """
 
 import contextlib
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import time
@@ -22,6 +24,12 @@ PEERS: Final = HERE.parent / ".bench-venv" / "bin" / "python"
 SLOTS: Final = 2
 FLOOR: Final = "floor (C)"
 OURS: Final = "spillover"
+PROCESS_PEERS: Final = {"ray": "Ray", "parsl": "Parsl HTEX", "distributed": "Dask"}
+"""By the name of their package."""
+SCRIPTS: Final = {"distributed": "dask"}
+"""What a peer's program is called, where that is not the name of its package."""
+SLURM: Final = "Slurm"
+MOST_SLURM: Final = 1000
 
 
 class Round(Struct, frozen=True):
@@ -52,6 +60,11 @@ def peer(name: str, path: Path, count: int) -> Round:
     """A peer that runs the same."""
     told = json.loads(_output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)]))
     return Round(count / told["seconds"], {})
+
+
+def slurm(path: Path, count: int) -> Round:
+    """Slurm, with fewer jobs: it needs a second for some fifty."""
+    return peer("slurm", path, min(count, MOST_SLURM))
 
 
 def ours(path: Path, count: int) -> Round:
@@ -108,15 +121,19 @@ def available(name: str) -> str | None:
 
 def measure(options: Options) -> Report:
     """Alternate the contenders, and compare the best round of each."""
-    count, rounds = (1000, 1) if options.quick else (10_000, 3)
+    count, rounds = (1000, 1) if options.quick else (20_000, 3)
     report = Report("Throughput of short jobs")
     contenders: dict[str, Callable[[Path, int], Round]] = {FLOOR: floor, OURS: ours}
-    for name, label in (("ray", "Ray"), ("parsl", "Parsl HTEX")):
+    for name, label in PROCESS_PEERS.items():
         missing = available(name)
         if missing is None:
-            contenders[label] = partial(peer, name)
+            contenders[label] = partial(peer, SCRIPTS.get(name, name))
         else:
             report.notes.append(missing)
+    if shutil.which("slurmctld") is not None and os.geteuid() == 0:
+        contenders[SLURM] = slurm
+    else:
+        report.notes.append("Slurm is left out: it needs Debian's slurm-wlm and munge, and root")
     found: dict[str, list[Round]] = {name: [] for name in contenders}
     # All files are kept until the end: where many were just deleted, ext4 is slow at creating others for a while.
     with folder("throughput") as path:
@@ -139,12 +156,13 @@ def measure(options: Options) -> Report:
         )
         report.figures[f"{name} jobs/s"] = one.rate
     report.tables.append(table)
-    report.goals.append(Goal("spillover / floor", best[OURS].rate / base, 0.3, at_most=False))
-    for label in ("Ray", "Parsl HTEX"):
-        if label in best:
-            report.goals.append(
-                Goal(f"spillover / {label}", best[OURS].rate / best[label].rate, 1.0, at_most=False)
-            )
+    report.goals.append(Goal("spillover / floor", best[OURS].rate / base, 0.6, at_most=False))
+    peers = {name: one.rate for name, one in best.items() if name in PROCESS_PEERS.values()}
+    if peers:
+        first = max(peers, key=lambda name: peers[name])
+        report.goals.append(Goal(f"spillover / {first}", best[OURS].rate / peers[first], 2.0, at_most=False))
+    own = sum(best[OURS].cpu.values()) - sum(best[FLOOR].cpu.values())
+    report.goals.append(Goal("CPU µs a job above the floor", own, 400, at_most=True))
     report.notes.append(
         "Spillover's time begins with the bulk request and ends when all results are durable in SQLite; the peers keep "
         "nothing, and are started and warmed up before their time begins."
