@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "show": Entry("commands.show", "all that is known of a job"),
     "why": Entry("commands.why", "why a job is where it is"),
     "logs": Entry("commands.logs", "what a job printed"),
+    "fetch": Entry("commands.fetch", "the files that a job brought back"),
     "cancel": Entry("commands.change", "cancel jobs"),
     "top": Entry("commands.top", "watch jobs, clusters and agents, live"),
     "wait": Entry("commands.wait", "wait until jobs have ended"),
@@ -45,6 +46,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "budgets": Entry("commands.cost", "how far budgets are"),
     "clusters": Entry("commands.places", "list clusters"),
     "agents": Entry("commands.places", "list agents"),
+    "agent": Entry("commands.agent", "run an agent on this machine, for a server anywhere"),
+    "token": Entry("commands.token", "let people and agents in: create, list, revoke"),
+    "cert": Entry("commands.cert", "make a certificate for TLS"),
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
     "replay": Entry("commands.replay", "whether a journal leads to the plans that it stored"),
@@ -180,7 +184,7 @@ def _connect(args: Namespace) -> "Client":
     """A client for the server that the options, the environment or the data folder name."""
     from spillover.client import Client  # noqa: PLC0415 - heavy; not every command talks to a server
 
-    return Client(server=args.server, data=args.data)
+    return Client(server=args.server, data=args.data, ca=args.ca)
 
 
 def _unknown(name: str) -> NoReturn:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from spillover.cli.output import Output, clean
-from spillover.model.units import SECOND, format_duration
+from spillover.model.units import SECOND, format_duration, format_memory
 
 _OFTEN: Final = 0.2
 """Seconds between two looks at a clock that somebody watches."""
@@ -61,6 +61,32 @@ def counting(out: Output, jobs: int, patience: float = 2.0) -> Iterator[Callable
 
     try:
         yield ended
+    finally:
+        if shown > began:
+            print("\r\x1b[K", end="", file=out.err, flush=True)
+
+
+@contextmanager
+def moving(out: Output, what: str, patience: float = 0.5) -> Iterator[Callable[[int, int], None] | None]:
+    """Call what it gives with how many bytes have moved, and of how many; shown on a terminal, None elsewhere."""
+    if not out.err.isatty():
+        yield None
+        return
+    began = shown = monotonic()
+
+    def moved(done: int, total: int) -> None:
+        nonlocal shown
+        now = monotonic()
+        if now - began < patience or now - shown < _OFTEN:
+            return
+        shown = now
+        text = f"{clean(what)}: {format_memory(done)} of {format_memory(total)}"
+        if done:
+            text += f", about {format_duration(round((now - began) / done * (total - done)) * SECOND)} left"
+        print(f"\r{text}\x1b[K", end="", file=out.err, flush=True)
+
+    try:
+        yield moved
     finally:
         if shown > began:
             print("\r\x1b[K", end="", file=out.err, flush=True)

@@ -11,12 +11,14 @@ import msgspec
 from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.wire.api import (
     Action,
+    AgentsAddress,
     AgentView,
     BlobKept,
     BudgetView,
     ClusterView,
     CostReport,
     Digests,
+    FilesView,
     Forecast,
     Forecasts,
     Health,
@@ -24,6 +26,7 @@ from spillover.wire.api import (
     JobDetail,
     JobPage,
     JobView,
+    NewToken,
     Overview,
     Patch,
     PolicyOutcome,
@@ -32,6 +35,9 @@ from spillover.wire.api import (
     PolicyView,
     Problem,
     ServerView,
+    TokenRef,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -199,6 +205,11 @@ def policy_history() -> Ask[list[PolicyRecord]]:
     return Ask("GET", "/v1/policy/history", _reader(list[PolicyRecord]))
 
 
+def files(ref: str, attempt: int | None) -> Ask[FilesView]:
+    """What a job brought back."""
+    return Ask("GET", _job(ref, "/files"), _reader(FilesView), _query(attempt=attempt))
+
+
 def missing(digests: Sequence[str]) -> Ask[list[str]]:
     """Which blobs are not there."""
     body = msgspec.json.encode(Digests(list(digests)))
@@ -213,6 +224,28 @@ def put_blob(digest: str, upload: "Upload") -> Ask[BlobKept]:
 def get_blob(digest: str, offset: int) -> Ask[bytes]:
     """Read a blob."""
     return Ask("GET", f"{BLOBS}/{digest}", bytes, _query(offset=offset or None))
+
+
+def agents_address() -> Ask[AgentsAddress]:
+    """Where agents find their service."""
+    return Ask("GET", "/v1/agents/address", _reader(AgentsAddress))
+
+
+def create_token(request: TokenRequest) -> Ask[NewToken]:
+    """Make a token; one that was made twice is one too many."""
+    body = msgspec.json.encode(request)
+    return Ask("POST", "/v1/tokens", _reader(NewToken), body=body, repeatable=False)
+
+
+def tokens() -> Ask[list[TokenView]]:
+    """All tokens."""
+    return Ask("GET", "/v1/tokens", _reader(list[TokenView]))
+
+
+def revoke_token(token: str) -> Ask[str]:
+    """End a token."""
+    body = msgspec.json.encode(TokenRef(token))
+    return Ask("POST", "/v1/tokens/revoke", lambda answer: _reader(TokenRef)(answer).id, body=body)
 
 
 def ready() -> Ask[str | None]:

@@ -5,33 +5,40 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
-from spillover.client.blobs import Blob, Landing, Progress, Source, Upload, batches, digest_of
+from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
 from spillover.client.documents import Job, documents
-from spillover.client.errors import SpillError
+from spillover.client.errors import Refused, SpillError
+from spillover.client.fetching import landed, plan
 from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
+from spillover.client.packing import changed, needs_packing, pack
 from spillover.client.place import find
 from spillover.wire.api import (
+    AgentsAddress,
     AgentView,
     BudgetView,
     ClusterView,
     CostReport,
     EventView,
+    FilesView,
     Forecast,
     JobDetail,
     JobView,
+    NewToken,
     Overview,
     PastJob,
     PolicyOutcome,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -45,7 +52,7 @@ class AsyncClient:
     """A server, as asyncio sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
     Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN, else the data folder (`data`, SPILL_DATA or
-    ./spill-data). `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
+    ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
     """
 
     def __init__(
@@ -55,8 +62,9 @@ class AsyncClient:
         data: str | Path | None = None,
         user: str | None = None,
         patience: float = 0.0,
+        ca: str | Path | None = None,
     ) -> None:
-        self._place = find(server, token, data, user)
+        self._place = find(server, token, data, user, ca)
         self._patience = patience
 
     @property
@@ -66,7 +74,47 @@ class AsyncClient:
 
     async def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
-        return await self._ask(asks.submit(documents(jobs, fields)))
+        return await self._ask(asks.submit(await self.pack(jobs, **fields)))
+
+    async def pack(
+        self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
+    ) -> list[dict[str, Any]]:
+        """Documents of jobs, to be submitted, whose inputs the server has; `progress` is told of what is uploaded."""
+        docs = documents(jobs, fields)
+        if not any(map(needs_packing, docs)):
+            return docs
+        most = (await self.server()).max_inputs
+        packed = await asyncio.to_thread(pack, docs, most)
+        missing = await self.missing(packed.sources)
+        told = moving(packed.bytes_of(missing), progress) if missing else None
+        for digest in missing:
+            try:
+                await self._ask(asks.put_blob(digest, Upload(packed.sources[digest], told)))
+            except Refused as error:
+                raise changed(packed.sources[digest], error) from None
+        return packed.documents
+
+    async def files(self, job: str, attempt: int | None = None) -> FilesView:
+        """The files that a job brought back in an attempt, the last that brought any if none is given."""
+        return await self._ask(asks.files(job, attempt))
+
+    async def fetch(
+        self,
+        job: str,
+        folder: Path,
+        *,
+        attempt: int | None = None,
+        force: bool = False,
+        progress: Moving | None = None,
+    ) -> list[Path]:
+        """Write what a job brought back to a folder; returns the files that were not there. `force` writes over others."""
+        view = await self.files(job, attempt)
+        todo = await asyncio.to_thread(partial(plan, view, folder, force=force))
+        told = moving(todo.total, progress) if todo.wanted else None
+        for file in todo.wanted:
+            await self.save_blob(file.digest, todo.path(file), told)
+            landed(todo.path(file), file)
+        return [todo.path(file) for file in todo.wanted]
 
     async def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
         """Where and when jobs would start and what they would cost, without submitting them."""
@@ -229,6 +277,32 @@ class AsyncClient:
             async with aclosing(self.get_blob(digest)) as pieces:
                 async for piece in pieces:
                     await asyncio.to_thread(file.write, piece)
+
+    async def agents_address(self) -> AgentsAddress:
+        """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
+        return await self._ask(asks.agents_address())
+
+    async def create_token(
+        self,
+        role: Literal["agent", "submit", "admin"],
+        *,
+        project: str | None = None,
+        user: str | None = None,
+        cluster: str | None = None,
+        expires: float | None = None,
+        note: str = "",
+    ) -> NewToken:
+        """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
+        request = TokenRequest(role, project, user, cluster, expires, note)
+        return await self._ask(asks.create_token(request))
+
+    async def tokens(self) -> list[TokenView]:
+        """All tokens, the newest first, without their secrets."""
+        return await self._ask(asks.tokens())
+
+    async def revoke_token(self, token: str) -> str:
+        """Let nobody in with a token any more, by its id, which is returned."""
+        return await self._ask(asks.revoke_token(token))
 
     async def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""

@@ -18,6 +18,8 @@ PIECE: Final = 1 << 18
 Source: TypeAlias = bytes | Path
 Progress: TypeAlias = Callable[[int], None]
 """Called with how many bytes more were sent or read."""
+Moving: TypeAlias = Callable[[int, int], None]
+"""Called with how many bytes were sent or read so far, and of how many."""
 
 
 def digest_of(source: Source) -> str:
@@ -123,6 +125,21 @@ class Landing:
         self._file.write(piece)
         if self._progress is not None:
             self._progress(len(piece))
+
+
+def moving(total: int, told: Moving | None) -> Progress | None:
+    """Progress over many blobs."""
+    if told is None:
+        return None
+    done = 0
+    told(0, total)
+
+    def more(count: int) -> None:
+        nonlocal done
+        done += count
+        told(done, total)
+
+    return more
 
 
 def batches(digests: Iterable[str]) -> Iterator[list[str]]:

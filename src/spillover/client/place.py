@@ -19,6 +19,8 @@ class ServerFile(Struct, frozen=True):
 
     http: str
     """URL of its HTTP API."""
+    ca: str | None = None
+    """File of the authority that signed its certificate; None without TLS, or where everybody knows the authority."""
 
 
 class Place(Struct, frozen=True):
@@ -30,6 +32,8 @@ class Place(Struct, frozen=True):
     user: str
     found: Path | None = None
     """The `server.json` that the URL was read from; None when it was given."""
+    ca: Path | None = None
+    """File of the authority to trust; None trusts those that are known everywhere."""
 
     def headers(self) -> dict[str, str]:
         """What goes with every request."""
@@ -40,7 +44,7 @@ class Place(Struct, frozen=True):
         if self.found is None:
             return self
         try:
-            return msgspec.structs.replace(self, url=_url_in(self.found))
+            return msgspec.structs.replace(self, url=_told_in(self.found).http)
         except Unreachable:
             return self
 
@@ -50,24 +54,28 @@ def find(
     token: str | None = None,
     data: str | Path | None = None,
     user: str | None = None,
+    ca: str | Path | None = None,
 ) -> Place:
     """The place that arguments, environment and data folder tell, in this order."""
     folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
     found = None if given else folder / "server.json"
-    url = _url(given, "the server's address") if given else _url_in(folder / "server.json")
+    told = None if given else _told_in(folder / "server.json")
+    url = told.http if told is not None else _url(given or "", "the server's address")
+    authority = ca or os.environ.get("SPILL_CA") or (told.ca if told is not None else None)
     secret = token or _token(folder, named=data is not None)
     if not (secret.isascii() and secret.isprintable()):
         raise Unreachable("the token holds characters that no token has")
     if user is not None and not is_name(user):
         raise Refused(f"{user!r} cannot be a user: {NAME_RULE}", status=400, kind="invalid")
-    return Place(url, secret, user or _user(), found)
+    return Place(url, secret, user or _user(), found, Path(authority) if authority else None)
 
 
-def _url_in(path: Path) -> str:
-    """The address that a server left."""
+def _told_in(path: Path) -> ServerFile:
+    """The address that a server left, and its authority."""
     try:
-        return _url(msgspec.json.decode(path.read_bytes(), type=ServerFile).http, str(path))
+        told = msgspec.json.decode(path.read_bytes(), type=ServerFile)
+        return ServerFile(_url(told.http, str(path)), told.ca)
     except FileNotFoundError:
         what = "no server runs" if path.parent.is_dir() else "no server was started"
         raise Unreachable(

@@ -10,26 +10,33 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
-from spillover.client.blobs import Blob, Landing, Progress, Source, Upload, batches, digest_of
+from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
 from spillover.client.documents import Job, documents
-from spillover.client.errors import SpillError
+from spillover.client.errors import Refused, SpillError
+from spillover.client.fetching import landed, plan
 from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
+from spillover.client.packing import changed, needs_packing, pack
 from spillover.client.place import find
 from spillover.wire.api import (
+    AgentsAddress,
     AgentView,
     BudgetView,
     ClusterView,
     CostReport,
     EventView,
+    FilesView,
     Forecast,
     JobDetail,
     JobView,
+    NewToken,
     Overview,
     PastJob,
     PolicyOutcome,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRequest,
+    TokenView,
     WhyView,
 )
 
@@ -43,7 +50,7 @@ class Client:
     """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
     Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN, else the data folder (`data`, SPILL_DATA or
-    ./spill-data). `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
+    ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
     """
 
     def __init__(
@@ -53,8 +60,9 @@ class Client:
         data: str | Path | None = None,
         user: str | None = None,
         patience: float = 0.0,
+        ca: str | Path | None = None,
     ) -> None:
-        self._place = find(server, token, data, user)
+        self._place = find(server, token, data, user, ca)
         self._patience = patience
 
     @property
@@ -69,7 +77,47 @@ class Client:
 
     def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
-        return self._ask(asks.submit(documents(jobs, fields)))
+        return self._ask(asks.submit(self.pack(jobs, **fields)))
+
+    def pack(
+        self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
+    ) -> list[dict[str, Any]]:
+        """Documents of jobs, to be submitted, whose inputs the server has; `progress` is told of what is uploaded."""
+        docs = documents(jobs, fields)
+        if not any(map(needs_packing, docs)):
+            return docs
+        most = (self.server()).max_inputs
+        packed = pack(docs, most)
+        missing = self.missing(packed.sources)
+        told = moving(packed.bytes_of(missing), progress) if missing else None
+        for digest in missing:
+            try:
+                self._ask(asks.put_blob(digest, Upload(packed.sources[digest], told)))
+            except Refused as error:
+                raise changed(packed.sources[digest], error) from None
+        return packed.documents
+
+    def files(self, job: str, attempt: int | None = None) -> FilesView:
+        """The files that a job brought back in an attempt, the last that brought any if none is given."""
+        return self._ask(asks.files(job, attempt))
+
+    def fetch(
+        self,
+        job: str,
+        folder: Path,
+        *,
+        attempt: int | None = None,
+        force: bool = False,
+        progress: Moving | None = None,
+    ) -> list[Path]:
+        """Write what a job brought back to a folder; returns the files that were not there. `force` writes over others."""
+        view = self.files(job, attempt)
+        todo = plan(view, folder, force=force)
+        told = moving(todo.total, progress) if todo.wanted else None
+        for file in todo.wanted:
+            self.save_blob(file.digest, todo.path(file), told)
+            landed(todo.path(file), file)
+        return [todo.path(file) for file in todo.wanted]
 
     def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
         """Where and when jobs would start and what they would cost, without submitting them."""
@@ -228,6 +276,32 @@ class Client:
         with Landing(path, progress) as file:
             for piece in self.get_blob(digest):
                 file.write(piece)
+
+    def agents_address(self) -> AgentsAddress:
+        """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
+        return self._ask(asks.agents_address())
+
+    def create_token(
+        self,
+        role: Literal["agent", "submit", "admin"],
+        *,
+        project: str | None = None,
+        user: str | None = None,
+        cluster: str | None = None,
+        expires: float | None = None,
+        note: str = "",
+    ) -> NewToken:
+        """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
+        request = TokenRequest(role, project, user, cluster, expires, note)
+        return self._ask(asks.create_token(request))
+
+    def tokens(self) -> list[TokenView]:
+        """All tokens, the newest first, without their secrets."""
+        return self._ask(asks.tokens())
+
+    def revoke_token(self, token: str) -> str:
+        """Let nobody in with a token any more, by its id, which is returned."""
+        return self._ask(asks.revoke_token(token))
 
     def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""

@@ -1,6 +1,7 @@
 """How a request becomes one of httpx, and how httpx's failures become ours. httpx is loaded with the first request."""
 
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.client.asks import UNKNOWN, Ask
@@ -37,14 +38,29 @@ def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
 def settings(place: Place) -> dict[str, Any]:
     """Arguments for either httpx client: no proxy, redirect or other server ever sees the token."""
     # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
-    verify = True if place.url.startswith("https:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    secure = place.url.startswith("https:")
+    verify = _trusting(place.ca) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {"trust_env": False, "follow_redirects": False, "verify": verify}
+
+
+def _trusting(ca: Path | None) -> ssl.SSLContext | bool:
+    """Who is believed to vouch for a server: one authority, or all that are known everywhere."""
+    if ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise Unreachable(f"{ca} holds no certificate of an authority") from None
+    except OSError as error:
+        raise Unreachable(f"{ca} cannot be read: {error.strerror}") from None
 
 
 def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unreachable:
     """What it means that no answer came."""
     import httpx  # noqa: PLC0415 - loaded already when this is called
 
+    if (untrusted := _untrusted(place, error)) is not None:
+        return Unreachable(untrusted)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(
             f"no server answers at {place.url}; start it with `spill up`, or correct the address"
@@ -54,4 +70,33 @@ def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unrea
         if isinstance(error, httpx.TimeoutException)
         else "went away while it was asked"
     )
-    return Unreachable(f"the server at {place.url} {what}" + ("" if ask.repeatable else UNKNOWN), sent=True)
+    told = f"the server at {place.url} {what}" + ("" if ask.repeatable else UNKNOWN)
+    if place.url.startswith("http:") and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+        told += "; if it speaks TLS, write https://"
+    return Unreachable(told, sent=True)
+
+
+def _untrusted(place: Place, error: BaseException) -> str | None:
+    """What is wrong with the TLS of a server, if that is what failed."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return None
+    if not isinstance(cause, ssl.SSLCertVerificationError):
+        if cause.reason in {
+            "WRONG_VERSION_NUMBER",
+            "RECORD_LAYER_FAILURE",
+            "UNKNOWN_PROTOCOL",
+            "HTTP_REQUEST",
+        }:
+            return f"what answers at {place.url} does not speak TLS; write http:// if it is on this machine"
+        return f"no secure connection to {place.url} is possible: {(cause.reason or str(cause)).lower().replace('_', ' ')}"
+    match cause.verify_code:
+        case 9 | 10:  # not valid yet, not valid any more
+            return f"the certificate of {place.url} is not valid now: {cause.verify_message}; its server needs a new one"
+        case 62 | 64:  # another name, another address
+            return f"the certificate of {place.url} is for another name: {cause.verify_message}; ask the server by a name that it has"
+        case _:
+            whom = f"{place.ca} does not vouch for it" if place.ca else "nobody who is known vouches for it"
+            return f"the certificate of {place.url} is not trusted, as {whom}; name its authority with --ca FILE or SPILL_CA"

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from spillover import __version__
 from spillover.control import forecasting, views
 from spillover.control.costs import budget_views, cost_report
+from spillover.control.files import FileDesk
 from spillover.control.history import history
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
@@ -22,6 +23,7 @@ from spillover.control.past import past_jobs
 from spillover.control.policies import PolicyDesk
 from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.reading import Reading
+from spillover.control.results import results_of
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
 from spillover.control.tokens import Tokens
@@ -33,6 +35,7 @@ from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, member_id
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Archive, CostBy, Finished
+from spillover.ports.blobs import GIB
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError, JobQuery, Kind, Span
@@ -44,6 +47,7 @@ from spillover.wire.api import (
     ClusterView,
     CostReport,
     EventView,
+    FilesView,
     Forecasts,
     Ids,
     JobDetail,
@@ -56,6 +60,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ResultPage,
+    ResultsAsked,
     ServerView,
     TokenRequest,
     TokenView,
@@ -76,6 +82,8 @@ class Parts(Struct, frozen=True):
     currency: str = "USD"
     tokens: Tokens | None = None
     """None where nobody asks for them."""
+    files: FileDesk | None = None
+    """Likewise."""
 
 
 class Commands:
@@ -205,6 +213,11 @@ class Commands:
             found = await self._lookup.find(job)
         return await self._view(found)
 
+    async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
+        """How jobs ended and what they returned."""
+        found = await self._lookup.find(ref)
+        return await results_of(self._loop, self._parts.archive, found, asked)
+
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
     ) -> AsyncIterator[bytes]:
@@ -212,6 +225,13 @@ class Commands:
         return await self._reading.output(
             ref, attempt=attempt, task=task, stderr=stderr, offset=offset, follow=follow
         )
+
+    async def files(self, ref: str, attempt: int | None) -> FilesView:
+        """The files that an attempt of a job brought back."""
+        found = await self._lookup.find(ref)
+        if self._parts.files is None:
+            return FilesView(id_of(found), None, [], [])
+        return await self._parts.files.brought_back(found, attempt)
 
     async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """History after a revision."""
@@ -275,6 +295,8 @@ class Commands:
             queued=state.queued,
             running=state.running,
             policy=msgspec.to_builtins(state.facts.policies),
+            max_inputs=GIB if self._parts.files is None else self._parts.files.max_inputs,
+            max_outputs=GIB if self._parts.files is None else self._parts.files.max_outputs,
         )
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:

@@ -7,6 +7,7 @@ from typing import Self
 
 from msgspec import structs
 
+from spillover.control.files import FileDesk
 from spillover.control.lookup import Lookup, Pending
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
@@ -54,6 +55,7 @@ class Submitting:
         lost_after: int = Terms().lost_after,
         least_lost_after: int = 0,
         draw: Callable[[], JobId] = draw_id,
+        files: FileDesk | None = None,
     ) -> None:
         self._loop = loop
         self._archive = archive
@@ -63,6 +65,8 @@ class Submitting:
         self._least_lost_after = least_lost_after
         """Nanoseconds; agents end tasks that cannot be renewed a heartbeat before their time."""
         self._draw = draw
+        self._files = files
+        """None where no job has any."""
 
     def within(self, lookup: Lookup) -> Self:
         """The same for somebody to whom there are no other jobs than some."""
@@ -72,6 +76,8 @@ class Submitting:
 
     async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none."""
+        if self._files is not None:
+            await self._files.check(forms)
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}

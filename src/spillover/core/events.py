@@ -129,6 +129,8 @@ class JobSubmitted(Event, frozen=True, tag="job_submitted"):
     """Digest of what was submitted under `key`, so that another body is refused."""
     predicted: int | None = None
     """Nanoseconds that jobs like it ran before; null if it says itself how long it runs, or too few are known."""
+    blobs: bool = False
+    """Whether it needs files that are kept for it."""
 
 
 class JobsAdmitted(Event, frozen=True, tag="jobs_admitted"):
@@ -274,6 +276,8 @@ class JobRequeued(Event, frozen=True, tag="job_requeued"):
     seq: int
     cost: int
     """Millionths that the attempt cost all the same."""
+    outputs: str = ""
+    """The blob that lists the files that the attempt brought back; empty if there are none."""
 
 
 class JobEnded(Event, frozen=True, tag="job_ended"):
@@ -297,6 +301,8 @@ class JobEnded(Event, frozen=True, tag="job_ended"):
     """What a Python call returned or raised, if it is small: pickled, or plain data as JSON."""
     value_digest: str = ""
     """The blob with that if it is not."""
+    outputs: str = ""
+    """The blob that lists the files that the attempt brought back; empty if there are none."""
 
 
 class JobHeld(Event, frozen=True, tag="job_held"):

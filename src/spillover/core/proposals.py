@@ -136,6 +136,8 @@ class Outcome(StrEnum):
     """No process could be made of it: the message says why."""
     OUT_OF_MEMORY = "out_of_memory"
     """It was killed because it used more memory than it asked for."""
+    UNKEPT = "unkept"
+    """It ended well, and what it made could not be brought back: the message says why."""
 
 
 class Result(Struct, frozen=True):
@@ -154,6 +156,8 @@ class Result(Struct, frozen=True):
     """What a Python call returned or raised, if it is small."""
     value_digest: str = ""
     """The blob with that if it is not."""
+    outputs: str = ""
+    """The blob that lists the files that it brought back; empty if there are none."""
 
 
 class HandBack(Struct, frozen=True):

@@ -165,6 +165,10 @@ class Extra(Struct, array_like=True, gc=False):
     """Its cluster as it was when the attempt under way was placed; None while it still is so."""
     came_back: int = 0
     """Its `seq` when it was last brought back so, since when its wait is counted anew; 0 if it never was."""
+    blobs: bool = False
+    """Whether it needs files that are kept for it; of an array, which ends after its members, the array says so."""
+    outputs: tuple[tuple[int, str], ...] = ()
+    """Attempts that brought files back, each with the blob that lists them."""
 
 
 NO_EXTRA = Extra()

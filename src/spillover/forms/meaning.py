@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct, msgpack
 
 from spillover.forms.arrays import ArrayError, parse_array
+from spillover.forms.inputs import Unpacked, read_files
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import (
     MOST_CPU,
@@ -26,6 +27,7 @@ from spillover.forms.quantities import (
     read_words,
 )
 from spillover.forms.work import check_text, work_of
+from spillover.model.files import File
 from spillover.model.ids import is_name
 from spillover.model.job import (
     Argv,
@@ -69,6 +71,8 @@ class JobForm(Struct, frozen=True):
     after: tuple[AfterRef, ...] = ()
     key: str | None = None
     """Idempotency key; None for a job that is new whenever it is submitted."""
+    unpacked: tuple[Unpacked, ...] = ()
+    """Inputs that are still to be looked for; a server takes none of these."""
 
 
 def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | None = None) -> JobForm | None:
@@ -90,10 +94,11 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         _check_env(doc.env, found)
     if doc.workdir is not None:
         check_text(doc.workdir, ("spec", "workdir"), found)
+    files, unpacked, outputs = read_files(doc, found) if doc.inputs or doc.outputs else ((), (), ())
     array = _array(doc.array, found)
     if doc.key is not None and not doc.key.isprintable():
         found.add(("spec", "key"), "must be text that can be printed")
-    if work is None or len(found.found) > before or not _fits(work, doc.env, found):
+    if work is None or len(found.found) > before or not _fits(work, doc.env, files, found):
         return None
     spec = JobSpec(
         work=work,
@@ -110,8 +115,10 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
         not_before=not_before,
         array=array,
         after=tuple(f"{one.ref} {one.on}" for one in after),
+        inputs=files,
+        outputs=outputs,
     )
-    return JobForm(spec, after, doc.key)
+    return JobForm(spec, after, doc.key, unpacked)
 
 
 def default_name(work: Work | None) -> str:
@@ -123,7 +130,7 @@ def default_name(work: Work | None) -> str:
         case Argv(command=command):
             return clean_name(command[0])
         case PythonCall(call=call):
-            return clean_name(call.partition(":")[2])
+            return clean_name(call.partition(":")[2] or "call")
         case Container(image=image):
             return clean_name(basename(image).partition("@")[0].partition(":")[0])
     return "job"
@@ -246,9 +253,9 @@ def _check_env(env: dict[str, str], found: Findings) -> None:
         check_text(value, ("spec", "env", name), found)
 
 
-def _fits(work: Work, env: dict[str, str], found: Findings) -> bool:
+def _fits(work: Work, env: dict[str, str], files: tuple[File, ...], found: Findings) -> bool:
     """Whether a job is small enough to be sent around; notes it if not."""
-    size = len(_encoder.encode((work, env)))
+    size = len(_encoder.encode((work, env, files) if files else (work, env)))
     if size > MOST_JOB:
         tenths = -(-size * 10 // MOST_JOB)  # upwards, so that it never reads as the most
         found.add(

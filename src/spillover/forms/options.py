@@ -88,6 +88,20 @@ OPTIONS: Final = (
         "a job that must succeed (or end) first; repeatable",
         Kind.LIST,
     ),
+    Option(
+        "--input",
+        ("spec", "inputs"),
+        "PATH[:AS]",
+        "a file, folder or pattern to bring to where it runs; repeatable",
+        Kind.LIST,
+    ),
+    Option(
+        "--output",
+        ("spec", "outputs"),
+        "PATH",
+        "a file, folder or pattern to bring back when it ended; repeatable",
+        Kind.LIST,
+    ),
     Option("--key", ("spec", "key"), "TEXT", "submitted once, however often it is repeated under this key"),
     Option("--label", ("metadata", "labels"), "NAME=VALUE", "a label of your own; repeatable", Kind.PAIRS),
 )
@@ -140,6 +154,8 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
             return dict(_pair(word) for word in words)
         case Kind.LIST if option.flag == "--after":
             return [_after(word) for word in words]
+        case Kind.LIST if option.flag == "--input":
+            return [_input(word) for word in words]
         case Kind.LIST:
             return words
 
@@ -164,6 +180,12 @@ def _after(word: str) -> dict[str, str]:
     """A job to wait for."""
     job, _, on = word.partition(":")
     return {"job": job, "on": on or "success"}
+
+
+def _input(word: str) -> str | dict[str, str]:
+    """A file, and what it is called there if that is something else."""
+    path, colon, to = word.partition(":")
+    return {"path": path, "as": to} if colon else path
 
 
 def _put(doc: dict[str, Any], path: tuple[str, ...], value: object) -> None:

@@ -1,11 +1,14 @@
 """A job back as the document that reads as the same job: to be shown, and to be sent."""
 
+from base64 import b64encode
 from typing import Any
 
 import msgspec
 
 from spillover.forms.arrays import format_array
+from spillover.forms.inputs import Unpacked
 from spillover.forms.meaning import JobForm
+from spillover.model.files import File
 from spillover.model.job import Argv, Burst, Container, JobSpec, PythonCall, Retry, Shell, Terms, Work
 from spillover.model.units import MONEY, format_time, write_duration, write_memory
 from spillover.wire.jobfile import API_VERSION
@@ -16,13 +19,17 @@ _RETRY = Retry()
 
 def to_doc(job: JobForm | JobSpec) -> dict[str, Any]:
     """The job file of a job, as it was understood."""
-    spec, key = (job.spec, job.key) if isinstance(job, JobForm) else (job, None)
+    spec, key, unpacked = (job.spec, job.key, job.unpacked) if isinstance(job, JobForm) else (job, None, ())
     metadata: dict[str, Any] = {"name": spec.name, "project": spec.project}
     if spec.labels:
         metadata["labels"] = dict(spec.labels)
     body = _work(spec.work) | _surroundings(spec) | _terms(spec.terms)
     if key is not None:
         body["key"] = key
+    if inputs := [*(_packed(file) for file in spec.inputs), *(_unpacked(each) for each in unpacked)]:
+        body["inputs"] = inputs
+    if spec.outputs:
+        body["outputs"] = list(spec.outputs)
     return {"apiVersion": API_VERSION, "kind": "Job", "metadata": metadata, "spec": body}
 
 
@@ -34,7 +41,7 @@ def _work(work: Work) -> dict[str, Any]:
         case Argv():
             return {"command": list(work.command)}
         case PythonCall():
-            return {"python": {"call": work.call, "args": list(work.args)}}
+            return {"python": _python(work)}
         case Container():
             container: dict[str, Any] = {"image": work.image}
             if work.command:
@@ -42,6 +49,29 @@ def _work(work: Work) -> dict[str, Any]:
             if work.manifest is not None:
                 container["manifest"] = msgspec.json.decode(work.manifest)
             return {"container": container}
+
+
+def _python(work: PythonCall) -> dict[str, Any]:
+    """A function and what it is called with."""
+    if work.call:
+        return {"call": work.call, "args": list(work.args)}
+    python: dict[str, Any] = {"function": work.function}
+    if work.arguments:
+        python["arguments"] = b64encode(work.arguments).decode()
+    if work.items:
+        python |= {"items": work.items, "first": work.first}
+    return python
+
+
+def _packed(file: File) -> dict[str, Any]:
+    """A file, by its bytes."""
+    entry: dict[str, Any] = {"path": file.path, "digest": file.digest, "size": file.size}
+    return entry | {"executable": True} if file.executable else entry
+
+
+def _unpacked(entry: Unpacked) -> dict[str, Any] | str:
+    """Files, as they were written."""
+    return entry.path if entry.to is None else {"path": entry.path, "as": entry.to}
 
 
 def _surroundings(spec: JobSpec) -> dict[str, Any]:

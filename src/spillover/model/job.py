@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
+from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -49,11 +50,20 @@ class Argv(Struct, frozen=True, tag="argv"):
 
 
 class PythonCall(Struct, frozen=True, tag="python"):
-    """A function of a module, called with plain data."""
+    """A function of a module that is called with plain data, or one that was pickled."""
 
-    call: str
-    """`module:function`."""
+    call: str = ""
+    """`module:function`; empty if it was pickled."""
     args: tuple[object, ...] = ()
+    """Plain data, for `call`."""
+    function: str = ""
+    """Digest of the blob with the pickled function; empty for one of a module."""
+    arguments: bytes = b""
+    """Pickled `(args, kwargs)` for it; empty if there are none."""
+    items: str = ""
+    """Digest of the blob with items, of which each member of an array gets one before other arguments; empty if there are none."""
+    first: int = 0
+    """The index of the array's member that gets the first item."""
 
 
 class Container(Struct, frozen=True, tag="container"):
@@ -159,3 +169,15 @@ class JobSpec(Struct, frozen=True):
     """Sorted and apart; empty for a single job."""
     after: tuple[str, ...] = ()
     """What was written for each job to wait for, with its condition behind a space; kept to be shown."""
+    inputs: tuple[File, ...] = ()
+    """Put into the folder that each task runs in; with these or `outputs` that is one of its own."""
+    outputs: tuple[str, ...] = ()
+    """Paths and patterns of what is brought back from it."""
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Of all blobs that it needs to run."""
+        needed = tuple([file.digest for file in self.inputs])
+        if type(self.work) is PythonCall:
+            needed += tuple([digest for digest in (self.work.function, self.work.items) if digest])
+        return needed

@@ -11,7 +11,7 @@ from msgspec import Struct
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.resources import Resources
-from spillover.model.units import FOREVER, format_duration, format_moment, format_money
+from spillover.model.units import FOREVER, format_duration, format_memory, format_moment, format_money
 
 
 class NotNow(Struct, frozen=True, tag_field="code"):
@@ -394,6 +394,28 @@ class Exited(Never, frozen=True, tag="exited"):
         return f"killed by signal {self.signal}" if self.signal else f"exited with code {self.exit_code}"
 
 
+class OutOfMemory(Never, frozen=True, tag="out_of_memory"):
+    """It was killed because it used more memory than it asked for."""
+
+    asked: int
+    """Bytes that its task asked for."""
+    peak: int
+    """Bytes that it used at most before it was killed; 0 if nobody saw."""
+
+    def __str__(self) -> str:
+        peak = f"; it used {format_memory(self.peak)} when it was killed" if self.peak else ""
+        return f"used more memory than the {format_memory(self.asked)} that it asked for{peak}"
+
+
+class OutputsNotKept(Never, frozen=True, tag="outputs_not_kept"):
+    """It ended well, and what it made could not be brought back."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return f"its outputs could not be brought back: {self.message}"
+
+
 class CouldNotStart(Never, frozen=True, tag="could_not_start"):
     """The agent could not start its process."""
 
@@ -446,6 +468,8 @@ Reason: TypeAlias = (
     | PastCap
     | LostTooOften
     | Exited
+    | OutOfMemory
+    | OutputsNotKept
     | CouldNotStart
     | MembersFailed
 )

@@ -57,6 +57,12 @@ class Finished(Struct, frozen=True):
     """What attempts before the last one cost; those that cost nothing are left out."""
     ready: int | None = None
     """Since when it could have been placed, nanoseconds UTC; None if it never was placed, or if that was not noted."""
+    value: bytes = b""
+    """What a Python call returned or raised, if it is small."""
+    value_digest: str = ""
+    """The blob with that if it is not."""
+    outputs: tuple[tuple[int, str], ...] = ()
+    """Attempts that brought files back, each with the blob that lists them."""
 
 
 class Spent(Struct, frozen=True):
@@ -104,6 +110,10 @@ class Archive(Protocol):
 
     async def get(self, job: JobId) -> Finished | None:
         """One job by its full id."""
+        ...
+
+    async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
+        """Those of these jobs that are there, by their full ids."""
         ...
 
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:

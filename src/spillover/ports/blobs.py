@@ -6,7 +6,6 @@ from when it was put or asked for, and longer where somebody says so.
 """
 
 import hashlib
-import re
 from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -14,7 +13,6 @@ from msgspec import Struct
 
 from spillover.model.units import DAY
 
-_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 GIB: Final = 2**30
 GRACE: Final = DAY
@@ -79,11 +77,6 @@ class Blobs(Protocol):
     async def used(self) -> tuple[int, int]:
         """How many are there, and their bytes together."""
         ...
-
-
-def is_digest(text: str) -> bool:
-    """Whether something can be kept under this."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def digest_of(pieces: Iterable[bytes]) -> str:

@@ -20,6 +20,7 @@ from spillover.wire.api import (
     CostReport,
     EventView,
     FieldProblem,
+    FilesView,
     Forecasts,
     Ids,
     JobDetail,
@@ -32,6 +33,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ResultPage,
+    ResultsAsked,
     ServerView,
     TokenRequest,
     TokenView,
@@ -147,6 +150,10 @@ class Commands(Protocol):
         """The job once it ended, or as it is after `timeout` seconds."""
         ...
 
+    async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
+        """How jobs ended and what they returned, as soon as one of them has ended; none after the time that was given."""
+        ...
+
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
     ) -> AsyncIterator[bytes]:
@@ -155,6 +162,10 @@ class Commands(Protocol):
         Following goes on until that attempt is over, and with `attempt` None through all that come after it until the job has
         ended: nothing tells where one attempt ends and the next begins, so whoever wants to resume names the attempt.
         """
+        ...
+
+    async def files(self, ref: str, attempt: int | None) -> FilesView:
+        """The files that an attempt of a job brought back; None is the last attempt that brought any."""
         ...
 
     def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:

@@ -20,8 +20,11 @@ from spillover.control.agents import Desk
 from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
+from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
+from spillover.control.controllers.stealing import Stealing
+from spillover.control.files import FileDesk
 from spillover.control.leader import Leader
 from spillover.control.lookup import Lookup
 from spillover.control.loop import RETRY, Loop
@@ -29,6 +32,8 @@ from spillover.control.runner import Runner
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
+from spillover.control.tickets import Tickets
+from spillover.control.tokens import Tokens
 from spillover.core.proposals import StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
@@ -38,8 +43,10 @@ from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
+from spillover.server.tls import Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.store import Store
+from spillover.wire.api import AgentsAddress
 
 log = structlog.get_logger()
 
@@ -53,24 +60,35 @@ class Server:
     """One process's worth of Spillover."""
 
     def __init__(
-        self, config: Config, data: Path, store: Store, clock: Clock | None = None, *, umask: int = -1
+        self,
+        config: Config,
+        data: Path,
+        store: Store,
+        clock: Clock | None = None,
+        *,
+        umask: int = -1,
+        identity: Identity | None = None,
     ) -> None:
         self._config = config
         self._data = data
         self._store = store
         self._clock = clock or SystemClock()
-        self._token = token_of(data)
+        self._identity = identity
         debug = bool(os.environ.get("SPILL_CHECK"))
         self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
-        self._hub = Hub()
+        self._tokens = Tokens(token_of(data), self.loop)
+        self._hub = Hub(config.max_outputs)
         self._blobs: Blobs = MemoryBlobs(config.blobs)
         if config.store != "memory":
             self._blobs = FileBlobs(data / "blobs", config.blobs)
         self._specs = Specs(store.journal)
-        self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat)
+        tickets = Tickets()
+        self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat, tickets)
         self._lookup = Lookup(self.loop, store.archive)
-        self._archiving = Archiving(self.loop, store.archive)
-        self._runner = Runner(self.loop, self._hub, self._specs)
+        self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
+        self._archiving = Archiving(self.loop, store.archive, self._files.keep)
+        desk = FileDesk(self._blobs, config.max_inputs, config.max_outputs)
+        self._runner = Runner(self.loop, self._hub, self._specs, tickets)
         self._metrics = Metrics(self.loop)
         self._local = LocalAgents(
             data,
@@ -87,6 +105,7 @@ class Server:
             self._specs,
             lost_after=config.lost_after,
             least_lost_after=least_lost_after(config.heartbeat),
+            files=desk,
         )
         self.commands = Commands(
             Parts(
@@ -98,6 +117,8 @@ class Server:
                 self._lookup,
                 submitting,
                 config.currency,
+                files=desk,
+                tokens=self._tokens,
             )
         )
 
@@ -105,8 +126,11 @@ class Server:
         """Lead and serve until told to stop; False if the lead was lost instead."""
         last = await self.loop.load()
         self.loop.begin(leader.epoch, last)
-        service = AgentsService(self._desk, self._hub, self._token, lambda: self.loop.epoch, self._blobs)
-        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc))
+        service = AgentsService(
+            self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
+        )
+        pair = self._identity.pair() if self._identity is not None else None
+        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair)
         tasks: list[asyncio.Task[None]] = []
         try:
             looping = asyncio.create_task(self.loop.run(), name="loop")
@@ -119,17 +143,22 @@ class Server:
                 Retention(self._config.retention.jobs, self._config.retention.events),
             )
             leases = Leases(self.loop, self._hub, self._desk)
+            stealing = Stealing(self.loop, self._specs)
             for name, work in (
                 ("runner", self._runner.run()),
                 ("archiving", self._archiving.run()),
                 ("keeping", keeping.run()),
+                ("files", self._files.run()),
                 ("leases", leases.run()),
+                ("stealing", stealing.run()),
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
-            async with serving(self._app(), http):
-                url = self._url(http)
-                where = Whereabouts(url, str(self._config.grpc.at(grpc_port)), leader.epoch, os.getpid())
+            async with serving(self._app(self._address(grpc_port)), http, self._files_of_tls()):
+                url = self.url(http)
+                grpc = str(Address(self._called(self._config.grpc), grpc_port))
+                ca = self._identity.ca if self._identity is not None else None
+                where = Whereabouts(url, grpc, leader.epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
                 tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
                 print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
@@ -142,8 +171,8 @@ class Server:
         log.error("cannot write; serving read-only", error=why)
         await self.loop.load()
         self.loop.problem = why
-        async with serving(self._app(), http.dup()):
-            print(f"read-only {self._url(http)}", flush=True)  # noqa: T201 - as `ready` below
+        async with serving(self._app(None), http.dup(), self._files_of_tls()):
+            print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
             while True:
                 await asyncio.sleep(RETRY)
                 try:
@@ -151,20 +180,38 @@ class Server:
                 except Unwritable as error:
                     self.loop.problem = str(error)
 
-    def _app(self) -> App:
+    def _app(self, address: AgentsAddress | None) -> App:
         """What people ask."""
-        return build_app(self.commands, self._token, self._metrics.registry, blobs=self._blobs)
+        hosts = self._config.hosts + (self._identity.hosts() if self._identity is not None else ())
+        return build_app(
+            self.commands, self._tokens, self._metrics.registry, hosts, blobs=self._blobs, address=address
+        )
 
-    def _url(self, http: socket.socket) -> str:
+    def _files_of_tls(self) -> tuple[Path, Path] | None:
+        """Certificate and key; None without TLS."""
+        return (self._identity.cert, self._identity.key) if self._identity is not None else None
+
+    def _called(self, address: Address) -> str:
+        """The host by which an address is reached on this machine."""
+        return address.host if self._identity is None else self._identity.called(address)
+
+    def _address(self, grpc_port: int) -> AgentsAddress:
+        """Where agents find their service: by the host that they know, unless that is another address."""
+        http, grpc = self._config.http, self._config.grpc
+        same = grpc.is_any or grpc.host == http.host or (grpc.is_loopback and http.is_loopback)
+        return AgentsAddress(None if same else self._called(grpc), grpc_port)
+
+    def url(self, http: socket.socket) -> str:
         """Where they ask it."""
-        return f"http://{Address(self._config.http.host, http.getsockname()[1])}"
+        scheme = "http" if self._identity is None else "https"
+        return f"{scheme}://{Address(self._called(self._config.http), http.getsockname()[1])}"
 
     async def _begin(self, epoch: int, last: int, looping: asyncio.Task[None]) -> None:
         """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
         gap = self._clock.wall() - last if last else 0
         config = self._config
         proposal = StartEpoch(
-            epoch, config.clusters, config.policies, gap if gap > GAP else 0, config.budgets
+            epoch, config.clusters, config.policies, gap if gap > GAP else 0, config.budgets, config.ahead
         )
         taking = asyncio.create_task(self.loop.propose(proposal))
         await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)

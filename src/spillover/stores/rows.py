@@ -72,6 +72,9 @@ class Rest(Struct, frozen=True, array_like=True):
     predicted: int | None = None
     paid: tuple[Payment, ...] = ()
     ready: int | None = None
+    value: bytes = b""
+    value_digest: str = ""
+    outputs: tuple[tuple[int, str], ...] = ()
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")

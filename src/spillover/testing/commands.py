@@ -23,6 +23,8 @@ from spillover.wire.api import (
     CostReport,
     CostView,
     EventView,
+    FilesView,
+    FileView,
     Forecast,
     Forecasts,
     Ids,
@@ -37,6 +39,9 @@ from spillover.wire.api import (
     PolicyRecord,
     PolicyView,
     ReasonView,
+    ResultPage,
+    ResultsAsked,
+    ResultView,
     ServerView,
     TokenRequest,
     TokenView,
@@ -61,6 +66,8 @@ class FakeCommands:
         """What `past` answers."""
         self.written: dict[tuple[str, bool], bytes] = {}
         """Output by job and whether it is stderr."""
+        self.brought: dict[str, list[FileView]] = {}
+        """Files by job."""
         self.made: dict[str, TokenView] = {}
         """Tokens by id."""
         self.calls: list[str] = []
@@ -198,6 +205,15 @@ class FakeCommands:
         self.all[job.id] = msgspec.structs.replace(job, priority=priority)
         return Ids([job.id])
 
+    async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
+        """Of a job that has ended, that it did."""
+        self._called(f"results {ref}")
+        job = self._find(ref)
+        if job.state not in _ENDED:
+            return ResultPage([])
+        result = ResultView(job.id, job.state, job.exit_code, job.signal, job.reason, b"null", None)
+        return ResultPage([result][: asked.limit])
+
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - as the port has it
         """The job when it ended, or as it is."""
         self._called(f"wait {ref}")
@@ -229,6 +245,12 @@ class FakeCommands:
                     self.all[job].state not in _ENDED and len(self.written.get((job, stderr), b"")) <= offset
                 ):
                     await self.changed.wait()
+
+    async def files(self, ref: str, attempt: int | None) -> FilesView:
+        """What a test let the job bring back."""
+        self._called(f"files {ref} attempt={attempt}")
+        job = self._find(ref)
+        return FilesView(job.id, attempt or 1, [1], self.brought.get(job.id, []))
 
     async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """What happened."""

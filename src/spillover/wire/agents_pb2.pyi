@@ -27,6 +27,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LOST: _ClassVar[Outcome]
     NOT_STARTED: _ClassVar[Outcome]
     OUT_OF_MEMORY: _ClassVar[Outcome]
+    UNKEPT: _ClassVar[Outcome]
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +46,7 @@ STOPPED: Outcome
 LOST: Outcome
 NOT_STARTED: Outcome
 OUT_OF_MEMORY: Outcome
+UNKEPT: Outcome
 ACCEPTED: Verdict
 DUPLICATE: Verdict
 FENCED: Verdict
@@ -362,8 +364,8 @@ class TaskResult(_message.Message):
     message: str
     value: bytes
     value_digest: str
-    outputs: _containers.RepeatedCompositeFieldContainer[File]
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[_Iterable[_Union[File, _Mapping]]] = ...) -> None: ...
+    outputs: str
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., ran: _Optional[int] = ..., cpu: _Optional[int] = ..., peak_memory: _Optional[int] = ..., age: _Optional[int] = ..., message: _Optional[str] = ..., value: _Optional[bytes] = ..., value_digest: _Optional[str] = ..., outputs: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
     __slots__ = ("incarnation", "started", "results", "released", "leaving", "yielded")

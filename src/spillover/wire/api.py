@@ -239,6 +239,36 @@ class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """Ids, unique prefixes or unique names."""
 
 
+class ResultsAsked(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which results, and how long to wait for the first."""
+
+    members: Annotated[str, Meta(min_length=1, max_length=200_000)] | None = None
+    """Of an array, such as `0-99,105`; null for a job that is none."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
+    timeout: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    """Seconds to wait while none of them has ended."""
+
+
+class ResultView(Struct, frozen=True):
+    """How a job ended, and what it returned if it is a Python call."""
+
+    id: str
+    state: str
+    exit_code: int | None
+    signal: int | None
+    reason: ReasonView | None
+    value: bytes | None
+    """What it returned or raised, Base64: plain data as JSON, else pickled; null if it returned nothing, or that is large."""
+    value_digest: str | None
+    """Of the blob with that if it is large; else null."""
+
+
+class ResultPage(Struct, frozen=True):
+    """Results of those jobs that have ended, by their index."""
+
+    results: list[ResultView]
+
+
 class Patch(Struct, frozen=True, forbid_unknown_fields=True):
     """What can be changed of a job that has not been placed."""
 
@@ -342,6 +372,10 @@ class ServerView(Struct, frozen=True):
     queued: int
     running: int
     policy: dict[str, Any]
+    max_inputs: int = 2**30
+    """Bytes that all inputs of a job may have."""
+    max_outputs: int = 2**30
+    """Bytes that all outputs of a task may have."""
 
 
 class Overview(Struct, frozen=True):
@@ -439,6 +473,28 @@ class PolicyRecord(Struct, frozen=True):
     """Why it was disabled; null if it was not."""
 
 
+class FileView(Struct, frozen=True):
+    """One file that a job brought back."""
+
+    path: str
+    """Relative to the folder that it ran in."""
+    digest: str
+    """Of the blob with its bytes."""
+    size: int
+    executable: bool
+
+
+class FilesView(Struct, frozen=True):
+    """Files that an attempt of a job brought back."""
+
+    job: str
+    attempt: int | None
+    """Null if no attempt brought anything."""
+    attempts: list[int]
+    """Those that brought files back."""
+    files: list[FileView]
+
+
 class Digests(Struct, frozen=True, forbid_unknown_fields=True):
     """Blobs, by the SHA-256 of their bytes."""
 
@@ -508,6 +564,10 @@ class AgentsAddress(Struct, frozen=True):
     host: str | None
     """Null is the host by which this was asked."""
     port: int
+    cluster: str | None = None
+    """The one to join where none is named: that of the token, or the only one; null if there are several."""
+    clusters: list[str] = field(default_factory=list)
+    """All that agents may join with this token."""
 
 
 class Health(Struct, frozen=True):

@@ -29,10 +29,24 @@ class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
 class PythonDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """A call of a Python function."""
 
-    call: Annotated[str, Meta(description="`module:function`.")]
+    call: Annotated[str | None, Meta(description="`module:function`.")] = None
     args: Annotated[list[Any], Meta(description="Plain values to call it with.")] = field(
         default_factory=list
     )
+    function: Annotated[
+        str | None,
+        Meta(description="SHA-256 of a pickled function that the server has; the client fills it in."),
+    ] = None
+    arguments: Annotated[
+        bytes, Meta(description="Pickled arguments for that, Base64; the client fills them in.")
+    ] = b""
+    items: Annotated[
+        str | None,
+        Meta(description="SHA-256 of pickled items, one for each member of the array; likewise."),
+    ] = None
+    first: Annotated[
+        int, Meta(ge=0, le=2**31, description="The index of the member that gets the first item.")
+    ] = 0
 
 
 class ContainerDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +85,23 @@ class AfterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     on: Annotated[
         Literal["success", "any"], Meta(description="Which end counts; after a failure `success` cancels.")
     ] = "success"
+
+
+class InputDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that are brought to where the job runs."""
+
+    path: Annotated[str, Meta(description="A file, a folder or a pattern, from the working directory.")]
+    to: Annotated[
+        str | None,
+        Meta(description="What it is called there, or, as folder/, what it is put into; default: the same."),
+    ] = field(name="as", default=None)
+    digest: Annotated[
+        str | None, Meta(description="SHA-256 of a file that the server has; the client fills it in.")
+    ] = None
+    size: Annotated[
+        Annotated[int, Meta(ge=0, le=2**62)] | None, Meta(description="Bytes, with a digest.")
+    ] = None
+    executable: Annotated[bool, Meta(description="Whether it is a program, with a digest.")] = False
 
 
 class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +157,14 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[str, Meta(min_length=1, max_length=256)] | None,
         Meta(description="Idempotency key: what is repeated under it is submitted once."),
     ] = None
+    inputs: Annotated[
+        list[InputDoc | str],
+        Meta(max_length=10_000, description="Files that are brought to where it runs: paths or patterns."),
+    ] = field(default_factory=list)
+    outputs: Annotated[
+        list[str],
+        Meta(max_length=1000, description="Files that are brought back when it ended: paths or patterns."),
+    ] = field(default_factory=list)
 
 
 class JobDoc(Struct, frozen=True, forbid_unknown_fields=True):

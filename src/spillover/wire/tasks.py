@@ -2,8 +2,11 @@
 
 from typing import Final
 
+import msgspec
+
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Outcome, Result, Started, Verdict
+from spillover.core.proposals import Outcome, Result, Started, Verdict, Yield, Yielded
+from spillover.model.files import is_digest
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.resources import Resources
@@ -15,7 +18,12 @@ _OUTCOMES: Final = {
     pb.STOPPED: Outcome.STOPPED,
     pb.LOST: Outcome.LOST,
     pb.NOT_STARTED: Outcome.NOT_STARTED,
+    pb.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
+    pb.UNKEPT: Outcome.UNKEPT,
 }
+MOST_VALUE: Final = 32 << 10
+"""Bytes of a value within a result: twice what agents send so, as it goes into the journal."""
+_YIELDS: Final = {pb.RELEASED: Yield.RELEASED, pb.STARTED: Yield.STARTED, pb.UNKNOWN: Yield.UNKNOWN}
 _VERDICTS: Final = {Verdict.ACCEPTED: pb.ACCEPTED, Verdict.DUPLICATE: pb.DUPLICATE, Verdict.FENCED: pb.FENCED}
 
 
@@ -34,7 +42,7 @@ def resources_in(amount: pb.Resources) -> Resources:
     return Resources(amount.cpu, amount.memory, amount.gpu)
 
 
-def task_out(spec: JobSpec, cluster: ClusterName) -> pb.Task:
+def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.Task:
     """What a lease is to run, for the wire; raises ValueError with why an agent cannot be sent it."""
     asked = spec.shape.resources
     task = pb.Task(
@@ -46,15 +54,33 @@ def task_out(spec: JobSpec, cluster: ClusterName) -> pb.Task:
         lost_after=spec.terms.lost_after,
         name=spec.name,
     )
+    if spec.inputs or spec.outputs:
+        task.inputs.extend(
+            pb.File(path=one.path, digest=one.digest, size=one.size, executable=one.executable)
+            for one in spec.inputs
+        )
+        task.outputs.extend(spec.outputs)
+        task.outputs_limit = outputs_limit
     match spec.work:
         case Shell(run):
             task.shell = run
         case Argv(command):
             task.argv.words.extend(command)
-        case Container():
-            raise ValueError("agents cannot run containers yet")
-        case PythonCall():
-            raise ValueError("agents cannot call Python functions yet")
+        case Container(image, command, manifest):
+            task.container.image = image
+            task.container.command.extend(command)
+            task.container.manifest = (manifest or "").encode()
+        case PythonCall() as work:
+            task.python.CopyFrom(
+                pb.PythonCall(
+                    call=work.call,
+                    args=msgspec.json.encode(work.args) if work.args else b"",
+                    function=work.function,
+                    arguments=work.arguments,
+                    items=work.items,
+                    first=work.first,
+                )
+            )
     return task
 
 
@@ -79,7 +105,15 @@ def result_in(node: NodeName, result: pb.TaskResult) -> Result:
         Usage(result.ran, result.cpu, result.peak_memory),
         result.age,
         message[:500],
+        result.value if len(result.value) <= MOST_VALUE else b"",
+        result.value_digest,
+        result.outputs if is_digest(result.outputs) else "",
     )
+
+
+def yielded_in(node: NodeName, yielded: pb.Yielded) -> Yielded:
+    """What an agent says of a lease that another one wants; an answer that only a newer agent knows moves nothing."""
+    return Yielded(node, lease_in(yielded.lease), _YIELDS.get(yielded.answer, Yield.STARTED))
 
 
 def answer_out(result: pb.TaskResult, verdict: Verdict) -> pb.Answer:

@@ -110,6 +110,9 @@ class FakeClient:
     def __exit__(self, *error: object) -> None:
         pass
 
+    def pack(self, documents: Sequence[dict[str, Any]], *, progress: object) -> Sequence[dict[str, Any]]:
+        return documents
+
     def submit(self, documents: Sequence[dict[str, Any]]) -> list[str]:
         self.asked.append(("submit", list(documents)))
         return [f"{number:012}" for number, _ in enumerate(documents)]

@@ -151,6 +151,8 @@ VALUES = {
     "--grace": "1s",
     "--array": "1-3",
     "--after": "x",
+    "--input": "data.csv:in.csv",
+    "--output": "out/*",
     "--key": "k",
     "--label": "l=1",
 }

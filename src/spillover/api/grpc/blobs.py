@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import grpc
 
-from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge, is_digest
+from spillover.model.files import is_digest
+from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge
 from spillover.wire import agents_pb2 as pb
 
 _CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {

@@ -21,9 +21,10 @@ from spillover.api.http.replies import Reply, as_problem, send_reply
 from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
+from spillover.model.files import is_digest
 from spillover.model.ids import is_name
 from spillover.model.tokens import TokenRole
-from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, is_digest
+from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
 from spillover.ports.commands import CommandError, Commands
 from spillover.stores.blobs import MemoryBlobs

@@ -91,6 +91,13 @@ class LogsQuery(Struct, frozen=True):
     """Whether to go on until the attempt has ended."""
 
 
+class FilesQuery(Struct, frozen=True):
+    """Files of which attempt."""
+
+    attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """Left out: the last that brought any back."""
+
+
 class BlobQuery(Struct, frozen=True):
     """Which part of a blob."""
 

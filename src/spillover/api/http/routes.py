@@ -14,6 +14,7 @@ from spillover.api.http.queries import (
     BlobQuery,
     CostQuery,
     EventsQuery,
+    FilesQuery,
     ListQuery,
     LogsQuery,
     NoQuery,
@@ -41,6 +42,7 @@ from spillover.wire.api import (
     CostReport,
     Digests,
     EventView,
+    FilesView,
     Forecasts,
     Health,
     Ids,
@@ -55,6 +57,8 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ResultPage,
+    ResultsAsked,
     ServerView,
     TokenRef,
     TokenRequest,
@@ -172,6 +176,11 @@ async def wait(call: Call[WaitQuery, None]) -> Reply:
     return as_json(await call.commands.wait(call.job, call.query.timeout))
 
 
+async def results(call: Call[NoQuery, ResultsAsked]) -> Reply:
+    """Send what calls returned."""
+    return as_json(await call.commands.results(call.job, call.body))
+
+
 async def logs(call: Call[LogsQuery, None]) -> Stream:
     """Send output."""
     query = call.query
@@ -184,6 +193,11 @@ async def logs(call: Call[LogsQuery, None]) -> Stream:
         follow=query.follow,
     )
     return Stream(chunks, OCTETS)
+
+
+async def files(call: Call[FilesQuery, None]) -> Reply:
+    """List what a job brought back."""
+    return as_json(await call.commands.files(call.job, call.query.attempt))
 
 
 async def act(call: Call[NoQuery, Action]) -> Reply:
@@ -274,7 +288,10 @@ async def agents_address(call: Call[NoQuery, None]) -> Reply:
     """Say where agents find their service."""
     if call.around.address is None:
         raise CommandError(Kind.UNAVAILABLE, "no agents can join now: the server's data cannot be written")
-    return as_json(call.around.address)
+    names = [cluster.name for cluster in await call.commands.clusters() if cluster.kind == "agents"]
+    joined = [name for name in names if call.caller.cluster in {None, name}]
+    only = joined[0] if len(joined) == 1 else None
+    return as_json(msgspec.structs.replace(call.around.address, cluster=only, clusters=joined))
 
 
 async def create_token(call: Call[NoQuery, TokenRequest]) -> Reply:
@@ -344,7 +361,9 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("PATCH", "/v1/jobs/{job}", patch, "Change a job that has not been placed", Ids, NoQuery, json_body(Patch), errors=_SUBMITTED),
     Route("GET", "/v1/jobs/{job}/why", why, "Say why a job is where it is", WhyView, NoQuery, errors=(*_JOB, *_BUSY)),
     Route("GET", "/v1/jobs/{job}/wait", wait, "Wait for a job to end", JobView, WaitQuery, errors=(*_JOB, *_BUSY)),
+    Route("POST", "/v1/jobs/{job}/results", results, "Read what Python calls returned, of many members of an array at once", ResultPage, NoQuery, json_body(ResultsAsked), errors=_SUBMITTED),
     Route("GET", "/v1/jobs/{job}/logs", logs, "Read what a job wrote", None, LogsQuery, media=OCTETS, errors=(*_JOB, *_BUSY)),
+    Route("GET", "/v1/jobs/{job}/files", files, "List the files that a job brought back", FilesView, FilesQuery, errors=(*_JOB, *_BUSY)),
     Route("POST", "/v1/actions", act, "Cancel, hold, release or requeue jobs, all or none", Ids, NoQuery, json_body(Action), errors=_SUBMITTED),
     Route("GET", "/v1/events", events, "Read history as lines of JSON", EventView, EventsQuery, media=NDJSON, errors=(*_JOB, *_BUSY)),
     Route("GET", "/v1/past", past, "Read jobs that have ended as lines of JSON, with all that a simulation needs", PastJob, PastQuery, media=NDJSON, errors=_BUSY),

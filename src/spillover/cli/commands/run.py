@@ -3,12 +3,15 @@
 import os
 from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, Usage, add_connection, add_json
 from spillover.forms.options import OPTIONS, as_flags, doc_from_options
 from spillover.forms.problems import BadForm
+
+if TYPE_CHECKING:
+    from spillover.client import Client
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -20,6 +23,9 @@ def _configure(parser: ArgumentParser) -> None:
     how.add_argument("--detach", action="store_true", help="print its id and leave (the default in a pipe)")
     how.add_argument(
         "--dry-run", action="store_true", help="say where and when it would start, and submit nothing"
+    )
+    parser.add_argument(
+        "--fetch", action="store_true", help="after waiting, write its outputs to where it was submitted from"
     )
     add_json(parser)
     job = parser.add_argument_group("job")
@@ -39,6 +45,7 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.following import follow  # noqa: PLC0415 - only when somebody waits
     from spillover.cli.forecasting import forecast  # noqa: PLC0415 - only for a dry run
+    from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
 
     if args.json and args.wait:
         raise Usage("--wait streams what the job prints; for JSON use --detach, then `spill wait --json`")
@@ -46,16 +53,36 @@ def _run(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
         if args.dry_run:
             return forecast(context.out, client, [document], as_json=args.json)
-        [job] = client.submit([document])
+        with moving(context.out, "uploading inputs") as progress:
+            packed = client.pack([document], progress=progress)
+        [job] = client.submit(packed)
         if args.wait or (context.out.terminal and not args.detach and not args.json):
             if "array" in document["spec"]:
                 context.out.note(f"{job} is an array: `spill logs {job}.INDEX` shows what a member wrote")
-            return follow(context.out, client, job)
+            code = follow(context.out, client, job)
+            if "outputs" in document["spec"]:
+                _bring(context, client, job, Path(document["spec"]["workdir"]), fetch=args.fetch)
+            return code
+        if args.fetch:
+            context.out.note(
+                f"--fetch does nothing for a job that is not waited for; `spill fetch {job}` does it later"
+            )
     if args.json:
         context.out.json(job)
     else:
         context.out.line(job)
     return codes.OK
+
+
+def _bring(context: Context, client: "Client", job: str, folder: Path, *, fetch: bool) -> None:
+    """Write what a job brought back to where a command of this machine would have left it, or say how to."""
+    from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
+
+    if not fetch or client.job(job).array is not None:
+        context.out.note(f"`spill fetch {job}` brings its outputs here")
+        return
+    with moving(context.out, "fetching outputs") as progress:
+        client.fetch(job, folder, force=True, progress=progress)
 
 
 def document_of(args: Namespace) -> dict[str, Any]:

@@ -34,27 +34,34 @@ class _Parcel(NamedTuple):
     """A lease that is ready to be sent."""
 
     lease: pb.Lease
-    task: pb.Task
-    """Shared by all members of an array."""
+    task: pb.Task | None
+    """Shared by all members of an array; None if it is to be had from a peer."""
     size: int
     """Bytes."""
+    peer: pb.Peer | None = None
 
 
 class Session:
     """One registration of one agent."""
 
-    def __init__(self, node: str, incarnation: int, monotonic: int) -> None:
+    def __init__(self, node: str, incarnation: int, monotonic: int, peer: str) -> None:
         self.node = node
         self.incarnation = incarnation
         self.heard = monotonic
+        self.peer = peer
+        self.load = 0
         self.connected = False
         self.fenced = False
+        self.secret = b""
+        """What calls of this registration carry; empty until the agent is told, so that nobody has it before."""
+        self.token = ""
+        """Id of the token that it registered with."""
         self._starts: deque[_Parcel] = deque()
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
         self._news = asyncio.Event()
 
-    def start(self, starts: Sequence[Start]) -> list[Unsendable]:
+    def start(self, starts: Sequence[Start], outputs_limit: int = 0) -> list[Unsendable]:
         """Hand out leases; returns those that cannot be sent.
 
         They are encoded here, as a failure within the stream would end it, and with it all other leases.
@@ -62,9 +69,17 @@ class Session:
         tasks: dict[tuple[int, ClusterName], pb.Task | str] = {}
         refused: list[Unsendable] = []
         for start in starts:
+            if start.peer is not None:
+                peer = pb.Peer(
+                    address=start.peer.address,
+                    ticket=start.peer.ticket,
+                    source=lease_out(start.peer.source),
+                )
+                self._starts.append(_Parcel(lease_out(start.lease), None, peer.ByteSize(), peer))
+                continue
             same = (id(start.spec), start.cluster)
             if same not in tasks:
-                tasks[same] = _encoded(start.spec, start.cluster)
+                tasks[same] = _encoded(start.spec, start.cluster, outputs_limit)
             task = tasks[same]
             if isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
@@ -95,13 +110,17 @@ class Session:
             while not self.fenced:
                 await self._news.wait()
                 self._news.clear()
-                while self._starts or self._reads or self._nudge:
+                while self._has_news():
                     grants = self._next_grants()
                     reads, self._reads = self._reads, []
                     nudge, self._nudge = self._nudge, False
                     yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
         finally:
             self.connected = False
+
+    def _has_news(self) -> bool:
+        """Whether there is something to say; to one that is fenced there is nothing."""
+        return not self.fenced and bool(self._starts or self._reads or self._nudge)
 
     def _next_grants(self) -> list[pb.Grant]:
         """As many leases as fit into one message; at least one, if there is any."""
@@ -112,14 +131,14 @@ class Session:
             if grants and size > MOST_BYTES:
                 break
             parcel = self._starts.popleft()
-            grants.append(pb.Grant(lease=parcel.lease, task=parcel.task))
+            grants.append(pb.Grant(lease=parcel.lease, task=parcel.task, peer=parcel.peer))
         return grants
 
 
-def _encoded(spec: JobSpec, cluster: ClusterName) -> pb.Task | str:
+def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int) -> pb.Task | str:
     """A task for the wire, or why there is none."""
     try:
-        task = task_out(spec, cluster)
+        task = task_out(spec, cluster, outputs_limit)
     except (TypeError, ValueError) as error:  # also of protobuf: a number or a text that it cannot write
         return str(error)
     if task.ByteSize() > MOST_GRANT:
@@ -130,15 +149,20 @@ def _encoded(spec: JobSpec, cluster: ClusterName) -> pb.Task | str:
 class Hub:
     """All agents of all clusters of agents."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs_limit: int = 0) -> None:
+        self._outputs_limit = outputs_limit
+        """Bytes that outputs of a task may have together; 0 lets agents choose."""
         self._opening: dict[int, Session] = {}
         self._sessions: dict[str, Session] = {}
-        self._readers: dict[int, asyncio.Queue[pb.OutputChunk]] = {}
+        self._current: dict[int, Session] = {}
+        """The same by incarnation."""
+        self._readers: dict[int, tuple[int, asyncio.Queue[pb.OutputChunk]]] = {}
+        """Who was asked, and where the answer goes."""
         self._asked = 0
 
-    def open(self, node: str, incarnation: int, monotonic: int) -> None:
+    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "") -> None:
         """An agent is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic)
+        self._opening[incarnation] = Session(node, incarnation, monotonic, peer)
 
     def activate(self, node: str, incarnation: int) -> None:
         """Its registration is durable."""
@@ -146,7 +170,7 @@ class Hub:
         if session is None:
             return
         self.close(node)
-        self._sessions[node] = session
+        self._sessions[node] = self._current[incarnation] = session
 
     def forget(self, incarnation: int) -> None:
         """It did not register after all."""
@@ -156,14 +180,15 @@ class Hub:
         """Whatever this node was given is void."""
         old = self._sessions.pop(node, None)
         if old is not None:
+            del self._current[old.incarnation]
             old.fence()
 
-    def heard(self, node: str, incarnation: int, monotonic: int) -> bool:
+    def heard(self, node: str, incarnation: int, monotonic: int, load: int = 0) -> bool:
         """A heartbeat came."""
         session = self._sessions.get(node)
         if session is None or session.incarnation != incarnation:
             return False
-        session.heard = monotonic
+        session.heard, session.load = monotonic, load
         return True
 
     def contact(self, node: str) -> Contact | None:
@@ -171,14 +196,21 @@ class Hub:
         session = self._sessions.get(node)
         if session is None:
             return None
-        return Contact(session.incarnation, session.connected, session.heard)
+        return Contact(session.incarnation, session.connected, session.heard, session.peer, session.load)
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
         """Hand out leases; returns those that cannot be sent."""
         session = self._sessions.get(node)
         if session is None or session.incarnation != incarnation:
             return []
-        return session.start(starts)
+        return session.start(starts, self._outputs_limit)
+
+    def grants(self, starts: Sequence[Start]) -> list[pb.Grant]:
+        """Leases with their tasks, for one who asks for them; those that cannot be sent are left out."""
+        tasks = [(each.lease, _encoded(each.spec, each.cluster, self._outputs_limit)) for each in starts]
+        return [
+            pb.Grant(lease=lease_out(lease), task=task) for lease, task in tasks if not isinstance(task, str)
+        ]
 
     def wake(self, node: str) -> None:
         """Have it send a heartbeat now."""
@@ -196,10 +228,13 @@ class Hub:
 
     def session(self, incarnation: int) -> Session | None:
         """The session of a registration, if it is current."""
+        return self._current.get(incarnation)
+
+    def end(self, token: str) -> None:
+        """Say nothing more to agents that registered with a token; what they hold runs out in its own time."""
         for session in self._sessions.values():
-            if session.incarnation == incarnation:
-                return session
-        return None
+            if session.token == token:
+                session.fence()
 
     def current(self, incarnation: int) -> str | None:
         """The node that registered so, if that is its current registration."""
@@ -213,7 +248,8 @@ class Hub:
             raise OutputGone(f"the output is on agent {node}, which is not connected")
         self._asked += 1
         read = self._asked
-        chunks = self._readers[read] = asyncio.Queue(CHUNKS)
+        chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(CHUNKS)
+        self._readers[read] = session.incarnation, chunks
         session.read(
             pb.OutputRead(
                 id=read,
@@ -249,9 +285,9 @@ class Hub:
                 session.read(pb.OutputRead(id=read, stop=True))
 
     async def chunk(self, chunk: pb.OutputChunk) -> None:
-        """An agent sent output; waits while its reader is slow."""
-        while (reader := self._readers.get(chunk.id)) is not None:
+        """An agent sent output that it was asked for; waits while its reader is slow."""
+        while (reader := self._readers.get(chunk.id)) is not None and reader[0] == chunk.incarnation:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    await reader.put(chunk)
+                    await reader[1].put(chunk)
                 return

@@ -1,7 +1,7 @@
 """Ended jobs move from the state to the archive: written there first, dropped here afterwards."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -29,8 +29,15 @@ RETRY: Final = 2.0
 class Archiving:
     """Follows the endings."""
 
-    def __init__(self, loop: Loop, archive: Archive) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        archive: Archive,
+        before: Callable[[Sequence[Job]], Awaitable[None]] | None = None,
+    ) -> None:
         self._loop = loop
+        self._before = before
+        """Called with jobs that are about to leave the state."""
         self._archive = archive
         self._ended: dict[JobId, None] = {}
         self._news = asyncio.Event()
@@ -73,6 +80,8 @@ class Archiving:
         jobs = [job for each in some if (job := engine.state.jobs.get(each)) is not None]
         finished = [row for job in jobs if (row := finished_of(job)) is not None]
         if finished:
+            if self._before is not None:
+                await self._before(jobs)
             await self._archive.put(finished, self._loop.epoch)
             await self._loop.propose(Archived(tuple(row.job for row in finished)))
         for each in some:
@@ -118,4 +127,7 @@ def finished_of(job: Job) -> Finished | None:
         predicted=job.predicted,
         paid=tuple((each.at, each.cluster, each.amount) for each in job.extra.paid),
         ready=phase.ready,
+        value=phase.value,
+        value_digest=phase.value_digest,
+        outputs=job.extra.outputs,
     )

@@ -59,8 +59,10 @@ def submitted(state: State, event: JobSubmitted) -> None:
         or event.key is not None
         or event.deadline is not None
         or event.not_before is not None
+        or event.blobs
     ):
         extra = Extra(event.deadline, event.not_before, event.after, event.key, event.body, members)
+        extra.blobs = event.blobs
     facts, user, name, terms = state.facts, event.user, event.name, event.terms
     kind = Kind(event.shape, event.queue, event.project)
     shared = state.shared().setdefault
@@ -175,6 +177,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     _leave_place(state, job)
     if state.facts.sharing is not None:
         usage.end(state, job, event.at)
+    if event.outputs:
+        _keep_outputs(job, job.attempt, event.outputs)
     job.attempt = event.attempt
     job.seq = event.seq
     if event.cost != job.cost or job.extra.hold is not None:
@@ -223,15 +227,26 @@ def ended(state: State, event: JobEnded) -> None:
         event.usage,
         event.why,
         ready,
+        event.value,
+        event.value_digest,
     )
     job.attempt = event.attempt
     job.seq = event.seq
+    if event.outputs:
+        _keep_outputs(job, event.attempt, event.outputs)
     if job.extra is not NO_EXTRA:
         _settle(state, job, event)
     job.cost = event.cost
     if state.members:
         count_ended(state, job, event.state)
     learn(state, job, event)
+
+
+def _keep_outputs(job: Job, attempt: int, outputs: str) -> None:
+    """Remember what an attempt brought back."""
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    job.extra.outputs = (*job.extra.outputs, (attempt, outputs))
 
 
 def held(state: State, event: JobHeld) -> None:

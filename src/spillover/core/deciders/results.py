@@ -12,18 +12,20 @@ from spillover.model.reasons import (
     CouldNotStart,
     Exited,
     LostTooOften,
+    OutOfMemory,
+    OutputsNotKept,
     PastCap,
     PastDeadline,
     PastWalltime,
     Reason,
 )
 
-# A name of a module is found several times as fast as a member of an enumeration, and these are asked for with every result.
 EXITED: Final = Outcome.EXITED
 LOST: Final = Outcome.LOST
 NOT_STARTED: Final = Outcome.NOT_STARTED
 SUCCEEDED: Final = JobState.SUCCEEDED
 ACCEPTED: Final = Verdict.ACCEPTED
+# A name of a module is found several times as fast as a member of an enumeration, and this is asked for every job.
 
 
 def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
@@ -66,8 +68,8 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         back = again(job, outcome, proposal.exit_code)
         if back is not None:
             attempt = job.attempt + 1
-            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost)], ACCEPTED
-        ended, why = verdict(job, outcome, proposal.exit_code, proposal.signal, proposal.message)
+            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs)], ACCEPTED
+        ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
         finished = job.submitted
@@ -86,6 +88,9 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         cost,
         proposal.usage,
         why,
+        proposal.value,
+        proposal.value_digest,
+        proposal.outputs,
     )
     return finish_one(state, ending, now), ACCEPTED
 
@@ -94,10 +99,11 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     """Why the job is to be tried again; None if it is not."""
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
     match outcome:
-        case Outcome.EXITED | Outcome.NOT_STARTED:
-            if stopping is Stop.REQUEUE and exit_code != 0:
+        case Outcome.EXITED | Outcome.NOT_STARTED | Outcome.OUT_OF_MEMORY | Outcome.UNKEPT:
+            bad = exit_code != 0 or outcome is Outcome.UNKEPT
+            if stopping is Stop.REQUEUE and bad:
                 return Back.REQUESTED  # the task was faster than the request
-            if stopping is None and exit_code != 0 and job.exits < job.terms.retry.exit:
+            if stopping is None and bad and job.exits < job.terms.retry.exit:
                 return Back.EXIT
         case Outcome.LOST:
             if stopping in {None, Stop.REQUEUE, Stop.RETURN} and job.lost < job.terms.retry.lost:
@@ -112,10 +118,8 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     return None
 
 
-def verdict(
-    job: Job, outcome: Outcome, exit_code: int | None = None, signal: int | None = None, message: str = ""
-) -> tuple[JobState, Reason | None]:
-    """The terminal state that an outcome means, and why."""
+def verdict(job: Job, outcome: Outcome, told: Result | None = None) -> tuple[JobState, Reason | None]:
+    """The terminal state that an outcome means, and why; a job that nobody told of was lost."""
     phase = job.phase
     stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
     if outcome is Outcome.WALLTIME:
@@ -132,8 +136,15 @@ def verdict(
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1)
+    exit_code, signal = (told.exit_code, told.signal) if told is not None else (None, None)
     if outcome is Outcome.NOT_STARTED:
+        message = told.message if told is not None else ""
         return JobState.FAILED, CouldNotStart(message or "no reason was given")
+    if outcome is Outcome.OUT_OF_MEMORY:
+        peak = told.usage.peak_memory if told is not None else 0
+        return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)
+    if outcome is Outcome.UNKEPT:
+        return JobState.FAILED, OutputsNotKept(told.message if told is not None else "")
     if exit_code == 0:
         return JobState.SUCCEEDED, None
     return JobState.FAILED, Exited(exit_code, signal)

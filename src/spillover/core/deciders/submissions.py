@@ -159,6 +159,7 @@ def _submitted(state: State, new: NewJob, user: str, now: int, after: tuple[Afte
         new.key,
         new.body,
         predict(state, user, spec.name, spec.shape) if silent else None,
+        bool(spec.digests),
     )
 
 

@@ -1,0 +1,167 @@
+"""Inputs of jobs, packed: patterns to files, files to digests, and what the server lacks of them is uploaded."""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spillover.client.blobs import digest_of
+from spillover.client.errors import Refused
+from spillover.forms.inputs import Unpacked
+from spillover.forms.matching import Folder, fixed
+from spillover.model.files import MOST_FILES, PATH_RULE, clash, is_pattern, wrong_path
+from spillover.model.units import format_memory
+from spillover.wire.api import FieldProblem
+
+
+@dataclass(slots=True)
+class Packed:
+    """Documents whose inputs are named by their bytes, and where those bytes are."""
+
+    documents: list[dict[str, Any]]
+    sources: dict[str, Path] = field(default_factory=dict)
+    """A file for each digest."""
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def bytes_of(self, digests: Iterable[str]) -> int:
+        """How many bytes some of them have."""
+        return sum(self.sizes[digest] for digest in digests)
+
+
+class _Problems:
+    """What is wrong with inputs, all of it."""
+
+    def __init__(self) -> None:
+        self.found: list[FieldProblem] = []
+
+    def add(self, path: str, message: str) -> None:
+        self.found.append(FieldProblem(path, message))
+
+    def raise_if_any(self) -> None:
+        if self.found:
+            first = self.found[0]
+            raise Refused(f"{first.path}: {first.message}", status=400, kind="invalid", problems=self.found)
+
+
+def needs_packing(document: Mapping[str, Any]) -> bool:
+    """Whether a document names inputs that are still to be looked for."""
+    spec = document.get("spec")
+    inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
+    return isinstance(inputs, list | tuple) and any(_entry(each) is not None for each in inputs)
+
+
+def pack(documents: Sequence[dict[str, Any]], most: int) -> Packed:
+    """Look at all files that documents name; raises Refused with everything that is wrong with them.
+
+    `most` is how many bytes the inputs of one job may have.
+    """
+    packed = Packed([])
+    problems = _Problems()
+    seen: dict[Path, tuple[str, int, bool]] = {}
+    for at, document in enumerate(documents):
+        if not needs_packing(document):
+            packed.documents.append(document)
+            continue
+        where = "spec.inputs" if len(documents) == 1 else f"jobs[{at}].spec.inputs"
+        spec = document["spec"]
+        inputs = _inputs(spec, where, most, seen, packed, problems)
+        packed.documents.append({**document, "spec": {**spec, "inputs": inputs}})
+    problems.raise_if_any()
+    return packed
+
+
+def _inputs(
+    spec: Mapping[str, Any],
+    where: str,
+    most: int,
+    seen: dict[Path, tuple[str, int, bool]],
+    packed: Packed,
+    problems: _Problems,
+) -> list[dict[str, Any]]:
+    """All inputs of one job, each a file with its digest."""
+    root = Path(spec.get("workdir") or ".")
+    entries: list[dict[str, Any]] = []
+    total = 0
+    for at, each in enumerate(spec["inputs"]):
+        wanted = _entry(each)
+        if wanted is None:
+            entries.append(each)
+            continue
+        for source, to in _files(root, wanted, f"{where}[{at}]", problems):
+            try:
+                digest, size, executable = seen[source] if source in seen else _look(source)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                problems.add(f"{where}[{at}]", f"{source} cannot be read: {reason}")
+                continue
+            seen[source] = digest, size, executable
+            packed.sources[digest], packed.sizes[digest] = source, size
+            total += size
+            entry = {"path": to, "digest": digest, "size": size}
+            entries.append(entry | {"executable": True} if executable else entry)
+            if total > most:
+                problems.add(
+                    where,
+                    f"with {to} ({format_memory(size)}) the inputs have {format_memory(total)}; "
+                    f"the most is {format_memory(most)} (files.max_inputs of the server)",
+                )
+                return entries
+    if len(entries) > MOST_FILES:
+        problems.add(where, f"are {len(entries):,} files; the most is {MOST_FILES:,}: pack them into one")
+    elif (twice := clash(entry["path"] for entry in entries)) is not None:
+        problems.add(where, f"{twice!r} would be there twice; give one another name with `as`")
+    return entries
+
+
+def changed(source: Path, error: Refused) -> Refused:
+    """What it means that the server does not take a file under the digest that it had."""
+    if error.kind != "invalid":
+        return error
+    return Refused(
+        f"{source} changed while it was uploaded; submit again", status=error.status, kind=error.kind
+    )
+
+
+def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> list[tuple[Path, str]]:
+    """The files that an entry means, and what each is called where the job runs."""
+    pattern = wanted.path.removesuffix("/")
+    for text in (pattern, (wanted.to or "x").removesuffix("/")):
+        if (wrong := wrong_path(text)) is not None:
+            problems.add(where, f"{text!r} {wrong}; write {PATH_RULE}")
+            return []
+    before = len(problems.found)
+    folder = Folder(root, lambda path, why: problems.add(where, f"{path!r} {why}"))
+    paths = []
+    for path in folder.files(pattern):
+        paths.append(path)
+        if len(paths) > MOST_FILES:
+            problems.add(where, f"{pattern!r} means more than {MOST_FILES:,} files; pack them into one")
+            return []
+    if not paths and len(problems.found) == before:
+        what = "matches no file" if is_pattern(pattern) else "is not there"
+        problems.add(where, f"{pattern!r} {what} in {root}")
+    to = wanted.to
+    if to is None:
+        return [(root / path, path) for path in paths]
+    if paths == [pattern] and not to.endswith("/"):
+        return [(root / pattern, to)]
+    base = f"{pattern}/" if (root / pattern).is_dir() else fixed(pattern)
+    return [(root / path, f"{to.removesuffix('/')}/{path.removeprefix(base)}") for path in paths]
+
+
+def _look(source: Path) -> tuple[str, int, bool]:
+    """Digest and size of a file, and whether it is a program."""
+    found = os.stat(source)  # noqa: PTH116 - one call for all of it
+    return digest_of(source), found.st_size, bool(found.st_mode & stat.S_IXUSR)
+
+
+def _entry(entry: Any) -> Unpacked | None:
+    """An entry that is still to be packed; None for one that is, or that the server will refuse."""
+    if isinstance(entry, str | os.PathLike):
+        return Unpacked(os.fspath(entry))
+    if isinstance(entry, Mapping) and "digest" not in entry and isinstance(entry.get("path"), str):
+        to = entry.get("as")
+        return Unpacked(entry["path"], to) if to is None or isinstance(to, str) else None
+    return None

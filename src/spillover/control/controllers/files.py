@@ -1,0 +1,98 @@
+"""Files stay while a job needs them and for as long as it is kept; what nobody refers to goes."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from spillover.control.files import Unlisted, files_in
+from spillover.control.loop import Loop
+from spillover.control.specs import Specs
+from spillover.core.state import Ended, Job
+from spillover.model.units import DAY
+from spillover.ports.blobs import BlobError, Blobs, NoBlob
+from spillover.ports.commands import CommandError
+from spillover.ports.journal import StoreError
+
+log = structlog.get_logger()
+
+SWEEP: Final = 3600.0
+"""Seconds between two looks for what may go."""
+FIRST: Final = 60.0
+"""Seconds from the start of a server to its first look."""
+_BREATH: Final = 10_000
+"""Jobs that are looked at before others get a turn of the event loop."""
+_SPECS: Final = 1_000
+"""Specs that are read at once."""
+
+
+class FileKeeping:
+    """Decides what stays in the store of blobs."""
+
+    def __init__(self, loop: Loop, specs: Specs, blobs: Blobs, retention: int) -> None:
+        self._loop = loop
+        self._specs = specs
+        self._blobs = blobs
+        self._retention = retention
+        """Nanoseconds that ended jobs are kept."""
+
+    async def keep(self, jobs: Sequence[Job]) -> None:
+        """Jobs that have ended are about to leave the state: their files stay for as long as they are in the archive."""
+        for job in jobs:
+            if isinstance(job.phase, Ended) and _has_files(job):
+                until = job.phase.at + self._retention + DAY
+                await self._blobs.keep(await self._digests([job]), until)
+
+    async def run(self) -> None:
+        """Drop what may go, again and again, until cancelled."""
+        await asyncio.sleep(FIRST)
+        while True:
+            try:
+                await self.sweep()
+            except (StoreError, CommandError, BlobError, OSError) as error:
+                log.warning("could not tidy the files of jobs; will try again", error=str(error))
+            await asyncio.sleep(SWEEP)
+
+    async def sweep(self) -> int:
+        """Drop blobs whose time is over and that no job in the state refers to; returns how many."""
+        engine = await self._loop.read()
+        jobs = list(engine.state.jobs.values())
+        needing: list[Job] = []
+        for start in range(0, len(jobs), _BREATH):
+            needing += [job for job in jobs[start : start + _BREATH] if _has_files(job)]
+            await asyncio.sleep(0)
+        dropped = await self._blobs.forget(await self._digests(needing), self._loop.now())
+        if dropped:
+            log.info("dropped files that no job needs", blobs=dropped)
+        return dropped
+
+    async def _digests(self, jobs: Iterable[Job]) -> set[str]:
+        """All blobs that jobs refer to; inputs of members are their array's."""
+        found: set[str] = set()
+        wanted: dict[bytes, None] = {}
+        for job in jobs:
+            if job.extra.blobs:
+                wanted[job.spec] = None
+            if isinstance(job.phase, Ended) and job.phase.value_digest:
+                found.add(job.phase.value_digest)
+            for _, listed in job.extra.outputs:
+                found.add(listed)
+                try:
+                    found.update(file.digest for file in await files_in(self._blobs, listed))
+                except (NoBlob, Unlisted) as error:
+                    log.warning("the outputs of a job cannot be read", job=job.id, error=str(error))
+        digests = list(wanted)
+        for start in range(0, len(digests), _SPECS):
+            for spec in (await self._specs.get(digests[start : start + _SPECS])).values():
+                found.update(spec.digests)
+        return found
+
+
+def _has_files(job: Job) -> bool:
+    """Whether a job refers to any blob."""
+    return (
+        job.extra.blobs
+        or bool(job.extra.outputs)
+        or (isinstance(job.phase, Ended) and bool(job.phase.value_digest))
+    )
