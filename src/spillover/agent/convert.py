@@ -1,13 +1,16 @@
 """Between the messages of the wire and the agent's own values."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
-from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Task, Welcome
+import msgspec
+
+from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Source, Task, Welcome
 from spillover.core.events import Lease
-from spillover.core.proposals import Outcome, Verdict
+from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.ids import JobId
-from spillover.model.job import Argv, Shell
+from spillover.model.job import Argv, Container, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
@@ -20,7 +23,9 @@ _OUTCOMES: Final = {
     Outcome.STOPPED: pb.STOPPED,
     Outcome.LOST: pb.LOST,
     Outcome.NOT_STARTED: pb.NOT_STARTED,
+    Outcome.OUT_OF_MEMORY: pb.OUT_OF_MEMORY,
 }
+_YIELDS: Final = {Yield.RELEASED: pb.RELEASED, Yield.STARTED: pb.STARTED, Yield.UNKNOWN: pb.UNKNOWN}
 _VERDICTS: Final = {
     pb.ACCEPTED: Verdict.ACCEPTED,
     pb.DUPLICATE: Verdict.DUPLICATE,
@@ -55,18 +60,39 @@ def resources_out(amount: Resources) -> pb.Resources:
 
 
 def grant_in(grant: pb.Grant) -> Grant:
-    """A lease and its work."""
-    task = grant.task
-    if task.WhichOneof("work") == "shell":
-        work: Shell | Argv = Shell(task.shell)
-    else:
-        work = Argv(tuple(task.argv.words) or ("",))
-    lost_after = task.lost_after or DEFAULT_LOST_AFTER
+    """A lease and its work, or where that is."""
+    if grant.HasField("peer") and not grant.HasField("task"):
+        peer = grant.peer
+        return Grant(lease_in(grant.lease), source=Source(peer.address, peer.ticket, lease_in(peer.source)))
+    return Grant(lease_in(grant.lease), _task_in(grant.task.SerializeToString(deterministic=True)))
+
+
+@lru_cache(maxsize=128)
+def _task_in(body: bytes) -> Task:
+    """What is to be run; what all members of an array have in common is decoded once."""
+    task = pb.Task.FromString(body)
     need = Resources(task.resources.cpu, task.resources.memory, task.resources.gpu)
-    return Grant(
-        lease_in(grant.lease),
-        Task(work, need, dict(task.env), task.workdir, task.walltime, task.grace, lost_after),
-    )
+    lost_after = task.lost_after or DEFAULT_LOST_AFTER
+    return Task(_work_in(task), need, dict(task.env), task.workdir, task.walltime, task.grace, lost_after)
+
+
+def _work_in(task: pb.Task) -> Work:
+    """A kind of work."""
+    match task.WhichOneof("work"):
+        case "shell":
+            return Shell(task.shell)
+        case "python":
+            call = task.python
+            try:
+                args: list[object] = msgspec.json.decode(call.args or b"[]", type=list)
+            except msgspec.DecodeError as error:
+                raise Unspeakable(f"the server sent arguments that are no JSON: {error}") from None
+            return PythonCall(call.call, tuple(args), call.function, call.arguments, call.items, call.first)
+        case "container":
+            it = task.container
+            return Container(it.image, tuple(it.command), it.manifest.decode() or None)
+        case _:
+            return Argv(tuple(task.argv.words) or ("",))
 
 
 def held_out(held: tuple[tuple[Lease, Phase], ...]) -> list[pb.Held]:
@@ -94,6 +120,7 @@ def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
         stops=tuple((lease_in(order.lease), order.kill) for order in reply.stops),
         drain=reply.drain,
         revoked=tuple(map(lease_in, reply.revoked)),
+        yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
     )
 
 
@@ -107,6 +134,9 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
         results=[_result_out(result, now) for result in report.results],
         released=[lease_out(lease) for lease in report.released],
         leaving=report.leaving,
+        yielded=[
+            pb.Yielded(lease=lease_out(lease), answer=_YIELDS[answer]) for lease, answer in report.yielded
+        ],
     )
 
 
@@ -122,6 +152,8 @@ def _result_out(result: Result, now: int) -> pb.TaskResult:
         peak_memory=result.usage.peak_memory,
         age=max(0, now - result.ended),
         message=result.message,
+        value=result.value,
+        value_digest=result.value_digest,
     )
 
 
@@ -135,4 +167,5 @@ def answered_in(reply: pb.ReportReply) -> Answered:
             for answer in reply.results
         ),
         started=tuple(map(lease_in, reply.started)),
+        yielded=tuple(map(lease_in, reply.yielded)),
     )

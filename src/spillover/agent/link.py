@@ -8,19 +8,20 @@ the channel sends no keepalive pings, which a server would have to be told to be
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
-import msgspec
-from msgspec import Struct
 
 from spillover.agent import convert
+from spillover.agent.finding import Finder, NotFound, Target
 from spillover.agent.output import Outputs
+from spillover.agent.peers import Peers
 from spillover.agent.state import AgentState
+from spillover.agent.transfers import ServerTransfers
 from spillover.agent.values import Instruction, Reconnect
 from spillover.wire import agents_pb2 as pb
 
@@ -39,6 +40,7 @@ STOPPED_LIMIT: Final = 5.0
 MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
 _PATH: Final = "/spillover.agents.v1.Agents/"
+_SESSION: Final = "spillover-session-bin"
 _NEEDS_MENDING: Final = {
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -48,12 +50,6 @@ _NEEDS_MENDING: Final = {
 }
 
 log = logging.getLogger("spillover.agent")
-
-
-class Address(Struct, frozen=True):
-    """What a server writes about itself."""
-
-    grpc: str
 
 
 class Over(Exception):
@@ -85,21 +81,33 @@ class Worker(Protocol):
         ...
 
 
-def _dial(address: str) -> grpc.aio.Channel:
+def _dial(target: Target) -> grpc.aio.Channel:
     """A channel to the server."""
     options = (
         ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
     )
-    return grpc.aio.insecure_channel(address, options=options)
+    if target.tls:
+        credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)
+        return grpc.aio.secure_channel(target.address, credentials, options=options)
+    return grpc.aio.insecure_channel(target.address, options=options)
+
+
+def _load() -> int:
+    """How many processes the machine runs or would run, in thousandths."""
+    try:
+        return int(os.getloadavg()[0] * 1000)
+    except OSError:
+        return 0
 
 
 class Surroundings(NamedTuple):
-    """What a link needs of the machine that it is on: a network, a clock and dice."""
+    """What a link needs of the machine that it is on: a network, a clock, dice, and how busy it is."""
 
-    dial: Callable[[str], grpc.aio.Channel] = _dial
+    dial: Callable[[Target], grpc.aio.Channel] = _dial
     monotonic: Callable[[], int] = time.monotonic_ns
     draw: Callable[[float, float], float] = random.uniform
+    load: Callable[[], int] = _load
 
 
 class Link:
@@ -109,16 +117,18 @@ class Link:
         self,
         worker: Worker,
         introduction: pb.RegisterRequest,
-        server_file: Path,
-        token_file: Path,
+        finder: Finder,
         surroundings: Surroundings = Surroundings(),  # noqa: B008 - a value that never changes
+        transfers: ServerTransfers | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self._worker = worker
         self._state = worker.state
         self._introduction = introduction
-        self._server_file = server_file
-        self._token_file = token_file
-        self._dial, self._now, self._draw = surroundings
+        self._finder = finder
+        self._transfers = transfers or ServerTransfers()
+        self._dial, self._now, self._draw, self._load = surroundings
+        self._peers = peers
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
@@ -162,14 +172,14 @@ class Link:
     async def _connect(self) -> None:
         """One connection, from beginning to end; always ends in `Over`."""
         try:
-            address = msgspec.json.decode(self._server_file.read_bytes(), type=Address).grpc
-            token = self._token_file.read_text().strip()
-        except (OSError, msgspec.DecodeError) as error:
-            raise Over(f"no server found: {error}") from None
-        async with self._dial(address) as channel:
-            calls = _Calls(channel, token)
+            target = await self._finder.find()
+        except NotFound as error:
+            raise Over(str(error), slow=error.slow) from None
+        async with self._dial(target) as channel:
+            calls = _Calls(channel, target.token)
             try:
-                incarnation = await self._register(calls, address)
+                incarnation = await self._register(calls, target.address)
+                self._transfers.connected(channel, calls.metadata, target)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._listen(calls, incarnation))
                     group.create_task(self._beat(calls, incarnation))
@@ -182,6 +192,7 @@ class Link:
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None
             finally:
+                self._transfers.disconnected()
                 self._state.unreported()
                 await self._worker.outputs.reset()
 
@@ -192,7 +203,9 @@ class Link:
         self._act(instructions)
         request = pb.RegisterRequest(epoch=self._state.epoch, held=convert.held_out(held))
         request.MergeFrom(self._introduction)
-        welcome = convert.welcome_in(await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT))
+        reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
+        calls.admitted(reply.session)
+        welcome = convert.welcome_in(reply)
         self._act(self._state.registered(self._now(), sent, welcome))
         self._worker.log_retention = welcome.log_retention
         self.connected = True
@@ -206,6 +219,8 @@ class Link:
             grants = [convert.grant_in(grant) for grant in message.grants]
             now = self._now()
             self._act(self._state.granted(now, incarnation, message.epoch, grants))
+            if self._peers is not None:
+                self._peers.remember(message.grants, self._state.waiting)
             for read in message.reads:
                 self._worker.outputs.request(read, self._chunks.put)
             if message.heartbeat_now:
@@ -218,8 +233,9 @@ class Link:
             state = self._state
             request = pb.HeartbeatRequest(
                 incarnation=incarnation,
-                held=len(state.waiting) + len(state.running),
+                held=len(state.waiting) + len(state.fetching) + len(state.running),
                 running=len(state.running),
+                load=self._load(),
             )
             sent = self._now()
             reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, CALL_LIMIT)
@@ -275,26 +291,30 @@ class _Calls:
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self.metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {token}"),)
+
+    def admitted(self, session: bytes) -> None:
+        """All further calls belong to a registration."""
+        self.metadata = (*self.metadata, (_SESSION, session))
 
     async def unary(self, name: str, request: Any, reply: Any, limit: float) -> Any:
         """A call with one answer, within some seconds."""
         call = self._channel.unary_unary(_PATH + name, type(request).SerializeToString, reply.FromString)
-        return await call(request, metadata=self._metadata, timeout=limit)
+        return await call(request, metadata=self.metadata, timeout=limit)
 
     def listen(self, request: pb.ListenRequest) -> Any:
         """The stream from the server."""
         call = self._channel.unary_stream(
             _PATH + "Listen", pb.ListenRequest.SerializeToString, pb.FromServer.FromString
         )
-        return call(request, metadata=self._metadata)
+        return call(request, metadata=self.metadata)
 
     async def output(self, chunks: AsyncIterator[pb.OutputChunk]) -> None:
         """The stream to the server."""
         call = self._channel.stream_unary(
             _PATH + "Output", pb.OutputChunk.SerializeToString, pb.OutputReply.FromString
         )
-        await call(chunks, metadata=self._metadata)
+        await call(chunks, metadata=self.metadata)
 
 
 def _over(error: grpc.aio.AioRpcError) -> Over:

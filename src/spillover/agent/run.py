@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,31 @@ from msgspec import Struct
 
 from spillover import __version__
 from spillover.agent import convert
+from spillover.agent.files import Files
+from spillover.agent.finding import Finder
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
-from spillover.agent.process import Processes, Seen, Spawned, end_earlier_life
+from spillover.agent.peers import Listening, Peers
+from spillover.agent.process import OUTPUT_LIMIT, Processes, Seen, Spawned, end_earlier_life
+from spillover.agent.runners.dispatch import Runners
+from spillover.agent.runners.loading import load as load_runners
+from spillover.agent.runners.port import House, Offer, Returned, Sight
 from spillover.agent.spool import Spool
 from spillover.agent.state import FAREWELL_GRACE, AgentState
-from spillover.agent.values import Exit, Forget, Instruction, Reconnect, Result, Signal, Start
+from spillover.agent.transfers import ServerTransfers
+from spillover.agent.values import (
+    Exit,
+    Fetch,
+    Forget,
+    HandOver,
+    Instruction,
+    Recall,
+    Reconnect,
+    Result,
+    Signal,
+    Start,
+    Task,
+)
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
 from spillover.model.resources import Resources
@@ -33,8 +53,13 @@ FAREWELL: Final = 2.0
 """Seconds for telling the last results to the server."""
 REAP_MARGIN: Final = 1.0
 """Seconds that killed tasks may take to be gone."""
+READY_THREADS: Final = 64
+"""Tasks that the nursery is ready for from the beginning; it gets ready for more when there are more."""
 SWEEP: Final = 3600.0
 """Seconds between two looks for output that is too old."""
+
+WITHOUT: Final = "without."
+"""What a label begins with that says why a word is not offered."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -44,8 +69,8 @@ class Options(Struct, frozen=True):
 
     folder: Path
     """The agent's own."""
-    server_file: Path
-    token_file: Path
+    finder: Finder
+    """Where its server is looked for."""
     name: str
     cluster: str
     capacity: Resources
@@ -53,6 +78,16 @@ class Options(Struct, frozen=True):
     """Leases beyond those that run."""
     offers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    drain: float = 0.0
+    """Seconds that tasks may go on when the agent is told to stop."""
+    isolation: str = "auto"
+    """What keeps tasks apart and within what they asked for; one of ISOLATIONS."""
+    output_limit: int = OUTPUT_LIMIT
+    """Bytes that are kept of each stream of a task."""
+    settings: dict[str, str] = {}
+    """For runners, by name."""
+    peers: Listening = Listening()
+    """Where other agents may ask for tasks that they took over from this one."""
 
 
 class Taken(Exception):
@@ -68,6 +103,8 @@ class Agent:
         self._spool = Spool(options.folder / "spool")
         self.log_retention = 0
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        """Set when it was told to stop once more."""
         self._idle = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
@@ -77,16 +114,28 @@ class Agent:
         self.state = AgentState(options.capacity)
         self.outputs = Outputs(options.folder / "output", self._held, self._name_output)
         self._processes = self._new_processes()
-        self._link = Link(self, _introduction(options), options.server_file, options.token_file)
+        self._launched: dict[Lease, Callable[[Seen], None]] = {}
+        """Processes that are no tasks of the server's, and whoever wants to hear of them."""
+        transfers = ServerTransfers()
+        self._files = Files(options.folder / "files", transfers)
+        self._runners = self._new_runners()
+        self._introduction = _introduction(options)
+        self._peers = Peers(self._fetched, self._unfetched, transfers, self._files, options.peers)
+        self._link = Link(self, self._introduction, options.finder, transfers=transfers, peers=self._peers)
 
     async def run(self) -> None:
         """Live until told to stop."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._told_to_stop)
         await self._recover()
         await self._processes.open()
+        self._introduction.labels["isolation"] = self._processes.isolation.kind
+        log.info("isolation of tasks: %s", self._processes.isolation)
+        self._files.open()
+        _offer(self._introduction, await self._runners.open())
         _describe(self._options)
+        self._introduction.peer = await self._peers.open()
         link = asyncio.create_task(self._link.run())
         sweeper = asyncio.create_task(self._delete_old_output())
         stop = asyncio.create_task(self._stop.wait())
@@ -102,6 +151,9 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._timer is not None:
                 self._timer.cancel()
+            await self._peers.close()
+            await self._runners.close()
+            self._files.close()
             await self._processes.close()
             self._spool.close()
             (self._options.folder / "agent.json").unlink(missing_ok=True)
@@ -128,8 +180,26 @@ class Agent:
                 len(unanswered),
             )
 
+    def _told_to_stop(self) -> None:
+        """Once lets tasks end, within the time that they have for that; twice does not."""
+        (self._hurry if self._stop.is_set() else self._stop).set()
+
+    async def _drain(self) -> None:
+        """Take nothing more, give back what has not started, and let what runs end."""
+        self.act(self.state.drain(time.monotonic_ns()))
+        log.info("told to stop: %d tasks may end, for %gs", len(self.state.running), self._options.drain)
+        waits = {asyncio.create_task(self.wait_stopped()), asyncio.create_task(self._hurry.wait())}
+        try:
+            await asyncio.wait(waits, timeout=self._options.drain, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
     async def _leave(self) -> None:
         """Stop all tasks, tell the server, and go."""
+        if self._options.drain:
+            await self._drain()
         log.info("told to stop: %d tasks are running", len(self.state.running))
         self.act(self.state.leave(time.monotonic_ns()))
         with contextlib.suppress(TimeoutError):
@@ -145,19 +215,28 @@ class Agent:
     def act(self, instructions: list[Instruction]) -> Reconnect | None:
         """Carry out instructions; the one about the connection is handed back."""
         reconnect = None
+        fetches: list[Fetch] = []
         for instruction in instructions:
             match instruction:
-                case Start(lease, task):
-                    self._processes.start(lease, task)
+                case Start(lease, task, slot):
+                    self._runners.start(lease, task, slot)
+                case Recall(lease):
+                    self._runners.recall(lease, self.state.running[lease].task)
                 case Signal(lease, kill):
-                    self._processes.signal(lease, kill=kill)
+                    self._runners.signal(lease, self.state.running[lease].task, kill=kill)
                 case Forget(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()
                     if verdict is Verdict.FENCED:
                         log.warning("the server does not want the result of %s", lease)
+                case HandOver(lease, ticket):
+                    self._peers.offer(lease, ticket)
+                case Fetch():
+                    fetches.append(instruction)
                 case Reconnect():
                     reconnect = instruction
+        if fetches:
+            self._peers.fetch(fetches)
         if not self.state.running:
             self._idle.set()
         if self.state.news():
@@ -165,18 +244,33 @@ class Agent:
         self._set_timer()
         return reconnect
 
-    def _seen(self, seen: list[Seen]) -> None:
-        """Processes were made or ended."""
+    def _fetched(self, lease: Lease, task: Task) -> None:
+        """A peer, or the server, told what a lease runs that was taken over."""
+        self.act(self.state.fetched(time.monotonic_ns(), lease, task))
+
+    def _unfetched(self, lease: Lease) -> None:
+        """Nobody did."""
+        self.act(self.state.unfetched(time.monotonic_ns(), lease))
+
+    def _seen(self, seen: Sequence[Sight]) -> None:
+        """Tasks began or ended."""
         now, wall = time.monotonic_ns(), time.time_ns()
         out: list[Instruction] = []
+        back: list[Lease] = []
         for what in seen:
-            if isinstance(what, Spawned):
+            if isinstance(what, Returned):
+                back.append(what.lease)
+            elif what.lease in self._launched:
+                self._heard(what)
+            elif isinstance(what, Spawned):
                 self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
                 self._births[what.lease] = (what.pid, what.birth)
                 out += self.state.started(now, what.lease, what.at)
             else:
                 self._births.pop(what.lease, None)
                 out += self._ended(now, wall, what.lease, what.end)
+        if back:
+            out += self.state.returned(now, back)
         self._flush_soon()
         self.act(out)
 
@@ -194,6 +288,8 @@ class Agent:
         births, self._births = list(self._births.values()), {}
         running = list(self.state.running)
         old, self._processes = self._processes, self._new_processes()
+        self._launched.clear()
+        self._runners.forget()
         now, wall = time.monotonic_ns(), time.time_ns()
         # Until the new nursery is there, what this starts is kept in the queue to it.
         self.act(self.state.lost_all(now, "the process that ran it died"))
@@ -211,7 +307,48 @@ class Agent:
 
     def _new_processes(self) -> Processes:
         """A nursery that is not yet started."""
-        return Processes(self._options.folder, self._options.cluster, self._seen, self._nursery_died)
+        return Processes(
+            self._options.folder,
+            self._options.cluster,
+            self._seen,
+            self._nursery_died,
+            isolation=self._options.isolation,
+            output_limit=self._options.output_limit,
+            threads=max(1, min(READY_THREADS, self._options.capacity.cpu // 1000)),
+        )
+
+    def _new_runners(self) -> Runners:
+        """Who runs what."""
+
+        async def name_output(lease: Lease) -> None:
+            await self._processes.name_output(lease)
+
+        options = self._options
+        house = House(
+            folder=options.folder,
+            cluster=options.cluster,
+            capacity=options.capacity,
+            seen=self._seen,
+            launch=self._launch,
+            signal=lambda lease, kill: self._processes.signal(lease, kill=kill),
+            name_output=name_output,
+            files=self._files,
+            settings=options.settings,
+        )
+        return Runners(house, load_runners(house))
+
+    def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
+        """Make a process for a runner."""
+        if seen is not None:
+            self._launched[lease] = seen
+        self._processes.start(lease, task)
+
+    def _heard(self, what: Seen) -> None:
+        """Pass on what became of a process that is no task of the server's."""
+        tell = self._launched[what.lease]
+        if not isinstance(what, Spawned):
+            del self._launched[what.lease]
+        tell(what)
 
     async def wait_stopped(self) -> None:
         """Return when no task runs."""
@@ -226,7 +363,8 @@ class Agent:
 
     async def _name_output(self, lease: Lease) -> None:
         """Have the output of a task under its name."""
-        await self._processes.name_output(lease)
+        if (run := self.state.running.get(lease)) is not None:
+            await self._runners.name_output(lease, run.task)
 
     # --- time and disk
 
@@ -285,6 +423,13 @@ def _introduction(options: Options) -> pb.RegisterRequest:
         version=__version__,
         pid=os.getpid(),
     )
+
+
+def _offer(introduction: pb.RegisterRequest, offer: Offer) -> None:
+    """Add what runners make possible, and why they do not."""
+    introduction.offers.extend(word for word in offer.words if word not in introduction.offers)
+    for word, why in offer.missing.items():
+        introduction.labels[f"{WITHOUT}{word}"] = why[:200]
 
 
 def _lock(folder: Path) -> int:

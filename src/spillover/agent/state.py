@@ -66,6 +66,8 @@ class Running(Struct):
     killed: bool = False
     why: str = ""
     """What the result will say; empty if it ends by itself."""
+    moving: bool = False
+    """Whether its files are being brought here or away, so that it has no process."""
 
 
 class AgentState:
@@ -270,12 +272,29 @@ class AgentState:
         self._unacknowledged.pop(lease, None)
         outcome = run.cause or _outcome_of(end)
         message = end.message or run.why
+        if outcome is Outcome.LOST and not end.spawned:
+            self._released[lease] = None  # it never began, so that no harm was done
+            return self._renewable(now) + self._fill()
         self.results[lease] = Result(
-            lease, outcome, end.ended, end.code, end.signal, end.usage, message, end.value, end.value_digest
+            lease,
+            outcome,
+            end.ended,
+            end.code,
+            end.signal,
+            end.usage,
+            message,
+            end.value,
+            end.value_digest,
+            end.outputs,
         )
         if end.spawned:
             self._chains.learn(run.task, end.usage.ran)
         return self._renewable(now) + self._fill()
+
+    def moving(self, lease: Lease, moving: bool) -> None:
+        """Files of a task begin to be brought here or away, or are all here."""
+        if (run := self.running.get(lease)) is not None:
+            run.moving = moving
 
     def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
         """Tasks that were started behind others have not begun, and never will there."""
@@ -300,6 +319,8 @@ class AgentState:
         """Everything that ran is gone, and nobody saw how."""
         out: list[Instruction] = []
         for lease, run in list(self.running.items()):
+            if run.moving:
+                continue
             run.cause = run.cause or Outcome.LOST
             ran = now - run.started if run.started is not None else 0
             out += self.ended(now, lease, Exit(now, usage=Usage(ran=ran), message=why))
@@ -383,7 +404,7 @@ class AgentState:
                 continue
             if due is _Due.KILL:
                 out += self._stop(now, lease, Outcome.STOPPED, "", kill=True)
-            elif run.cause is None:
+            elif run.cause is None and not run.moving:
                 out += self._stop(now, lease, Outcome.WALLTIME, "reached its walltime", kill=False)
         out += [Recall(lease) for lease in self._chains.stuck(now) if lease in self.running]
         return out + self._fill()
@@ -397,11 +418,16 @@ class AgentState:
             times.append(stuck)
         return min(times, default=None)
 
-    def leave(self, now: int) -> list[Instruction]:
-        """The agent was told to stop: nothing more starts, and what runs is terminated."""
+    def drain(self, now: int) -> list[Instruction]:
+        """The agent was told to stop once what runs has ended: nothing more starts."""
         out = self._renewable(now)
         self.leaving = True
         self._hand_back(self._unstarted())
+        return out
+
+    def leave(self, now: int) -> list[Instruction]:
+        """The agent was told to stop: nothing more starts, and what runs is terminated."""
+        out = self.drain(now)
         for lease in self.running:
             out += self._stop(now, lease, Outcome.STOPPED, "the agent was told to stop", kill=False)
             self._set(now + FAREWELL_GRACE, lease, _Due.KILL)
@@ -512,4 +538,6 @@ def _outcome_of(end: Exit) -> Outcome:
     """How a task ended that nobody stopped."""
     if end.out_of_memory:
         return Outcome.OUT_OF_MEMORY
+    if end.unkept:
+        return Outcome.UNKEPT
     return Outcome.EXITED if end.spawned else Outcome.NOT_STARTED

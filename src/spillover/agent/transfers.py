@@ -1,11 +1,12 @@
 """Files between the server and this agent, over whatever connection there is now."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final, Protocol
 
 import grpc
 
+from spillover.agent.finding import Target
 from spillover.wire import agents_pb2 as pb
 
 PIECE: Final = 1 << 20
@@ -51,10 +52,12 @@ class ServerTransfers:
         self._channel: grpc.aio.Channel | None = None
         self._metadata: Any = ()
         self._connected = asyncio.Event()
+        self.target: Target | None = None
+        """The server that it is connected to, or was last."""
 
-    def connected(self, channel: grpc.aio.Channel, metadata: Any) -> None:
+    def connected(self, channel: grpc.aio.Channel, metadata: Any, target: Target | None = None) -> None:
         """There is a connection; every call carries this metadata."""
-        self._channel, self._metadata = channel, metadata
+        self._channel, self._metadata, self.target = channel, metadata, target
         self._connected.set()
 
     def disconnected(self) -> None:
@@ -93,6 +96,17 @@ class ServerTransfers:
             await call(messages(), metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise _told(error) from None
+
+    async def tasks(self, leases: Iterable[pb.Lease], limit: float) -> list[pb.Grant]:
+        """What leases of this agent run, within some seconds; of those that it does not hold any more, nothing."""
+        call = self._open().unary_unary(
+            _PATH + "GetTasks", pb.TasksRequest.SerializeToString, pb.TasksReply.FromString
+        )
+        try:
+            reply = await call(pb.TasksRequest(leases=leases), metadata=self._metadata, timeout=limit)
+        except grpc.aio.AioRpcError as error:
+            raise _told(error) from None
+        return list(reply.grants)
 
     def _open(self) -> grpc.aio.Channel:
         """The channel; raises Away while there is none."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict, Yield
+from spillover.model.files import File
 from spillover.model.job import Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -36,6 +37,12 @@ class Task(Struct, frozen=True):
     """Nanoseconds between TERM and KILL; 0 kills at once."""
     lost_after: int = 5 * MINUTE
     """Nanoseconds that the task outlives an unreachable server once its start is acknowledged."""
+    inputs: tuple[File, ...] = ()
+    """Put into a folder of its own, which it runs in, before it starts."""
+    outputs: tuple[str, ...] = ()
+    """Paths and patterns below that folder of what is brought back when it ended."""
+    outputs_limit: int = 0
+    """Bytes that they may have together; 0 if the server says nothing."""
 
 
 class Source(Struct, frozen=True):
@@ -103,6 +110,10 @@ class Exit(Struct, frozen=True):
     """Where that is if it is not."""
     out_of_memory: bool = False
     """Whether it was killed for using more memory than it asked for."""
+    outputs: str = ""
+    """Digest of the list of files that it brought back; empty if there are none."""
+    unkept: bool = False
+    """Whether it ended well, and not all of these could be brought back."""
 
 
 class Result(Struct, frozen=True):
@@ -118,6 +129,7 @@ class Result(Struct, frozen=True):
     message: str = ""
     value: bytes = b""
     value_digest: str = ""
+    outputs: str = ""
     """As in `Exit`."""
 
 
@@ -161,6 +173,12 @@ class Recall(Struct, frozen=True):
     lease: Lease
 
 
+class Prefetch(Struct, frozen=True):
+    """Have the inputs of a task here that waits."""
+
+    task: Task
+
+
 class Signal(Struct, frozen=True):
     """Send TERM, or KILL, to all processes of a task; before it has one, make none."""
 
@@ -175,7 +193,7 @@ class Forget(Struct, frozen=True):
     verdict: Verdict
 
 
-class Offer(Struct, frozen=True):
+class HandOver(Struct, frozen=True):
     """Whoever shows this ticket may have the task of a lease that was given up."""
 
     lease: Lease
@@ -196,4 +214,4 @@ class Reconnect(Struct, frozen=True):
     fenced: bool = False
 
 
-Instruction: TypeAlias = Start | Recall | Signal | Forget | Offer | Fetch | Reconnect
+Instruction: TypeAlias = Prefetch | Start | Recall | Signal | Forget | HandOver | Fetch | Reconnect

@@ -6,7 +6,7 @@ all: the server may have given it to somebody else on our word.
 
 from collections.abc import Iterable
 
-from spillover.agent.values import Instruction, Offer
+from spillover.agent.values import HandOver, Instruction
 from spillover.core.events import Lease
 from spillover.core.proposals import Yield
 
@@ -28,7 +28,7 @@ class Yielding:
             return []
         self.answers[lease] = Yield.RELEASED if held else Yield.UNKNOWN
         self._refused[lease] = None
-        return [Offer(lease, ticket)] if held else []
+        return [HandOver(lease, ticket)] if held else []
 
     def refuses(self, lease: Lease) -> bool:
         """Whether a lease must not be run here, whoever sends it."""

@@ -11,6 +11,8 @@ import msgspec
 from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.wire.api import (
     Action,
+    AgentAction,
+    AgentNames,
     AgentsAddress,
     AgentView,
     BlobKept,
@@ -34,6 +36,8 @@ from spillover.wire.api import (
     PolicyRecord,
     PolicyView,
     Problem,
+    ResultPage,
+    ResultsAsked,
     ServerView,
     TokenRef,
     TokenRequest,
@@ -119,6 +123,12 @@ def wait(ref: str, seconds: float) -> Ask[JobView]:
     """A job once it ended, or as it is after some seconds."""
     query = {"timeout": f"{seconds:.3f}"}
     return Ask("GET", _job(ref, "/wait"), _reader(JobView), query, seconds=seconds + QUICK)
+
+
+def results(ref: str, members: str | None, seconds: float) -> Ask[ResultPage]:
+    """Results of a job, or of members of an array, as soon as one has ended."""
+    body = msgspec.json.encode(ResultsAsked(members, timeout=round(seconds, 3)))
+    return Ask("POST", _job(ref, "/results"), _reader(ResultPage), body=body, seconds=seconds + QUICK)
 
 
 def act(what: Literal["cancel", "hold", "release", "requeue"], refs: Sequence[str]) -> Ask[list[str]]:
@@ -240,6 +250,12 @@ def create_token(request: TokenRequest) -> Ask[NewToken]:
 def tokens() -> Ask[list[TokenView]]:
     """All tokens."""
     return Ask("GET", "/v1/tokens", _reader(list[TokenView]))
+
+
+def act_on_agents(act: Literal["drain", "resume", "forget"], agents: Sequence[str]) -> Ask[list[str]]:
+    """Drain, resume or forget agents."""
+    body = msgspec.json.encode(AgentAction(act, list(agents)))
+    return Ask("POST", "/v1/agents/actions", lambda answer: _reader(AgentNames)(answer).agents, body=body)
 
 
 def revoke_token(token: str) -> Ask[str]:

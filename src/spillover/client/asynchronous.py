@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from datetime import datetime
 from functools import cached_property, partial
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
+from spillover.client.async_calls import AsyncCall, AsyncMap
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
+from spillover.client.calling import ASK_AGAIN, Gathering, Options, Parcel, a_call, a_map
 from spillover.client.documents import Job, documents
 from spillover.client.errors import Refused, SpillError
 from spillover.client.fetching import landed, plan
@@ -36,6 +38,7 @@ from spillover.wire.api import (
     PolicyOutcome,
     PolicyRecord,
     PolicyView,
+    ResultView,
     ServerView,
     TokenRequest,
     TokenView,
@@ -66,6 +69,8 @@ class AsyncClient:
     ) -> None:
         self._place = find(server, token, data, user, ca)
         self._patience = patience
+        self._kept: dict[str, float] = {}
+        """Blobs that the server has, and when that was known."""
 
     @property
     def url(self) -> str:
@@ -75,6 +80,47 @@ class AsyncClient:
     async def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
         return await self._ask(asks.submit(await self.pack(jobs, **fields)))
+
+    async def call(
+        self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
+    ) -> AsyncCall[T]:
+        """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
+        parcel = a_call(function, args, kwargs, options)
+        return AsyncCall(self, Gathering(await self._submit_parcel(parcel), None))
+
+    async def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *items: Iterable[Any],
+        options: Options | None = None,
+        **kwargs: Any,
+    ) -> AsyncMap[T]:
+        """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
+        parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
+        return AsyncMap(
+            self, Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
+        )
+
+    async def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
+        """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+        return gathering.take(await self._ask(gathering.ask(seconds, first)))
+
+    async def value_of(self, result: ResultView) -> bytes | None:
+        """What a call returned or raised, as it was pickled; None if that is nothing."""
+        if result.value_digest is None:
+            return result.value
+        return b"".join([piece async for piece in self.get_blob(result.value_digest)])
+
+    async def _submit_parcel(self, parcel: Parcel) -> str:
+        """Submit a job once the server has what it needs."""
+        now = time.monotonic()
+        unsure = [digest for digest in parcel.blobs if now - self._kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
+        for digest in await self.missing(unsure) if unsure else ():
+            await self._ask(asks.put_blob(digest, Upload(parcel.blobs[digest])))
+        self._kept.update(dict.fromkeys(unsure, now))
+        (job,) = await self._ask(asks.submit([parcel.doc]))
+        return job
 
     async def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
@@ -223,6 +269,18 @@ class AsyncClient:
     async def agents(self) -> list[AgentView]:
         """All agents."""
         return await self._ask(asks.agents())
+
+    async def drain(self, *agents: str) -> list[str]:
+        """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
+        return await self._ask(asks.act_on_agents("drain", agents))
+
+    async def resume(self, *agents: str) -> list[str]:
+        """Give agents work again that were drained."""
+        return await self._ask(asks.act_on_agents("resume", agents))
+
+    async def forget(self, *agents: str) -> list[str]:
+        """Strike lost agents off the list."""
+        return await self._ask(asks.act_on_agents("forget", agents))
 
     async def costs(
         self,

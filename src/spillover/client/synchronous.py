@@ -1,7 +1,7 @@
 """The client for code that blocks."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
+from spillover.client.calling import ASK_AGAIN, Gathering, Options, Parcel, a_call, a_map
+from spillover.client.calls import Call, Map
 from spillover.client.documents import Job, documents
 from spillover.client.errors import Refused, SpillError
 from spillover.client.fetching import landed, plan
@@ -34,6 +36,7 @@ from spillover.wire.api import (
     PolicyOutcome,
     PolicyRecord,
     PolicyView,
+    ResultView,
     ServerView,
     TokenRequest,
     TokenView,
@@ -64,6 +67,8 @@ class Client:
     ) -> None:
         self._place = find(server, token, data, user, ca)
         self._patience = patience
+        self._kept: dict[str, float] = {}
+        """Blobs that the server has, and when that was known."""
 
     @property
     def url(self) -> str:
@@ -78,6 +83,45 @@ class Client:
     def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
         return self._ask(asks.submit(self.pack(jobs, **fields)))
+
+    def call(
+        self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
+    ) -> Call[T]:
+        """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
+        parcel = a_call(function, args, kwargs, options)
+        return Call(self, Gathering(self._submit_parcel(parcel), None))
+
+    def map(
+        self,
+        function: Callable[..., T],
+        /,
+        *items: Iterable[Any],
+        options: Options | None = None,
+        **kwargs: Any,
+    ) -> Map[T]:
+        """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
+        parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
+        return Map(self, Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
+
+    def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
+        """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+        return gathering.take(self._ask(gathering.ask(seconds, first)))
+
+    def value_of(self, result: ResultView) -> bytes | None:
+        """What a call returned or raised, as it was pickled; None if that is nothing."""
+        if result.value_digest is None:
+            return result.value
+        return b"".join(self.get_blob(result.value_digest))
+
+    def _submit_parcel(self, parcel: Parcel) -> str:
+        """Submit a job once the server has what it needs."""
+        now = time.monotonic()
+        unsure = [digest for digest in parcel.blobs if now - self._kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
+        for digest in self.missing(unsure) if unsure else ():
+            self._ask(asks.put_blob(digest, Upload(parcel.blobs[digest])))
+        self._kept.update(dict.fromkeys(unsure, now))
+        (job,) = self._ask(asks.submit([parcel.doc]))
+        return job
 
     def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
@@ -223,6 +267,18 @@ class Client:
     def agents(self) -> list[AgentView]:
         """All agents."""
         return self._ask(asks.agents())
+
+    def drain(self, *agents: str) -> list[str]:
+        """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
+        return self._ask(asks.act_on_agents("drain", agents))
+
+    def resume(self, *agents: str) -> list[str]:
+        """Give agents work again that were drained."""
+        return self._ask(asks.act_on_agents("resume", agents))
+
+    def forget(self, *agents: str) -> list[str]:
+        """Strike lost agents off the list."""
+        return self._ask(asks.act_on_agents("forget", agents))
 
     def costs(
         self,

@@ -1,11 +1,15 @@
 """What agents ask of the server, as the gRPC service calls it. Every answer passes the gate."""
 
+from collections.abc import Sequence
+
 import structlog
 from msgspec import Struct
 
 from spillover.control.loop import Loop
 from spillover.control.terms import LeaseTerms, lease_terms
-from spillover.core.book import STUCK
+from spillover.control.tickets import Tickets
+from spillover.core.book import stuck_after
+from spillover.core.deciders.results import holder
 from spillover.core.events import Lease
 from spillover.core.proposals import (
     Done,
@@ -18,6 +22,7 @@ from spillover.core.proposals import (
     Result,
     Started,
     Verdict,
+    Yielded,
 )
 from spillover.core.state import Job, Placed, Running
 from spillover.deciding.engine import Engine
@@ -41,6 +46,14 @@ class Introduction(Struct, frozen=True):
     held: tuple[Lease, ...]
     epoch: int
     """The highest that it has seen."""
+    token: str = ""
+    """Id of the token that it showed; empty for the server's own."""
+    admin: bool = True
+    """Whether that token may do everything."""
+    waiting: tuple[Lease, ...] = ()
+    """Of the leases that it has, those not started."""
+    peer: str = ""
+    """Where other agents may ask it for what they took over, HOST:PORT; empty if nowhere."""
 
 
 class Welcome(Struct, frozen=True):
@@ -61,6 +74,8 @@ class Orders(Struct, frozen=True):
     stops: tuple[Lease, ...] = ()
     revoked: tuple[Lease, ...] = ()
     drain: bool = False
+    yields: tuple[tuple[Lease, bytes], ...] = ()
+    """Leases that another agent wants, each with the ticket for its task."""
 
 
 class Answers(Struct, frozen=True):
@@ -70,13 +85,23 @@ class Answers(Struct, frozen=True):
     fenced: bool
     verdicts: list[Verdict]
     started: list[Lease]
+    yielded: Sequence[Lease] = ()
+    """Leases for which an answer is durable."""
 
 
 class Desk:
     """Where agents register, renew and report."""
 
-    def __init__(self, loop: Loop, agents: Agents, log_retention: int, heartbeat: int | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        agents: Agents,
+        log_retention: int,
+        heartbeat: int | None = None,
+        tickets: Tickets | None = None,
+    ) -> None:
         self._loop = loop
+        self._tickets = tickets or Tickets()
         self._agents = agents
         self._log_retention = log_retention
         self._heartbeat = heartbeat
@@ -95,7 +120,8 @@ class Desk:
             )
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
-        self._agents.open(f"{intro.cluster}/{intro.name}", incarnation, self._loop.time.monotonic())
+        key = f"{intro.cluster}/{intro.name}"
+        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -105,6 +131,9 @@ class Desk:
             intro.labels,
             intro.queue,
             intro.held,
+            intro.token,
+            intro.admin,
+            intro.waiting,
         )
         try:
             (reply,) = await self._loop.propose(proposal)
@@ -121,20 +150,22 @@ class Desk:
             case _:
                 raise TypeError(reply)
 
-    async def heartbeat(self, incarnation: int) -> Orders:
+    async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
         self._check_lead()
         engine = await self._loop.read()
         node_key = self._current(incarnation)
         if node_key is None:
             return Orders(self._loop.epoch, fenced=True)
-        self._agents.heard(node_key, incarnation, self._loop.time.monotonic())
+        self._agents.heard(node_key, incarnation, self._loop.time.monotonic(), load)
         node = engine.state.nodes[node_key]
-        stops, revoked = [], []
+        stops, revoked, yields = [], [], []
         for each in (*node.holding, *node.ahead):
             job = engine.state.jobs[each]
             if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
                 stops.append(job.lease)
+            elif type(job.phase) is Placed and job.phase.thief is not None:
+                yields.append((job.lease, self._tickets.ticket(job.lease)))
             elif each in node.ahead and (self._stuck(job) or self._rented_sooner(engine, job, node.cluster)):
                 revoked.append(job.lease)
         return Orders(
@@ -143,6 +174,7 @@ class Desk:
             stops=tuple(stops),
             revoked=tuple(revoked),
             drain=node.status == "draining",
+            yields=tuple(yields),
         )
 
     async def report(
@@ -152,6 +184,7 @@ class Desk:
         results: list[Result],
         released: list[Lease],
         *,
+        yielded: Sequence[Yielded] = (),
         leaving: bool = False,
     ) -> Answers:
         """Take in what happened to tasks. Under an old registration nothing is answered: it is told again under the new."""
@@ -162,7 +195,9 @@ class Desk:
         cluster, _, node = node_key.partition("/")
         # First of all, or what it gives back would be given to it again.
         before: list[Proposal] = [Drain(ClusterName(cluster), NodeName(node))] if leaving else []
-        after: list[Proposal] = [HandBack(NodeName(node), tuple(released))] if released else []
+        after: list[Proposal] = [*yielded]
+        if released:
+            after.append(HandBack(NodeName(node), tuple(released)))
         replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
@@ -172,7 +207,17 @@ class Desk:
             for reply in replies[len(started) : len(started) + len(results)]
             if isinstance(reply, Verdict)
         ]
-        return Answers(self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged)
+        answered = [each.lease for each in yielded]
+        return Answers(
+            self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged, yielded=answered
+        )
+
+    async def leased(self, node: str, leases: list[Lease]) -> list[Job]:
+        """Jobs that an agent holds under these leases and has not started, once that is durable."""
+        self._check_lead()
+        engine = await self._loop.read()
+        held = [holder(engine.state, lease, NodeName(node.partition("/")[2])) for lease in leases]
+        return [job for job in held if job is not None and type(job.phase) is Placed]
 
     def _current(self, incarnation: int) -> str | None:
         """The node that speaks; None if a newer registration of it counts.
@@ -190,7 +235,9 @@ class Desk:
 
     def _stuck(self, job: Job) -> bool:
         """Whether a lease that was handed out ahead of room has waited for it too long: room may be elsewhere by now."""
-        return type(job.phase) is Placed and self._loop.now() - job.phase.at > STUCK
+        return type(job.phase) is Placed and self._loop.now() - job.phase.at > stuck_after(
+            self._loop.state.facts.ahead
+        )
 
     @staticmethod
     def _rented_sooner(engine: Engine, job: Job, cluster: ClusterName) -> bool:

@@ -24,6 +24,7 @@ from spillover.control.policies import PolicyDesk
 from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.reading import Reading
 from spillover.control.results import results_of
+from spillover.control.roster import act_on_agents
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
 from spillover.control.tokens import Tokens
@@ -42,6 +43,8 @@ from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
+    AgentAction,
+    AgentNames,
     AgentView,
     BudgetView,
     ClusterView,
@@ -148,6 +151,10 @@ class Commands:
         if isinstance(reply, Refusal):
             raise refused(reply)
         return Ids([job])
+
+    async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
+        """Drain, resume or forget agents."""
+        return await act_on_agents(self._loop, action, who)
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
         """Decide by other policies."""

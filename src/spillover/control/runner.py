@@ -13,22 +13,29 @@ from msgspec.structs import replace
 
 from spillover.control.loop import RETRY, Loop
 from spillover.control.specs import Specs
+from spillover.control.tickets import Tickets
 from spillover.core.events import (
+    AgentDraining,
+    AgentForgotten,
     AgentRegistered,
+    AgentResumed,
     AnyEvent,
     CostHeld,
     JobPlaced,
     JobStopping,
     Lease,
+    LeaseMoved,
     MemberPlaced,
+    StealAsked,
+    TokenRevoked,
     Usage,
     WaitsExpired,
 )
 from spillover.core.proposals import Outcome, Result
-from spillover.core.state import Placed, Running
+from spillover.core.state import Job, Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.job import JobSpec
-from spillover.ports.cluster import Agents, Start, Unsendable
+from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
 
@@ -45,13 +52,16 @@ class _Grant(NamedTuple):
     cluster: ClusterName
     limit: int | None = None
     """Nanoseconds that it may run because its cap pays for no more; None leaves it with its own walltime."""
+    source: tuple[str, Lease] | None = None
+    """The agent that it was taken over from, and the lease as it was there."""
 
 
 class Runner:
     """Turns durable events into messages, in their order."""
 
-    def __init__(self, loop: Loop, agents: Agents, specs: Specs) -> None:
+    def __init__(self, loop: Loop, agents: Agents, specs: Specs, tickets: Tickets | None = None) -> None:
         self._loop = loop
+        self._tickets = tickets or Tickets()
         self._agents = agents
         self._specs = specs
         self._incarnations: dict[str, int] = {}
@@ -87,12 +97,22 @@ class Runner:
                 case MemberPlaced():
                     lease = Lease(member_id(event.array, event.index), 1, event.seq)
                     self._grant(f"{event.cluster}/{event.node}", event.cluster, lease, event.array)
+                case LeaseMoved():
+                    self._move(event)
+                case StealAsked():
+                    self._agents.wake(f"{event.cluster}/{event.node}")
                 case CostHeld():
                     self._limit(event)
                 case AgentRegistered():
                     node = f"{event.cluster}/{event.node}"
                     self._incarnations[node] = event.incarnation
                     self._agents.activate(node, event.incarnation)
+                case AgentDraining() | AgentResumed():
+                    self._agents.wake(f"{event.cluster}/{event.node}")
+                case AgentForgotten():
+                    self._agents.close(f"{event.cluster}/{event.node}")
+                case TokenRevoked():
+                    self._agents.end(event.token)
                 case JobStopping():
                     self._wake(event.job)
                 case WaitsExpired():
@@ -107,6 +127,18 @@ class Runner:
         job = self._loop.state.jobs.get(spec_of)
         if job is not None and node in self._incarnations:
             self._grants.append(_Grant(node, self._incarnations[node], lease, job.spec, cluster))
+
+    def _move(self, event: LeaseMoved) -> None:
+        """Hand a lease to the agent that took it over."""
+        job = self._loop.state.jobs.get(event.job)
+        node = f"{event.cluster}/{event.thief}"
+        if job is None or node not in self._incarnations:
+            return
+        lease = Lease(event.job, event.attempt, event.seq)
+        hold = job.extra.hold
+        source = f"{event.cluster}/{event.node}", Lease(event.job, event.attempt, event.seq - 1)
+        incarnation, limit = self._incarnations[node], None if hold is None else hold.limit
+        self._grants.append(_Grant(node, incarnation, lease, job.spec, event.cluster, limit, source))
 
     def _limit(self, event: CostHeld) -> None:
         """Give the leases that were just granted for a job the time that its cap pays for."""
@@ -127,13 +159,37 @@ class Runner:
         starts: dict[tuple[str, int], list[Start]] = {}
         for grant in grants:
             if grant.spec in specs:
-                start = Start(grant.lease, _limited(specs[grant.spec], grant.limit), grant.cluster)
+                spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
+                start = Start(grant.lease, spec, grant.cluster, peer)
                 starts.setdefault((grant.node, grant.incarnation), []).append(start)
             else:
                 self._fail(grant.node, Unsendable(grant.lease, "what it runs is missing from the store"))
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):
                 self._fail(node, unsendable)
+
+    def _peer(self, grant: _Grant) -> Peer | None:
+        """Where the task of a lease that was taken over is to be had; None if only here."""
+        if grant.source is None:
+            return None
+        node, lease = grant.source
+        contact = self._agents.contact(node)
+        if contact is None or not contact.connected or not contact.peer:
+            return None
+        return Peer(contact.peer, self._tickets.ticket(lease), lease)
+
+    async def starts(self, jobs: Sequence[Job]) -> list[Start]:
+        """What placed jobs run, for the agent that holds them."""
+        specs = await self._specs.get([job.spec for job in jobs])
+        return [
+            Start(
+                job.lease,
+                _limited(specs[job.spec], job.extra.hold.limit if job.extra.hold is not None else None),
+                job.phase.cluster,
+            )
+            for job in jobs
+            if job.spec in specs and isinstance(job.phase, Placed)
+        ]
 
     def _fail(self, node: str, unsendable: Unsendable) -> None:
         """Have a job end that its agent will never hear of; it would else be placed again, for ever."""

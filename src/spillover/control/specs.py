@@ -25,6 +25,11 @@ class Specs:
         while len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]
 
+    def size(self, digest: bytes) -> int:
+        """Bytes of the files that a job needs, if its spec is at hand; else 0."""
+        spec = self._kept.get(digest)
+        return 0 if spec is None else sum([file.size for file in spec.inputs])
+
     async def get(self, digests: Iterable[bytes]) -> dict[bytes, JobSpec]:
         """The specs that are there."""
         wanted = dict.fromkeys(digests)

@@ -325,6 +325,11 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         offers=list(node.offers),
         labels=node.labels,
         heartbeat_at=when(heard_at) if contact is not None else None,
+        ahead=len(node.ahead),
+        load=contact.load / 1000 if contact is not None else None,
+        stolen_in=node.taken,
+        stolen_out=node.given,
+        drained_by=node.drained or None,
     )
 
 

@@ -14,12 +14,25 @@ from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
 
 
+class Peer(Struct, frozen=True):
+    """Another agent, which has the task of a lease that it gave up."""
+
+    address: str
+    """HOST:PORT."""
+    ticket: bytes
+    """What to show there."""
+    source: Lease
+    """As that agent had it."""
+
+
 class Start(Struct, frozen=True):
     """A lease, and what it is to run."""
 
     lease: Lease
     spec: JobSpec
     cluster: ClusterName
+    peer: Peer | None = None
+    """Where the task is to be had; None sends it along."""
 
 
 class Unsendable(Struct, frozen=True):
@@ -37,6 +50,10 @@ class Contact(Struct, frozen=True):
     """Whether its stream is open."""
     heard: int
     """Nanoseconds on the server's monotonic clock."""
+    peer: str = ""
+    """Where other agents may ask it for tasks, HOST:PORT; empty if nowhere."""
+    load: int = 0
+    """Thousandths: how many processes its machine runs or would run, as it last said."""
 
 
 class OutputAsked(Struct, frozen=True):
@@ -55,8 +72,8 @@ class OutputGone(Exception):
 class Agents(Protocol):
     """The agents that are connected, each under the key `cluster/name` of its node."""
 
-    def open(self, node: str, incarnation: int, monotonic: int) -> None:
-        """An agent is about to register: get ready to hold what it will be given."""
+    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "") -> None:
+        """An agent is about to register: get ready to hold what it will be given. Others may ask it for tasks at `peer`."""
         ...
 
     def activate(self, node: str, incarnation: int) -> None:
@@ -71,8 +88,8 @@ class Agents(Protocol):
         """Whatever this node was given is void, until it registers again."""
         ...
 
-    def heard(self, node: str, incarnation: int, monotonic: int) -> bool:
-        """A heartbeat came; False if it is not from the current registration."""
+    def heard(self, node: str, incarnation: int, monotonic: int, load: int = 0) -> bool:
+        """A heartbeat came, with the load of its machine; False if it is not from the current registration."""
         ...
 
     def contact(self, node: str) -> Contact | None:
@@ -84,6 +101,10 @@ class Agents(Protocol):
 
         Nothing is sent and nothing returned if a newer registration counts, as they are void then.
         """
+        ...
+
+    def end(self, token: str) -> None:
+        """Say nothing more to agents that registered with a token, by its id."""
         ...
 
     def wake(self, node: str) -> None:

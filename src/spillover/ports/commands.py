@@ -14,6 +14,8 @@ from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,
+    AgentAction,
+    AgentNames,
     AgentView,
     BudgetView,
     ClusterView,
@@ -185,6 +187,10 @@ class Commands(Protocol):
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
+        ...
+
+    async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
+        """Drain, resume or forget agents."""
         ...
 
     async def server(self) -> ServerView:

@@ -43,6 +43,15 @@ class _Now(Collector):
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
             cpus.add_metric((node.cluster, node.name, "used"), node.used.cpu / 1000)
         yield cpus
+        moved = CounterMetricFamily(
+            "spill_agent_leases_moved",
+            "Leases that agents took over from each other.",
+            labels=("cluster", "agent", "way"),
+        )
+        for node in state.nodes.values():
+            moved.add_metric((node.cluster, node.name, "in"), node.taken)
+            moved.add_metric((node.cluster, node.name, "out"), node.given)
+        yield moved
         money = GaugeMetricFamily(
             "spill_budget",
             "Budgets in the period that is now, in the currency.",

@@ -17,6 +17,8 @@ from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.wire.api import (
     Action,
+    AgentAction,
+    AgentNames,
     AgentView,
     BudgetView,
     ClusterView,
@@ -283,6 +285,16 @@ class FakeCommands:
         """One."""
         self._called("agents")
         return [AgentView("n1", "onprem", "ready", {"cpu": 2.0}, {"cpu": 0.0}, 0, 0, [], {}, _AT)]
+
+    async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
+        """Its one agent is neither lost nor unknown."""
+        self._called("act_on_agents", action, who)
+        for name in action.agents:
+            if name not in {"n1", "onprem/n1"}:
+                raise CommandError(Kind.UNKNOWN, f"there is no agent {name!r}; `spill agents` lists them")
+        if action.act == "forget":
+            raise CommandError(Kind.CONFLICT, "agent n1 is ready; only a lost one can be forgotten")
+        return AgentNames(["onprem/n1"])
 
     async def server(self) -> ServerView:
         """Itself."""

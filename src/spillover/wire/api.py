@@ -321,6 +321,32 @@ class AgentView(Struct, frozen=True):
     labels: dict[str, str]
     heartbeat_at: Time | None
     """When it was last heard from; null if not since this server started."""
+    ahead: int = 0
+    """Leases that it holds ahead of room, of those that it holds."""
+    load: float | None = None
+    """How many processes its machine runs or would run, as it last said; null if it has not since this server started."""
+    stolen_in: int = 0
+    """Leases that it took over from other agents, so far."""
+    stolen_out: int = 0
+    """Leases that other agents took over from it, so far."""
+    drained_by: str | None = None
+    """Who drained it; null if nobody did, or it was resumed."""
+
+
+class AgentAction(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something to do to agents."""
+
+    act: Literal["drain", "resume", "forget"]
+    """Give it nothing more; give it work again; strike it off the list, if it is lost."""
+    agents: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    """Names, or CLUSTER/NAME where two clusters have one of a name."""
+
+
+class AgentNames(Struct, frozen=True):
+    """Agents that something was done to."""
+
+    agents: list[str]
+    """Each as CLUSTER/NAME."""
 
 
 class ClusterView(Struct, frozen=True):

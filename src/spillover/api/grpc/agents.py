@@ -1,22 +1,33 @@
 """The agents' service: decode, call the desk, encode; nothing else."""
 
-import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 import structlog
 
 from spillover.api.grpc.blobs import send_blob, take_blob
+from spillover.api.grpc.entry import Entry, abort
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
+from spillover.core.state import Job
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
 from spillover.ports.blobs import Blobs
+from spillover.ports.callers import Caller, Callers, OneToken
+from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.tasks import answer_out, lease_in, lease_out, resources_in, result_in, started_in
+from spillover.wire.tasks import (
+    answer_out,
+    lease_in,
+    lease_out,
+    resources_in,
+    result_in,
+    started_in,
+    yielded_in,
+)
 
 log = structlog.get_logger()
 
@@ -26,6 +37,10 @@ MOST_MESSAGE: Final = 64 << 20
 """Bytes of one message."""
 MOST_QUEUE: Final = 10_000
 """Leases that an agent may ask for ahead of room."""
+MOST_TASKS: Final = 64
+"""Leases whose tasks an agent may ask for at once."""
+MOST_PEER: Final = 300
+"""Characters of the address where agents ask each other."""
 
 _CODES: Final = {
     Kind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
@@ -38,41 +53,61 @@ _CODES: Final = {
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
-Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 ServicerContext = grpc.aio.ServicerContext
+
+
+Starts: TypeAlias = Callable[[Sequence[Job]], Awaitable[list[Start]]]
+"""What placed jobs run."""
 
 
 class AgentsService:
     """What agents can ask."""
 
     def __init__(
-        self, desk: Desk, hub: Hub, token: str, epoch: Callable[[], int], blobs: Blobs | None = None
+        self,
+        desk: Desk,
+        hub: Hub,
+        callers: Callers | str,
+        epoch: Callable[[], int],
+        blobs: Blobs | None = None,
+        starts: Starts | None = None,
     ) -> None:
+        self._starts = starts or _no_starts
         self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
         self._desk = desk
         self._hub = hub
-        self._token = token
+        self._entry = Entry(OneToken(callers) if isinstance(callers, str) else callers, hub)
         self._epoch = epoch
 
     def handler(self) -> Any:
         """All methods, for a server."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "Register": _method(unary, self._guarded(self._register), pb.RegisterRequest),
-            "Heartbeat": _method(unary, self._guarded(self._heartbeat), pb.HeartbeatRequest),
-            "Report": _method(unary, self._guarded(self._report), pb.ReportRequest),
+            "Register": _method(unary, self._admitted, pb.RegisterRequest),
+            "Heartbeat": _method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest),
+            "Report": _method(unary, self._registered(self._report), pb.ReportRequest),
             "Listen": _method(stream, self._listen, pb.ListenRequest),
+            "GetTasks": _method(unary, self._get_tasks, pb.TasksRequest),
             "Output": _method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
             "GetBlob": _method(stream, self._get_blob, pb.BlobRequest),
             "PutBlob": _method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    async def _register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
+    async def _admitted(
+        self, request: pb.RegisterRequest, context: "ServicerContext[pb.RegisterRequest, pb.RegisterReply]"
+    ) -> pb.RegisterReply:
+        caller = await self._entry.caller(context)
+        return await _told(self._register(request, caller), context)
+
+    async def _register(self, request: pb.RegisterRequest, caller: Caller) -> pb.RegisterReply:
         problem = _wrong(request)
         if problem is not None:
             raise CommandError(Kind.INVALID, problem)
+        if caller.cluster not in {None, request.cluster}:
+            told = f"the token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
+            raise CommandError(Kind.FORBIDDEN, told)
         taken = self._hub.namesake(f"{request.cluster}/{request.name}")
         if taken is not None:
             raise CommandError(Kind.CONFLICT, _taken(taken))
@@ -86,6 +121,10 @@ class AgentsService:
                 request.queue,
                 tuple(lease_in(held.lease) for held in request.held),
                 request.epoch,
+                caller.token,
+                caller.is_admin,
+                tuple(lease_in(held.lease) for held in request.held if held.phase == pb.WAITING),
+                request.peer,
             )
         )
         return pb.RegisterReply(
@@ -95,16 +134,18 @@ class AgentsService:
             heartbeat=welcome.terms.heartbeat,
             short_term=welcome.terms.short,
             log_retention=welcome.log_retention,
+            session=self._entry.admit(welcome.incarnation, caller),
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        orders = await self._desk.heartbeat(request.incarnation)
+        orders = await self._desk.heartbeat(request.incarnation, request.load)
         return pb.HeartbeatReply(
             epoch=orders.epoch,
             fenced=orders.fenced,
             stops=[pb.StopOrder(lease=lease_out(lease)) for lease in orders.stops],
             revoked=[lease_out(lease) for lease in orders.revoked],
             drain=orders.drain,
+            yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
         )
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
@@ -115,6 +156,7 @@ class AgentsService:
             [started_in(node, started) for started in request.started],
             [result_in(node, result) for result in request.results],
             [lease_in(lease) for lease in request.released],
+            yielded=[yielded_in(node, yielded) for yielded in request.yielded],
             leaving=request.leaving,
         )
         return pb.ReportReply(
@@ -125,29 +167,47 @@ class AgentsService:
                 for result, verdict in zip(request.results, answers.verdicts, strict=not answers.fenced)
             ],
             started=[lease_out(lease) for lease in answers.started],
+            yielded=[lease_out(lease) for lease in answers.yielded],
         )
+
+    async def _get_tasks(
+        self, request: pb.TasksRequest, context: "ServicerContext[pb.TasksRequest, pb.TasksReply]"
+    ) -> pb.TasksReply:
+        session = await self._entry.session(context)
+        if session is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        return await _told(self._tasks(session.node, request), context)
+
+    async def _tasks(self, node: str, request: pb.TasksRequest) -> pb.TasksReply:
+        """What leases run that an agent holds and whose tasks a peer did not give it."""
+        jobs = await self._desk.leased(node, [lease_in(lease) for lease in request.leases[:MOST_TASKS]])
+        return pb.TasksReply(grants=self._hub.grants(await self._starts(jobs)))
 
     async def _listen(
         self, request: pb.ListenRequest, context: "ServicerContext[pb.ListenRequest, pb.FromServer]"
     ) -> AsyncIterator[pb.FromServer]:
-        await self._check(context)
-        session = self._hub.session(request.incarnation)
+        session = await self._entry.session(context, request.incarnation)
         if session is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "register anew")
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
         taken = self._hub.namesake(session.node)  # if both registered before either listened
         if taken is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _taken(taken))
         async for message in session.messages(self._epoch()):
+            if not self._entry.holds(session):
+                await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
             yield message
+        if not self._entry.holds(session):
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
 
     async def _output(
         self,
         chunks: AsyncIterator[pb.OutputChunk],
         context: "ServicerContext[pb.OutputChunk, pb.OutputReply]",
     ) -> pb.OutputReply:
-        await self._check(context)
+        session = await self._entry.session(context)
         async for chunk in chunks:
-            if self._hub.current(chunk.incarnation) is not None:
+            # Only of the session that the call belongs to, whatever the chunk says of itself.
+            if session is not None and not session.fenced and chunk.incarnation == session.incarnation:
                 await self._hub.chunk(chunk)
         return pb.OutputReply()
 
@@ -164,33 +224,37 @@ class AgentsService:
         await self._check(context)
         return await take_blob(self._blobs, pieces, context)
 
-    def _guarded(
-        self, method: Callable[[Request], Awaitable[Reply]]
-    ) -> Callable[[Request, Any], Awaitable[Reply]]:
-        """A method behind the token, with refusals told as gRPC has them."""
+    def _registered(
+        self, method: Callable[[Any], Awaitable[Reply]]
+    ) -> Callable[[Any, Any], Awaitable[Reply]]:
+        """A method for those who have registered and may speak for the registration that they name."""
 
-        async def call(request: Request, context: Any) -> Reply:
-            await self._check(context)
-            try:
-                return await method(request)
-            except CommandError as error:
-                await _abort(context, _CODES[error.kind], error.message)
-            except StoreError as error:
-                await _abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
+        async def check(request: Any, context: Any) -> Reply:
+            await self._entry.session(context, request.incarnation)
+            return await _told(method(request), context)
 
-        return call
+        return check
 
     async def _check(self, context: Any) -> None:
-        """Refuse a call without the token."""
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        said = given if isinstance(given, str) else given.decode(errors="replace")
-        if not hmac.compare_digest(said.encode(), f"Bearer {self._token}".encode()):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        """Refuse a call that belongs to no current registration."""
+        if await self._entry.session(context) is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
 
 
-async def _abort(context: Any, code: grpc.StatusCode, message: str) -> NoReturn:
-    await context.abort(code, message)
-    raise AssertionError("abort does not return")
+async def _no_starts(jobs: Sequence[Job]) -> list[Start]:
+    """Nothing, where nobody has the specs of jobs."""
+    del jobs
+    return []
+
+
+async def _told(call: Awaitable[Reply], context: Any) -> Reply:
+    """What comes of a call, with refusals told as gRPC has them."""
+    try:
+        return await call
+    except CommandError as error:
+        await abort(context, _CODES[error.kind], error.message)
+    except StoreError as error:
+        await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
 
 
 def _method(kind: Any, behaviour: Any, request: Any) -> Any:
@@ -212,6 +276,8 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
         return "capacity.cpu and capacity.memory must be above 0, and not absurd"
     if request.queue > MOST_QUEUE:
         return f"queue is {request.queue}; the most is {MOST_QUEUE}"
+    if len(request.peer) > MOST_PEER:
+        return f"peer has {len(request.peer)} characters; the most is {MOST_PEER}"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     return None
@@ -223,8 +289,13 @@ def _taken(key: str) -> str:
     return f"an agent {name!r} of cluster {cluster!r} is connected; give this one another name"
 
 
-async def serve_agents(service: AgentsService, address: str) -> tuple[grpc.aio.Server, int]:
-    """Listen for agents; returns the server and its port. Raises OSError if the address is taken."""
+async def serve_agents(
+    service: AgentsService, address: str, pair: tuple[bytes, bytes] | None = None
+) -> tuple[grpc.aio.Server, int]:
+    """Listen for agents, with TLS if key and certificate are given; returns the server and its port.
+
+    Raises OSError if the address is taken.
+    """
     server = grpc.aio.server(
         options=(
             ("grpc.so_reuseport", 0),
@@ -234,7 +305,10 @@ async def serve_agents(service: AgentsService, address: str) -> tuple[grpc.aio.S
     )
     server.add_generic_rpc_handlers((service.handler(),))
     try:
-        port = server.add_insecure_port(address)
+        if pair is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except RuntimeError:
         port = 0
     if not port:

@@ -34,6 +34,8 @@ from spillover.ports.callers import ADMIN, Caller
 from spillover.ports.commands import CommandError, Commands, Kind
 from spillover.wire.api import (
     Action,
+    AgentAction,
+    AgentNames,
     AgentsAddress,
     AgentView,
     BlobKept,
@@ -294,6 +296,11 @@ async def agents_address(call: Call[NoQuery, None]) -> Reply:
     return as_json(msgspec.structs.replace(call.around.address, cluster=only, clusters=joined))
 
 
+async def act_on_agents(call: Call[NoQuery, AgentAction]) -> Reply:
+    """Drain, resume or forget agents."""
+    return as_json(await call.commands.act_on_agents(call.body, call.user))
+
+
 async def create_token(call: Call[NoQuery, TokenRequest]) -> Reply:
     """Make a token."""
     return as_json(await call.commands.create_token(call.body, call.user), HTTPStatus.CREATED)
@@ -380,6 +387,7 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/blobs/{digest}", get_blob, "Read the bytes of a SHA-256", None, BlobQuery, media=OCTETS, errors=(HTTPStatus.NOT_FOUND, *_BUSY)),
     Route("POST", "/v1/blobs/missing", missing_blobs, "Say which blobs are not there", Digests, NoQuery, json_body(Digests), errors=(*_BODY, *_BUSY)),
     Route("GET", "/v1/agents/address", agents_address, "Say where agents find their service", AgentsAddress, NoQuery, roles=AGENTS, errors=_BUSY),
+    Route("POST", "/v1/agents/actions", act_on_agents, "Drain, resume or forget agents", AgentNames, NoQuery, json_body(AgentAction), roles=ADMINS, errors=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
     Route("POST", "/v1/tokens", create_token, "Make a token", NewToken, NoQuery, json_body(TokenRequest), 201, roles=ADMINS, errors=(HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
     Route("GET", "/v1/tokens", tokens, "List tokens, newest first, without their secrets", list[TokenView], NoQuery, roles=ADMINS, errors=_BUSY),
     Route("POST", "/v1/tokens/revoke", revoke_token, "Let nobody in with a token any more", TokenRef, NoQuery, json_body(TokenRef), roles=ADMINS, errors=(HTTPStatus.NOT_FOUND, *_BODY, *_BUSY)),

@@ -4,11 +4,12 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, add_connection, add_json
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
 from spillover.cli.output import Cell, Column, Row
 from spillover.cli.shown import NOTHING, between, duration, number, resources
 
 if TYPE_CHECKING:
+    from spillover.client import Client
     from spillover.wire.api import AgentView, ClusterView
 
 _GOOD: Final = frozenset({"ready", "READY"})
@@ -29,10 +30,13 @@ AGENTS: Final = (
     Column("STATE"),
     Column("JOBS", right=True),
     Column("LEASED", right=True),
+    Column("AHEAD", right=True),
     Column("CPU", right=True),
     Column("MEMORY", right=True),
     Column("GPU", right=True),
+    Column("LOAD", right=True),
     Column("HEARD", right=True),
+    Column("STOLEN", right=True),
     Column("OFFERS", gives=True),
 )
 
@@ -53,8 +57,22 @@ def _clusters(args: Namespace, context: Context) -> int:
     return codes.OK
 
 
+def _configure_agents(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("drain", "resume", "undrain", "forget"),
+        metavar="ACTION",
+        help="drain: give it nothing more; resume: give it work again; forget: strike a lost one off the list",
+    )
+    parser.add_argument("names", nargs="*", metavar="AGENT", help="its name, or CLUSTER/NAME")
+    _configure(parser)
+
+
 def _agents(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
+        if args.action is not None:
+            return _act(client, args, context)
         found = list(client.agents())
     if args.json:
         context.out.json(found)
@@ -62,6 +80,22 @@ def _agents(args: Namespace, context: Context) -> int:
         context.out.table(AGENTS, [agent_row(agent) for agent in found])
     else:
         context.out.note("no agents")
+    return codes.OK
+
+
+def _act(client: "Client", args: Namespace, context: Context) -> int:
+    """Do something to agents."""
+    if not args.names:
+        raise Usage(f"name the agents to {args.action}; `spill agents` lists them")
+    acts = {
+        "drain": client.drain,
+        "resume": client.resume,
+        "undrain": client.resume,
+        "forget": client.forget,
+    }
+    done = acts[args.action](*args.names)
+    if args.json:
+        context.out.json(done)
     return codes.OK
 
 
@@ -88,11 +122,14 @@ def agent_row(agent: "AgentView") -> Row:
     return (
         agent.name,
         agent.cluster,
-        _state(agent.state),
+        _state(f"{agent.state}, drained" if agent.drained_by and agent.state != "draining" else agent.state),
         str(agent.running),
         str(agent.leased),
+        str(agent.ahead),
         *(_use(agent.used, agent.capacity, kind) for kind in ("cpu", "memory", "gpu")),
+        NOTHING if agent.load is None else f"{agent.load:.1f}",
         NOTHING if heard is None else f"{duration(heard)} ago",
+        f"{agent.stolen_in} in, {agent.stolen_out} out" if agent.stolen_in or agent.stolen_out else NOTHING,
         " ".join(agent.offers) or NOTHING,
     )
 
@@ -120,5 +157,10 @@ COMMANDS = {
     "clusters": Command(
         "List clusters with what they have and what they cost.", _configure, _clusters, "spill clusters"
     ),
-    "agents": Command("List agents and what they are doing.", _configure, _agents, "spill agents --json"),
+    "agents": Command(
+        "List agents and what they are doing; drain them, resume them, or forget lost ones.",
+        _configure_agents,
+        _agents,
+        "spill agents --json\nspill agents drain local-1\nspill agents resume local-1",
+    ),
 }

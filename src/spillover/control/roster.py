@@ -1,0 +1,40 @@
+"""What people do to agents: drain, resume, forget."""
+
+from collections.abc import Callable
+from typing import Final
+
+from spillover.control.loop import Loop
+from spillover.control.submitting import refused
+from spillover.core.proposals import Drain, Forget, Refusal, Resume
+from spillover.core.state import Node, State
+from spillover.model.ids import ClusterName, NodeName
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import AgentAction, AgentNames
+
+_ACTS: Final[dict[str, Callable[[ClusterName, NodeName, str], Drain | Resume | Forget]]] = {
+    "drain": Drain,
+    "resume": Resume,
+    "forget": Forget,
+}
+
+
+async def act_on_agents(loop: Loop, action: AgentAction, who: str) -> AgentNames:
+    """Do something to agents that are all known; raises for the first that refuses."""
+    state = (await loop.read()).state
+    nodes = [_named(state, name) for name in dict.fromkeys(action.agents)]
+    replies = await loop.propose(*[_ACTS[action.act](node.cluster, node.name, who) for node in nodes])
+    for reply in replies:
+        if isinstance(reply, Refusal):
+            raise refused(reply)
+    return AgentNames([node.key for node in nodes])
+
+
+def _named(state: State, name: str) -> Node:
+    """The agent of a name, or of CLUSTER/NAME."""
+    found = [node for node in state.nodes.values() if name in {node.name, node.key}]
+    if not found:
+        raise CommandError(Kind.UNKNOWN, f"there is no agent {name[:80]!r}; `spill agents` lists them")
+    if len(found) > 1:
+        keys = ", ".join(node.key for node in found)
+        raise CommandError(Kind.AMBIGUOUS, f"{name[:80]!r} may be any of {keys}; name the cluster too")
+    return found[0]

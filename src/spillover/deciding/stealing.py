@@ -1,0 +1,205 @@
+"""Which leases idle agents should take over from busy ones. Pure: what is proposed is decided like anything else.
+
+What waits stays with the server, and little is handed out ahead of room, so this is for the tail: a task that runs longer than
+those before it keeps what was handed out behind it from starting, while another agent has nothing to do.
+"""
+
+import heapq
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, NamedTuple
+
+from spillover.core.book import room_of
+from spillover.core.events import Lease
+from spillover.core.proposals import AskSteal
+from spillover.core.state import Job, Node, Placed, Running, State
+from spillover.deciding.board import Board
+from spillover.deciding.draws import mixed
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+
+MOVING: Final = SECOND // 50
+"""Nanoseconds that it takes at the least until a lease that was asked for starts elsewhere: two questions, and two writes."""
+SAMPLED: Final = 3
+"""Agents that a thief looks at before it chooses."""
+MANY: Final = 256
+"""Kinds of queued jobs of which it is not found out whether one fits."""
+
+
+def nothing_to_carry(job: Job) -> int:
+    """Nanoseconds for what a job brings along, if nobody knows of any."""
+    del job
+    return 0
+
+
+class _Held(NamedTuple):
+    """A lease that may be taken."""
+
+    start: int
+    """Nanoseconds until it would start where it is."""
+    job: Job
+
+
+class _Victim:
+    """An agent with work that it has not begun."""
+
+    def __init__(self, state: State, node: Node, now: int) -> None:
+        self.node = node
+        starts = _starts(state, node, now)
+        self.backlog = starts[-1].start
+        """Nanoseconds until it has begun all that it holds."""
+        wanted = [
+            each for each in starts if type(each.job.phase) is Placed and each.job.phase.thief is not None
+        ]
+        self.left = len(starts) // 2 - len(wanted)
+        """How many more may be asked for: half of what it holds, at the most."""
+        self.leases = [each for each in starts[1:] if _is_free(each.job)]
+        """Never what starts next; the last one is what waits the longest."""
+
+
+def choose(
+    state: State,
+    board: Board,
+    now: int,
+    seed: int,
+    *,
+    spared: Collection[JobId] = (),
+    carrying: Callable[[Job], int] = nothing_to_carry,
+) -> list[AskSteal]:
+    """What idle agents should ask busy ones for.
+
+    `seed` draws whom a thief looks at; `spared` are jobs not to be asked for now; `carrying` is how long what a job needs is under way.
+    """
+    asked: list[AskSteal] = []
+    for cluster, nodes in _by_cluster(state).items():
+        busy = [node for node in nodes if len(node.ahead) > 1]
+        idle = [node for node in nodes if not node.ahead and _has_room(node)] if busy else []
+        idle = [node for node in idle if not _is_wanted(board, node)]
+        if not idle:
+            continue
+        victims = [_Victim(state, node, now) for node in busy]
+        coming = _coming(state, nodes)
+        for thief in idle:
+            room = room_of(thief)
+            for resources in coming.get(thief.name, ()):
+                room = room - resources
+            victim = _drawn(victims, mixed(seed, len(asked)))
+            if victim is None:
+                break
+            asked += _take(cluster, thief, room, victim, spared, carrying)
+    return asked
+
+
+def _by_cluster(state: State) -> dict[ClusterName, list[Node]]:
+    """Agents that may be given work, where there are several."""
+    nodes: dict[ClusterName, list[Node]] = {}
+    for node in state.nodes.values():
+        if node.status == "ready":
+            nodes.setdefault(node.cluster, []).append(node)
+    return {cluster: each for cluster, each in nodes.items() if len(each) > 1}
+
+
+def _has_room(node: Node) -> bool:
+    return node.used.cpu < node.capacity.cpu
+
+
+def _is_wanted(board: Board, node: Node) -> bool:
+    """Whether something queued may want the room of an agent: that comes first."""
+    lanes = board.queue.first
+    if not lanes:
+        return False
+    if board.in_turn or len(lanes) > MANY:
+        return True
+    machine = board.rooms[node.cluster].by_name[node.name]
+    return any(machine.fits(lane.kind.shape) for lane in lanes)
+
+
+def _coming(state: State, nodes: Iterable[Node]) -> dict[str, list[Resources]]:
+    """What each agent has asked for and not been given yet."""
+    coming: dict[str, list[Resources]] = {}
+    for node in nodes:
+        for held in (node.holding, node.ahead):
+            for job_id, resources in held.items():
+                phase = state.jobs[job_id].phase
+                if type(phase) is Placed and phase.thief is not None:
+                    coming.setdefault(phase.thief, []).append(resources)
+    return coming
+
+
+def _drawn(victims: list[_Victim], bits: int) -> _Victim | None:
+    """Of a few that are drawn, the one with the most to do that has anything to give; None if nobody has."""
+    able = [victim for victim in victims if victim.left > 0 and victim.leases]
+    if not able:
+        return None
+    first = bits % len(able)
+    few = [able[(first + step) % len(able)] for step in range(min(SAMPLED, len(able)))]
+    return max(few, key=lambda victim: victim.backlog)
+
+
+def _take(
+    cluster: ClusterName,
+    thief: Node,
+    room: Resources,
+    victim: _Victim,
+    spared: Collection[JobId],
+    carrying: Callable[[Job], int],
+) -> list[AskSteal]:
+    """What one agent asks of another: the last ones first, as many as it has room for, if they start sooner for it."""
+    asked: list[AskSteal] = []
+    offers = frozenset(thief.offers)
+    for held in reversed(tuple(victim.leases)):
+        job, shape = held.job, held.job.kind.shape
+        if victim.left <= 0 or held.start <= MOVING:
+            break
+        if job.id in spared or not shape.resources.fits(room) or not offers.issuperset(shape.needs):
+            continue
+        if held.start <= MOVING + carrying(job):
+            continue
+        victim.leases.remove(held)
+        victim.left -= 1
+        room = room - shape.resources
+        lease = Lease(job.id, job.attempt, job.seq)
+        asked.append(AskSteal(cluster, victim.node.name, lease, thief.name))
+    return asked
+
+
+def _is_free(job: Job) -> bool:
+    """Whether a lease may be asked for: nobody has, it is not to be stopped, and it does not rather go and be rented."""
+    phase = job.phase
+    return type(phase) is Placed and phase.thief is None and phase.stopping is None and job.due is None
+
+
+def _starts(state: State, node: Node, now: int) -> list[_Held]:
+    """When what an agent holds ahead of room would start there, in its order."""
+    ends = [
+        (_left(state.jobs[each], node, now), at, asked)
+        for at, (each, asked) in enumerate(node.holding.items())
+    ]
+    heapq.heapify(ends)
+    free, time, count = room_of(node), 0, len(ends)
+    starts: list[_Held] = []
+    for job_id, asked in node.ahead.items():
+        job = state.jobs[job_id]
+        while not asked.fits(free) and ends:
+            ended, _, resources = heapq.heappop(ends)
+            time, free = max(time, ended), free + resources
+        starts.append(_Held(time, job))
+        count += 1
+        heapq.heappush(ends, (time + _expected(job, node), count, asked))
+        free = free - asked
+    return starts
+
+
+def _expected(job: Job, node: Node) -> int:
+    """Nanoseconds that a job is expected to run: as it says, as jobs like it did, or as tasks there do."""
+    expected = job.terms.estimate or job.predicted or node.pace
+    return expected if job.terms.walltime is None else min(expected, job.terms.walltime)
+
+
+def _left(job: Job, node: Node, now: int) -> int:
+    """Nanoseconds that a task runs on; one that runs longer than expected is taken to be half done."""
+    expected = _expected(job, node)
+    if type(job.phase) is not Running:
+        return expected
+    ran = max(0, now - job.phase.since)
+    return expected - ran if ran < expected else ran
