@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from spillover.api.grpc.agents import MOST_MESSAGE, PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
@@ -29,6 +30,8 @@ class Wire:
     def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
         self._channel = channel
         self.control = control
+        self.sessions: dict[int, bytes] = {}
+        """Of each registration."""
 
     async def register(self, cluster: str, name: str, *, cpus: int = 1, offers: tuple[str, ...] = ()) -> int:
         request = pb.RegisterRequest(
@@ -38,11 +41,17 @@ class Wire:
             capacity=pb.Resources(cpu=cpus * 1000, memory=2**40),
             offers=offers,
         )
-        reply = await self._unary("Register", request, pb.RegisterReply)
+        reply = await self._unary("Register", request, pb.RegisterReply, METADATA)
+        self.sessions[reply.incarnation] = reply.session
         return int(reply.incarnation)
 
+    def metadata(self, incarnation: int | None = None) -> Any:
+        """What calls of a registration carry, of the last if none is named."""
+        return (*METADATA, (SESSION, self.sessions[incarnation or max(self.sessions)]))
+
     async def report(self, request: pb.ReportRequest) -> pb.ReportReply:
-        reply: pb.ReportReply = await self._unary("Report", request, pb.ReportReply)
+        metadata = self.metadata(request.incarnation)
+        reply: pb.ReportReply = await self._unary("Report", request, pb.ReportReply, metadata)
         return reply
 
     def listen(self, incarnation: int) -> "grpc.aio.UnaryStreamCall[pb.ListenRequest, pb.FromServer]":
@@ -51,9 +60,10 @@ class Wire:
             request_serializer=pb.ListenRequest.SerializeToString,
             response_deserializer=pb.FromServer.FromString,
         )
-        return call(pb.ListenRequest(incarnation=incarnation), metadata=METADATA)
+        return call(pb.ListenRequest(incarnation=incarnation), metadata=self.metadata(incarnation))
 
-    async def blob(self, digest: str, offset: int = 0, metadata: Any = METADATA) -> bytes:
+    async def blob(self, digest: str, offset: int = 0, metadata: Any = None) -> bytes:
+        metadata = self.metadata() if metadata is None else metadata
         call = self._channel.unary_stream(
             f"/{SERVICE}/GetBlob",
             request_serializer=pb.BlobRequest.SerializeToString,
@@ -73,15 +83,15 @@ class Wire:
             request_serializer=pb.BlobPiece.SerializeToString,
             response_deserializer=pb.BlobReply.FromString,
         )
-        await call(pieces(), metadata=METADATA, timeout=10)
+        await call(pieces(), metadata=self.metadata(), timeout=10)
 
-    async def _unary(self, method: str, request: Any, kind: Any) -> Any:
+    async def _unary(self, method: str, request: Any, kind: Any, metadata: Any) -> Any:
         call = self._channel.unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=kind.FromString,
         )
-        return await call(request, metadata=METADATA, timeout=10)
+        return await call(request, metadata=metadata, timeout=10)
 
 
 @pytest.fixture
@@ -156,6 +166,7 @@ async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire
 
 
 async def test_agents_put_and_read_blobs(wire: Wire) -> None:
+    await wire.register("onprem", "n1")
     data = bytes(range(256)) * 20_000
     name = hashlib.sha256(data).hexdigest()
     await wire.put_blob(name, data)

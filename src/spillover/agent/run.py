@@ -27,6 +27,7 @@ from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import House, Offer, Returned, Sight
 from spillover.agent.spool import Spool
+from spillover.agent.staging import Actors, Staging
 from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.transfers import ServerTransfers
 from spillover.agent.values import (
@@ -35,6 +36,7 @@ from spillover.agent.values import (
     Forget,
     HandOver,
     Instruction,
+    Prefetch,
     Recall,
     Reconnect,
     Result,
@@ -119,6 +121,7 @@ class Agent:
         transfers = ServerTransfers()
         self._files = Files(options.folder / "files", transfers)
         self._runners = self._new_runners()
+        self._staging = self._new_staging()
         self._introduction = _introduction(options)
         self._peers = Peers(self._fetched, self._unfetched, transfers, self._files, options.peers)
         self._link = Link(self, self._introduction, options.finder, transfers=transfers, peers=self._peers)
@@ -133,6 +136,7 @@ class Agent:
         self._introduction.labels["isolation"] = self._processes.isolation.kind
         log.info("isolation of tasks: %s", self._processes.isolation)
         self._files.open()
+        await asyncio.to_thread(self._staging.open)
         _offer(self._introduction, await self._runners.open())
         _describe(self._options)
         self._introduction.peer = await self._peers.open()
@@ -152,6 +156,7 @@ class Agent:
             if self._timer is not None:
                 self._timer.cancel()
             await self._peers.close()
+            await self._staging.close()
             await self._runners.close()
             self._files.close()
             await self._processes.close()
@@ -219,11 +224,13 @@ class Agent:
         for instruction in instructions:
             match instruction:
                 case Start(lease, task, slot):
-                    self._runners.start(lease, task, slot)
+                    self._staging.start(lease, task, slot)
+                case Prefetch(task):
+                    self._staging.prefetch(task)
                 case Recall(lease):
                     self._runners.recall(lease, self.state.running[lease].task)
                 case Signal(lease, kill):
-                    self._runners.signal(lease, self.state.running[lease].task, kill=kill)
+                    self._staging.signal(lease, self.state.running[lease].task, kill=kill)
                 case Forget(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()
@@ -257,7 +264,7 @@ class Agent:
         now, wall = time.monotonic_ns(), time.time_ns()
         out: list[Instruction] = []
         back: list[Lease] = []
-        for what in seen:
+        for what in self._staging.sift(seen):
             if isinstance(what, Returned):
                 back.append(what.lease)
             elif what.lease in self._launched:
@@ -290,12 +297,14 @@ class Agent:
         old, self._processes = self._processes, self._new_processes()
         self._launched.clear()
         self._runners.forget()
+        self._staging.lost()
         now, wall = time.monotonic_ns(), time.time_ns()
         # Until the new nursery is there, what this starts is kept in the queue to it.
         self.act(self.state.lost_all(now, "the process that ran it died"))
         for lease in running:
-            self._spool.keep(self.state.results[lease], now, wall)
-            self.outputs.ended(lease)
+            if lease in self.state.results:
+                self._spool.keep(self.state.results[lease], now, wall)
+                self.outputs.ended(lease)
         self._flush_soon()
         self._rebirth = asyncio.create_task(self._reborn(old, births))
 
@@ -336,6 +345,16 @@ class Agent:
             settings=options.settings,
         )
         return Runners(house, load_runners(house))
+
+    def _new_staging(self) -> Staging:
+        """Who brings files to tasks, and away."""
+        actors = Actors(
+            start=self._runners.start,
+            signal=lambda lease, task, kill: self._runners.signal(lease, task, kill=kill),
+            seen=self._seen,
+            moving=self.state.moving,
+        )
+        return Staging(self._options.folder / "work", self._files, actors)
 
     def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
         """Make a process for a runner."""

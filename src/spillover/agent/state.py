@@ -5,7 +5,7 @@ agent that was stopped for an hour and wakes up in the middle of a message canno
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final
@@ -21,6 +21,7 @@ from spillover.agent.values import (
     Grant,
     Instruction,
     Phase,
+    Prefetch,
     Recall,
     Reconnect,
     Renewal,
@@ -149,7 +150,7 @@ class AgentState:
         self._tell_again()
         return out + self._renewable(now) + self._fill()
 
-    def granted(self, now: int, incarnation: int, epoch: int, grants: Iterable[Grant]) -> list[Instruction]:
+    def granted(self, now: int, incarnation: int, epoch: int, grants: Sequence[Grant]) -> list[Instruction]:
         """Leases came on the stream of a registration."""
         out = self._renewable(now)
         if incarnation != self.incarnation:
@@ -181,7 +182,15 @@ class AgentState:
             elif grant.source is not None:
                 self.fetching[lease] = grant.source
                 out.append(Fetch(lease, grant.source))
-        return out + self._fill()
+        return out + self._fill() + self._ahead(grants)
+
+    def _ahead(self, grants: Sequence[Grant]) -> list[Instruction]:
+        """Have the inputs of what has to wait here when its turn comes."""
+        return [
+            Prefetch(grant.task)
+            for grant in grants
+            if grant.task is not None and grant.task.inputs and grant.lease in self.waiting
+        ]
 
     def _take(self, now: int, lease: Lease, task: Task) -> None:
         """Have a task wait for its turn, if it can ever run here."""
@@ -373,6 +382,7 @@ class AgentState:
             self._unacknowledged.pop(lease, None)
             if (run := self.running.get(lease)) is not None:
                 run.acknowledged = True
+                self._shortest = min(self._shortest, run.task.lost_after)  # which may be the shorter one
         for lease in report.released:
             self._released.pop(lease, None)
         self._yielding.acknowledged(answer.yielded)

@@ -42,6 +42,9 @@ def add_connection(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("connection")
     group.add_argument("--server", metavar="URL", help="address of the server (or SPILL_SERVER)")
     group.add_argument("--data", metavar="DIR", help="data folder of a server on this machine")
+    group.add_argument(
+        "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
+    )
 
 
 def add_json(parser: ArgumentParser) -> None:

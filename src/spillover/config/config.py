@@ -1,6 +1,7 @@
 """A server's configuration, after it was read and checked."""
 
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Self
 
 from msgspec import Struct, field
@@ -25,7 +26,7 @@ class Address(Struct, frozen=True):
     """Where a server listens."""
 
     host: str
-    """A loopback address or `localhost`."""
+    """An IP address, or `localhost`."""
     port: int
     """0 picks a free one."""
 
@@ -35,6 +36,25 @@ class Address(Struct, frozen=True):
     def at(self, port: int) -> Self:
         """The same host with the port that was picked."""
         return type(self)(self.host, port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody else can reach it."""
+        return self.host == "localhost" or ip_address(self.host).is_loopback
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it stands for all addresses of the machine."""
+        return self.host != "localhost" and ip_address(self.host).is_unspecified
+
+
+class Tls(Struct, frozen=True):
+    """Files for TLS; relative ones are seen from where the server starts."""
+
+    cert: str
+    key: str
+    ca: str | None = None
+    """None if the authority is known everywhere."""
 
 
 class LocalAgent(Struct, frozen=True):
@@ -71,6 +91,9 @@ class Config(Struct, frozen=True):
     """`sqlite`, `memory`, or the address of a PostgreSQL database."""
     http: Address = Address("127.0.0.1", 7070)
     grpc: Address = Address("127.0.0.1", 7071)
+    tls: Tls | None = None
+    hosts: tuple[str, ...] = ()
+    """Names that it answers to, beside those of loopback and of its certificate."""
     currency: str = "USD"
     policies: PolicySet = PolicySet()
     slow_after: int = SECOND // 4

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import msgspec
 
-from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
+from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention, Tls
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_billing, read_budgets, read_price
@@ -44,6 +44,7 @@ _NOT_SERVED = ("container", "python")
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
 
 
@@ -80,17 +81,25 @@ def read_address(text: str, path: Path, found: Findings) -> Address | None:
         found.add(path, f"{shown(text)} is not an address; write 127.0.0.1:7070")
         return None
     host = match[1] or match[2]
-    try:
-        loopback = host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if host != "localhost":
+        try:
+            ip_address(host)
+        except ValueError:
+            found.add(
+                path, f"{shown(host)} is not an IP address; write one of this machine, or 0.0.0.0 for all"
+            )
+            return None
+    return Address(host, int(match[3]))
+
+
+def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> None:
+    """Note an address that others can reach, without TLS."""
+    if not tls and not address.is_loopback:
         found.add(
             path,
-            f"{shown(host)} is beyond loopback, which needs TLS, not offered yet; write 127.0.0.1:{match[3]}",
+            f"{shown(address.host)} is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it under "
+            f"tls, or write 127.0.0.1:{address.port}",
         )
-        return None
-    return Address(host, int(match[3]))
 
 
 def _this_machine(slots: int | None) -> tuple[tuple[ClusterSpec, ...], tuple[LocalAgent, ...]]:
@@ -158,6 +167,10 @@ def _understand(
     http, grpc = read_address(doc.http, ("http",), found), read_address(doc.grpc, ("grpc",), found)
     if http is not None and http == grpc and http.port:
         found.add(("grpc",), "is the address of http too; write another port")
+    for address, path in ((http, ("http",)), (grpc, ("grpc",))):
+        if address is not None:
+            check_reach(address, path, found, tls=doc.tls is not None)
+    hosts = _hosts(doc.hosts, found)
     chosen = read_policies(doc.policy, policies, found)
     if slots is not None and doc.clusters is not None:
         found.add((), "names agents of its own; leave out --slots, or its clusters")
@@ -179,6 +192,8 @@ def _understand(
         store=doc.store,
         http=http,
         grpc=grpc,
+        tls=None if doc.tls is None else Tls(doc.tls.cert, doc.tls.key, doc.tls.ca),
+        hosts=hosts,
         currency=doc.currency,
         policies=chosen,
         slow_after=slow_after or 0,
@@ -192,6 +207,16 @@ def _understand(
         max_inputs=max_inputs,
         max_outputs=max_outputs,
     )
+
+
+def _hosts(names: list[str], found: Findings) -> tuple[str, ...]:
+    """Names by which the server is asked."""
+    for at, name in enumerate(names):
+        if _HOST.fullmatch(name) is None:
+            found.add(
+                ("hosts", at), f"{shown(name)} is not the name or address of a host; write it without a port"
+            )
+    return tuple(f"[{name}]" if ":" in name else name.lower() for name in names)
 
 
 def _clusters(

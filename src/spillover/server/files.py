@@ -18,6 +18,8 @@ class Whereabouts(Struct, frozen=True):
     """host:port."""
     epoch: int
     pid: int
+    ca: str | None = None
+    """File of the authority to trust; None without TLS, or where everybody knows the authority."""
 
 
 def write_whereabouts(data: Path, where: Whereabouts) -> None:

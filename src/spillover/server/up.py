@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import structlog
 from msgspec import structs
 
 from spillover.config.config import Address, Config
-from spillover.config.read import read_address, read_config
+from spillover.config.read import check_reach, read_address, read_config
 from spillover.control.clock import SystemClock
 from spillover.control.leader import Leader
 from spillover.forms.problems import BadForm, Findings
@@ -24,6 +25,7 @@ from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
+from spillover.server.tls import BadCertificate, load_identity
 from spillover.stores.open import open_store
 
 DEFAULT_CONFIG = "spill.yaml"
@@ -48,7 +50,7 @@ def run(
         _log_to_stderr()
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
         return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
-    except (CannotStart, StoreError, CommandError, OSError) as error:
+    except (CannotStart, BadCertificate, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 2
 
@@ -77,6 +79,8 @@ def settings_of(
         settings = structs.replace(settings, http=read_address(http, ("--http",), found) or settings.http)
     if grpc is not None:
         settings = structs.replace(settings, grpc=read_address(grpc, ("--grpc",), found) or settings.grpc)
+    for address, option in ((settings.http, "--http"), (settings.grpc, "--grpc")):
+        check_reach(address, (option,), found, tls=settings.tls is not None)
     if problems := found.located():
         raise BadForm(problems)
     return settings if data is None else structs.replace(settings, data=data)
@@ -87,14 +91,15 @@ async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> in
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    identity = load_identity(config.tls, time.time()) if config.tls is not None else None
     listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
     with contextlib.closing(listener):
         _make(data)
         store = await open_store(config.store, data)
         leader = Leader(store.election, SystemClock(), _name(os.getpid()))
         try:
-            url = f"http://{config.http.at(listener.getsockname()[1])}"
-            server = Server(config, data, store, umask=umask)
+            server = Server(config, data, store, umask=umask, identity=identity)
+            url = server.url(listener)
             taking = asyncio.create_task(_take(server, listener, partial(leader.take, url, standby=standby)))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +155,7 @@ def _listener(config: Config, data: Path) -> socket.socket:
     except CannotStart:
         where = read_whereabouts(data)
         # Whoever starts a server twice should hear of the server, not of its ports.
-        if where is not None and f"http://{config.http}" == where.http and _lives(where.pid):
+        if where is not None and where.http.endswith(f":{config.http.port}") and _lives(where.pid):
             raise _served(data, _name(where.pid), where.http) from None
         raise
     return listener

@@ -150,6 +150,21 @@ class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = "100ms"
 
 
+class TlsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that let the server speak TLS, PEM; `spill cert init` makes them."""
+
+    cert: Annotated[
+        str, Meta(min_length=1, description="Its certificate, with those between it and the authority.")
+    ]
+    key: Annotated[str, Meta(min_length=1, description="The key of that certificate.")]
+    ca: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="The authority, for commands and agents on this machine; default: known everywhere."
+        ),
+    ] = None
+
+
 class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """How long ended things are kept."""
 
@@ -189,6 +204,11 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     grpc: Annotated[str, Meta(description="HOST:PORT for agents; port 0 picks a free one.")] = (
         "127.0.0.1:7071"
     )
+    tls: Annotated[TlsDoc | None, Meta(description="Needed beyond loopback; default: no TLS.")] = None
+    hosts: Annotated[
+        list[str],
+        Meta(max_length=100, description="Names that it answers to beside those of its certificate."),
+    ] = field(default_factory=list)
     currency: Annotated[str, Meta(description="Three letters, such as USD.")] = "USD"
     policy: Annotated[PolicyDoc, Meta(description="Which policy decides what.")] = PolicyDoc()
     clusters: Annotated[

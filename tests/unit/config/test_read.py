@@ -135,7 +135,8 @@ clusters:
 retention: {jobs: 90}
 """) == [
         "spill.yaml:3: stor: unknown field; did you mean `store`?",
-        "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS, not offered yet; write 127.0.0.1:7070",
+        "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it "
+        "under tls, or write 127.0.0.1:7070",
         "spill.yaml:6: policy.order: 'fifoo' is not a policy of order; did you mean `fifo`?",
         "spill.yaml:7: policy.wait.compute.coeficient: unknown option; did you mean `coefficient`?",
         "spill.yaml:7: policy.wait.compute.max_queue: -1 is not a whole number from 0 to 1000000000",
@@ -158,7 +159,7 @@ retention: {jobs: 90}
         ("http: 7070", "http: must be text, found 7070"),
         ("http: localhost", "http: 'localhost' is not an address; write 127.0.0.1:7070"),
         ("http: 127.0.0.1:99999", "http: '127.0.0.1:99999' is not an address"),
-        ("grpc: example.org:1", "grpc: 'example.org' is beyond loopback, which needs TLS"),
+        ("grpc: example.org:1", "grpc: 'example.org' is not an IP address; write one of this machine"),
         ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
         ("clusters: []", "clusters: is empty"),
         ("clusters: [{name: k, kind: kubernetes}]", "clusters[0].kind: 'kubernetes' is not agents"),

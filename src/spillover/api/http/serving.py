@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -116,8 +117,13 @@ class Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: Any, sock: socket.socket) -> AsyncIterator[Server]:
-    """Answer requests on a bound socket, which is closed in the end, until the block is left."""
+async def serving(
+    app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None
+) -> AsyncIterator[Server]:
+    """Answer requests on a bound socket, which is closed in the end, until the block is left.
+
+    With TLS if files of a certificate and its key are given.
+    """
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
@@ -130,6 +136,8 @@ async def serving(app: Any, sock: socket.socket) -> AsyncIterator[Server]:
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_IDLE,
+        ssl_certfile=tls[0] if tls is not None else None,
+        ssl_keyfile=tls[1] if tls is not None else None,
     )
     server = Server(config)
     running = asyncio.create_task(server.serve([sock]), name="http")

@@ -1,0 +1,114 @@
+"""Where the server is and what lets an agent in: looked up for every connection, as both may change."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from spillover.wire.api import AgentsAddress
+
+
+class Target(Struct, frozen=True):
+    """A server to connect to."""
+
+    address: str
+    """host:port of the agents' service."""
+    token: str
+    tls: bool = False
+    ca: bytes | None = None
+    """The authority to trust, PEM; None trusts those that are known everywhere."""
+
+
+class NotFound(Exception):
+    """No server can be connected to; the message says why."""
+
+    def __init__(self, message: str, *, slow: bool = False) -> None:
+        super().__init__(message)
+        self.slow = slow
+        """Whether a person has to mend something first."""
+
+
+class Finder(Protocol):
+    """Knows where to look."""
+
+    async def find(self) -> Target:
+        """The server as it is now; raises NotFound."""
+        ...
+
+
+class ServerFile(Struct, frozen=True):
+    """What a server writes about itself."""
+
+    grpc: str
+    http: str = ""
+    ca: str | None = None
+
+
+class InFolder:
+    """Finds the server whose data folder is on this machine."""
+
+    def __init__(self, server_file: Path, token_file: Path) -> None:
+        self._server_file = server_file
+        self._token_file = token_file
+
+    async def find(self) -> Target:
+        """See Finder."""
+        try:
+            told = msgspec.json.decode(self._server_file.read_bytes(), type=ServerFile)
+            token = self._token_file.read_text().strip()
+            ca = Path(told.ca).read_bytes() if told.ca else None  # noqa: ASYNC240 - a few small files
+        except (OSError, msgspec.DecodeError) as error:
+            raise NotFound(f"no server found: {error}") from None
+        return Target(told.grpc, token, told.http.startswith("https:"), ca)
+
+
+class ByUrl:
+    """Asks a server, anywhere, by its URL."""
+
+    def __init__(self, url: str, token_file: Path, ca_file: Path | None = None) -> None:
+        self._url = url
+        self._token_file = token_file
+        self._ca_file = ca_file
+
+    async def find(self) -> Target:
+        """See Finder."""
+        return (await self._ask())[1]
+
+    async def cluster(self) -> str:
+        """The cluster to join where none was named: that of the token, or the only one."""
+        address, _ = await self._ask()
+        if address.cluster is None:
+            named = ", ".join(address.clusters) or "the server has none that agents may join"
+            raise NotFound(f"name a cluster with --cluster: {named}", slow=True)
+        return address.cluster
+
+    async def _ask(self) -> "tuple[AgentsAddress, Target]":
+        """What the server says."""
+        from spillover.client import AsyncClient, Refused, SpillError  # noqa: PLC0415 - heavy, and not for local agents
+
+        token, ca = _read(self._token_file).decode(errors="replace").strip(), None
+        if not token:
+            raise NotFound(f"{self._token_file} holds no token", slow=True)
+        if self._ca_file is not None:
+            ca = _read(self._ca_file)
+        try:
+            async with AsyncClient(server=self._url, token=token, ca=self._ca_file) as client:
+                told = await client.agents_address()
+                url = client.url
+        except SpillError as error:
+            raise NotFound(str(error), slow=isinstance(error, Refused)) from None
+        parts = urlsplit(url)
+        host = told.host or parts.hostname or ""
+        address = f"[{host}]:{told.port}" if ":" in host else f"{host}:{told.port}"
+        return told, Target(address, token, parts.scheme == "https", ca)
+
+
+def _read(path: Path) -> bytes:
+    """A small file that was named on the command line."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}", slow=True) from None

@@ -1,0 +1,93 @@
+"""What may be said of an agent on the command line, the same for those that a server starts and for those that people start."""
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+from spillover.agent.finding import Finder
+from spillover.agent.isolation import ISOLATIONS
+from spillover.agent.run import Options
+from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory
+
+DEFAULT_QUEUE = 64
+LEAST_OUTPUT = 1 << 20
+
+
+class Defaults(NamedTuple):
+    """What holds where nothing is said."""
+
+    cpu: str = "1"
+    memory: str = "1Gi"
+    drain: str = "0s"
+
+
+def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
+    """What an agent has, offers and bears."""
+    parser.add_argument("--cpu", default=defaults.cpu, help="CPUs that it may use, such as 2 or 500m")
+    parser.add_argument("--memory", default=defaults.memory, help="memory that it may use, such as 4Gi")
+    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="GPUs that it may use")
+    parser.add_argument(
+        "--queue", type=int, default=DEFAULT_QUEUE, metavar="N", help="leases to hold beyond those that run"
+    )
+    parser.add_argument(
+        "--offer", action="append", default=[], metavar="WORD", help="a word that jobs may need"
+    )
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="KEY=VALUE", help="shown with the agent"
+    )
+    parser.add_argument(
+        "--isolation", choices=ISOLATIONS, default="auto", help="what keeps tasks within what they asked for"
+    )
+    parser.add_argument(
+        "--output-limit",
+        default="64Mi",
+        metavar="SIZE",
+        help="the most that is kept of each stream of a task",
+    )
+    parser.add_argument(
+        "--drain-timeout",
+        default=defaults.drain,
+        metavar="DURATION",
+        help=f"how long tasks may go on after SIGTERM (default: {defaults.drain})",
+    )
+
+
+def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Options:
+    """The options of an agent whose folder is in `data`; raises ValueError with what is wrong."""
+    for flag in ("name", "cluster"):
+        if not is_name(getattr(given, flag)):
+            raise ValueError(f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}")
+    try:
+        capacity = Resources(parse_cpu(given.cpu), parse_memory(given.memory), given.gpu)
+    except UnitError as error:
+        raise ValueError(f"--cpu or --memory: {error}") from None
+    if capacity.cpu <= 0 or capacity.memory <= 0 or capacity.gpu < 0 or given.queue < 0:
+        raise ValueError("--cpu and --memory must be above 0, --gpu and --queue not below")
+    try:
+        limit = parse_memory(given.output_limit)
+    except UnitError as error:
+        raise ValueError(f"--output-limit: {error}") from None
+    if limit < LEAST_OUTPUT:
+        raise ValueError(f"--output-limit {given.output_limit}: the least is {format_memory(LEAST_OUTPUT)}")
+    try:
+        drain = parse_duration(given.drain_timeout) / SECOND
+    except UnitError as error:
+        raise ValueError(f"--drain-timeout: {error}") from None
+    for label in given.label:
+        if not label.partition("=")[0] or "=" not in label:
+            raise ValueError(f"--label {label!r} is not KEY=VALUE")
+    return Options(
+        folder=data / "agents" / given.name,
+        finder=finder,
+        name=given.name,
+        cluster=given.cluster,
+        capacity=capacity,
+        queue=given.queue,
+        offers=tuple(given.offer),
+        labels=dict(label.partition("=")[::2] for label in given.label),
+        drain=drain,
+        isolation=given.isolation,
+        output_limit=limit,
+    )

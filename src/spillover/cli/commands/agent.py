@@ -1,0 +1,104 @@
+"""`spill agent`: an agent on this machine, for a server anywhere."""
+
+import os
+import socket
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillover.cli import codes
+from spillover.cli.arguments import count
+from spillover.cli.command import Command, Context, Usage
+
+if TYPE_CHECKING:
+    from spillover.agent.finding import ByUrl
+
+
+def _configure(parser: ArgumentParser) -> None:
+    from spillover.agent.options import Defaults, add_options  # noqa: PLC0415 - heavy
+
+    parser.add_argument("--server", metavar="URL", help="address of the server (or SPILL_SERVER)")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what `spill token create --role agent` printed",
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of this agent (default: the name of this machine)")
+    parser.add_argument(
+        "--cluster", metavar="NAME", help="to join (default: that of the token, or the server's only one)"
+    )
+    parser.add_argument("--slots", type=count, metavar="N", help="CPUs that it may use; short for --cpu N")
+    add_options(parser, Defaults(cpu="", memory="", drain="30s"))
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="where results and output are kept (default: spillover in XDG_STATE_HOME, else in ~/.local/state)",
+    )
+
+
+def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent logs for itself
+    from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
+    from spillover.agent.finding import ByUrl  # noqa: PLC0415 - heavy
+    from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
+    from spillover.agent.run import Taken  # noqa: PLC0415 - heavy
+
+    _complete(args)
+    finder = ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None)
+    if args.cluster is None:
+        args.cluster = _cluster(finder)
+    try:
+        live(read_options(args, args.data.absolute(), finder))
+    except (ValueError, Taken) as error:
+        raise Usage(str(error)) from None
+    return codes.OK
+
+
+def _complete(args: Namespace) -> None:
+    """Fill in what this machine and its environment say."""
+    from spillover.config.machine import cpus, memory  # noqa: PLC0415 - only here
+
+    args.server = args.server or os.environ.get("SPILL_SERVER")
+    if not args.server:
+        raise Usage("name the server with --server URL or SPILL_SERVER")
+    args.ca = args.ca or os.environ.get("SPILL_CA")
+    if args.slots is not None and args.cpu:
+        raise Usage("--slots is short for --cpu; leave out one of them")
+    args.cpu = args.cpu or str(args.slots or cpus())
+    args.memory = args.memory or str(memory())
+    args.name = args.name or socket.gethostname()
+    if args.data is None:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        args.data = Path(home) / "spillover"
+    try:
+        args.token_file.read_bytes()
+    except OSError as error:
+        raise Usage(f"--token-file {args.token_file}: {error.strerror}") from None
+
+
+def _cluster(finder: "ByUrl") -> str:
+    """The cluster that the server says."""
+    import asyncio  # noqa: PLC0415 - only here
+
+    from spillover.agent.finding import NotFound  # noqa: PLC0415 - heavy
+
+    try:
+        return asyncio.run(finder.cluster())
+    except NotFound as error:
+        raise Usage(str(error)) from None
+
+
+COMMANDS = {
+    "agent": Command(
+        "Run an agent: it joins a cluster of the server, takes leases and runs tasks until it is told to stop. SIGTERM or Ctrl-C lets "
+        "tasks end for a while (--drain-timeout); once more ends them.",
+        _configure,
+        _run,
+        "spill agent --server https://build.example.org:7070 --ca ca.pem --token-file agent.token --cpu 8 --memory 32Gi",
+    )
+}
