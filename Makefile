@@ -24,7 +24,7 @@ format: $(STAMP)
 	@$(BIN)/ruff format --quiet
 
 proto: $(STAMP)
-	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto src/spillover/wire/jobs.proto
 
 # Figures and tables that the code already says; a test checks that they were written.
 docs: $(STAMP)

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from spillover import __version__
 from spillover.control import forecasting, views
+from spillover.control.changes import Watching
 from spillover.control.costs import budget_views, cost_report
 from spillover.control.files import FileDesk
 from spillover.control.history import history
@@ -39,7 +40,7 @@ from spillover.ports.archive import Archive, CostBy, Finished
 from spillover.ports.blobs import GIB
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import CommandError, JobQuery, Kind, Span
+from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -247,6 +248,21 @@ class Commands:
         own = OwnHistory(self._lookup) if self._project is not None else None
         async for view in history(self._loop, self._parts.journal, after, follow, wanted, own):
             yield view
+
+    async def watch(
+        self, after: int | None, jobs: Sequence[str], project: str | None
+    ) -> AsyncIterator[JobChanges]:
+        """How jobs change."""
+        if project is not None and self._project not in {None, project}:
+            raise CommandError(
+                Kind.FORBIDDEN, f"your token is for project {self._project!r}, not {project!r}"
+            )
+        wanted = project or self._project
+        lookup = self._lookup.within(wanted)
+        watching = Watching(self._loop, self._parts.journal, lookup, whole=wanted is None)
+        async with contextlib.aclosing(watching.changes(after, jobs)) as changes:
+            async for each in changes:
+                yield each
 
     async def clusters(self) -> list[ClusterView]:
         """All clusters."""

@@ -9,7 +9,9 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
+from spillover.core.events import JobState
 from spillover.forms.jobs import JobForm
+from spillover.model.job import Range
 from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
@@ -35,6 +37,7 @@ from spillover.wire.api import (
     PolicyPatch,
     PolicyRecord,
     PolicyView,
+    ReasonView,
     ResultPage,
     ResultsAsked,
     ServerView,
@@ -113,6 +116,33 @@ class Span(Struct, frozen=True):
     """Ended at or after."""
 
 
+class JobChange(Struct, frozen=True):
+    """A job came to a state."""
+
+    revision: int
+    at: int
+    """Nanoseconds UTC."""
+    job: str
+    state: JobState
+    attempt: int
+    """0 if it is the same as before."""
+    cluster: str | None = None
+    """None if it has no place, or keeps the one it has."""
+    node: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: ReasonView | None = None
+    members: tuple[Range, ...] = ()
+    """Of an array, members that came to the state without ever having been placed; none if the job itself did."""
+
+
+class JobChanges(Struct, frozen=True):
+    """Some changes, and the revision up to which there are no others."""
+
+    revision: int
+    changes: list[JobChange]
+
+
 class Commands(Protocol):
     """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
 
@@ -172,6 +202,14 @@ class Commands(Protocol):
 
     def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """History after a revision. `after` None is from the newest on when following, else from the oldest kept."""
+        ...
+
+    def watch(self, after: int | None, jobs: Sequence[str], project: str | None) -> AsyncIterator[JobChanges]:
+        """How jobs change: after a revision, or from now on.
+
+        All that there are, or those that are named and of a project. The first answer comes at once; ends when all jobs that are
+        named have ended.
+        """
         ...
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:

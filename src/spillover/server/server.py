@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import structlog
 
 from spillover.api.grpc.agents import AgentsService, serve_agents
+from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.serving import serving
 from spillover.clusters.agents.hub import Hub
@@ -129,8 +130,9 @@ class Server:
         service = AgentsService(
             self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
         )
+        jobs = JobsService(self.commands.of, self._tokens)
         pair = self._identity.pair() if self._identity is not None else None
-        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair)
+        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs.handler()])
         tasks: list[asyncio.Task[None]] = []
         try:
             looping = asyncio.create_task(self.loop.run(), name="loop")

@@ -14,7 +14,7 @@ from spillover.model.ids import job_id
 from spillover.model.units import format_time
 from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
-from spillover.ports.commands import CommandError, JobQuery, Kind, Span
+from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span
 from spillover.wire.api import (
     Action,
     AgentAction,
@@ -269,6 +269,13 @@ class FakeCommands:
             async with self.changed:
                 while len(self.history) <= seen:
                     await self.changed.wait()
+
+    async def watch(
+        self, after: int | None, jobs: Sequence[str], project: str | None
+    ) -> AsyncIterator[JobChanges]:
+        """Nothing ever changes."""
+        self._called(f"watch {after} {' '.join(jobs)} {project}")
+        yield JobChanges(after or 0, [])
 
     async def past(self, span: Span) -> AsyncIterator[PastJob]:
         """Those that a test put there, whatever the span."""

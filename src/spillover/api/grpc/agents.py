@@ -290,9 +290,9 @@ def _taken(key: str) -> str:
 
 
 async def serve_agents(
-    service: AgentsService, address: str, pair: tuple[bytes, bytes] | None = None
+    service: AgentsService, address: str, pair: tuple[bytes, bytes] | None = None, others: Sequence[Any] = ()
 ) -> tuple[grpc.aio.Server, int]:
-    """Listen for agents, with TLS if key and certificate are given; returns the server and its port.
+    """Listen for agents, with TLS if key and certificate are given, and for `others`; returns the server and its port.
 
     Raises OSError if the address is taken.
     """
@@ -303,7 +303,7 @@ async def serve_agents(
             ("grpc.max_send_message_length", MOST_MESSAGE),
         )
     )
-    server.add_generic_rpc_handlers((service.handler(),))
+    server.add_generic_rpc_handlers((service.handler(), *others))
     try:
         if pair is None:
             port = server.add_insecure_port(address)

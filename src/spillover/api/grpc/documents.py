@@ -1,0 +1,137 @@
+"""Messages of people's programs: typed jobs as job documents, and views of jobs as messages."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from spillover.model.units import SECOND, parse_time
+from spillover.ports.commands import JobChange
+from spillover.wire import jobs_pb2 as pb
+from spillover.wire.api import JobView, ReasonView
+from spillover.wire.jobfile import API_VERSION
+
+_STATES: Final[Mapping[str, Any]] = {
+    name.removeprefix("JOB_STATE_"): value for name, value in pb.JobState.items()
+}
+
+
+def document_of(new: pb.NewJob) -> Any:
+    """The job document that a message stands for; raises ValueError if its JSON is none."""
+    if new.WhichOneof("form") != "document":
+        return _document(new.job)
+    try:
+        return msgspec.json.decode(new.document)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+
+
+def _document(job: pb.Job) -> dict[str, Any]:
+    """A typed job as a document: what is left out of one is left out of the other."""
+    metadata = {"name": job.name, "project": job.project, "labels": dict(job.labels)}
+    resources = {"cpu": job.resources.cpu, "memory": job.resources.memory, "gpu": job.resources.gpu}
+    spec = {
+        "run": job.run,
+        "command": list(job.command),
+        "env": dict(job.env),
+        "workdir": job.workdir,
+        "tasks": job.tasks,
+        "resources": _given(resources),
+        "priority": job.priority,
+        "queue": job.queue,
+        "needs": list(job.needs),
+        "array": job.array,
+        "after": list(job.after),
+        "key": job.key,
+        "walltime": _span(job.walltime) if job.HasField("walltime") else None,
+        "estimate": _span(job.estimate) if job.HasField("estimate") else None,
+        "deadline": _moment(job.deadline) if job.HasField("deadline") else None,
+        "not_before": _moment(job.not_before) if job.HasField("not_before") else None,
+    }
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Job",
+        "metadata": _given(metadata),
+        "spec": _given(spec),
+    }
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields that were set."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _span(duration: Duration) -> str:
+    """A duration as job files have it."""
+    nanos = duration.seconds * SECOND + duration.nanos
+    sign = "-" if nanos < 0 else ""
+    return f"{sign}{abs(nanos) // SECOND}.{abs(nanos) % SECOND:09}".rstrip("0").rstrip(".") + "s"
+
+
+def _moment(stamp: Timestamp) -> str:
+    """A time as job files have it; one that no calendar has is told as it is."""
+    try:
+        return datetime.fromtimestamp(stamp.seconds, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{stamp.seconds} seconds after 1970"
+
+
+def status_out(view: JobView) -> pb.JobStatus:
+    """A job as it is."""
+    status = pb.JobStatus(
+        id=view.id,
+        name=view.name,
+        user=view.user,
+        project=view.project,
+        queue=view.queue,
+        state=_STATES[view.state],
+        cluster=view.cluster or "",
+        node=view.node or "",
+        attempt=view.attempt,
+        reason=_reason(view.reason),
+        submitted_at=_stamp(view.submitted_at),
+        started_at=_stamp(view.started_at),
+        finished_at=_stamp(view.finished_at),
+        exit_code=view.exit_code,
+        signal=view.signal,
+        cost=view.cost,
+        members={} if view.array is None else view.array.counts,
+    )
+    if view.estimate_s is not None:
+        status.estimate.FromNanoseconds(int(view.estimate_s * SECOND))
+    return status
+
+
+def change_out(change: JobChange) -> pb.JobChange:
+    """A state that a job came to."""
+    return pb.JobChange(
+        revision=change.revision,
+        at=_nanos(change.at),
+        job=change.job,
+        state=_STATES[change.state],
+        attempt=change.attempt,
+        cluster=change.cluster or "",
+        node=change.node or "",
+        exit_code=change.exit_code,
+        signal=change.signal,
+        reason=_reason(change.reason),
+        members=",".join(
+            str(each.first) if each.first == each.last else f"{each.first}-{each.last}"
+            for each in change.members
+        ),
+    )
+
+
+def _reason(reason: ReasonView | None) -> pb.Reason | None:
+    return None if reason is None else pb.Reason(code=reason.code, message=reason.message, never=reason.never)
+
+
+def _stamp(time: str | None) -> Timestamp | None:
+    return None if time is None else _nanos(parse_time(time))
+
+
+def _nanos(at: int) -> Timestamp:
+    return Timestamp(seconds=at // SECOND, nanos=at % SECOND)

@@ -1,0 +1,220 @@
+"""The service for people's programs: decode, call commands, encode; nothing else."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, NoReturn, TypeVar
+
+import grpc
+import msgspec
+import structlog
+
+from spillover.api.grpc.documents import change_out, document_of, status_out
+from spillover.forms.jobs import BadForm, JobForm, read_job
+from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.tokens import TokenRole
+from spillover.ports.callers import Caller, Callers, Stranger
+from spillover.ports.commands import CommandError, Commands, Kind
+from spillover.ports.journal import StoreError
+from spillover.wire import jobs_pb2 as pb
+from spillover.wire.api import Action, FieldProblem
+
+log = structlog.get_logger()
+
+SERVICE: Final = "spillover.jobs.v1.Jobs"
+MOST_JOBS: Final = 100_000
+"""Of one request."""
+MOST_PROBLEMS: Final = 100
+MOST_DETAILS: Final = 3000
+"""Bytes of problems that trailing metadata carry: all of it together may have 8 KiB."""
+PROBLEMS: Final = "spillover-problems-bin"
+RETRY_AFTER: Final = "retry-after-ms"
+_ROLES: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
+_CODES: Final = {
+    Kind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    Kind.UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Kind.AMBIGUOUS: grpc.StatusCode.FAILED_PRECONDITION,
+    Kind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
+    Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
+    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Who calls, and what they may do."""
+
+    commands: Commands
+    user: str
+
+
+class JobsService:
+    """What programs can ask."""
+
+    def __init__(self, commands: Callable[[Caller], Commands], callers: Callers) -> None:
+        self._commands = commands
+        self._callers = callers
+
+    def handler(self) -> Any:
+        """All methods, for a server."""
+        unary = grpc.unary_unary_rpc_method_handler
+        methods = {
+            "SubmitJob": _method(unary, self._unary(_submit), pb.SubmitJobRequest),
+            "GetJobStatus": _method(unary, self._unary(_status), pb.GetJobStatusRequest),
+            "CancelJob": _method(unary, self._unary(_cancel), pb.CancelJobRequest),
+            "WatchJobs": _method(grpc.unary_stream_rpc_method_handler, self._watch, pb.WatchJobsRequest),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _unary(
+        self, method: Callable[[Asked, Request], Awaitable[Reply]]
+    ) -> Callable[[Request, Any], Awaitable[Reply]]:
+        """A method behind a token, with refusals told as gRPC has them."""
+
+        async def call(request: Request, context: Any) -> Reply:
+            try:
+                return await method(self._asked(context), request)
+            except Exception as error:  # noqa: BLE001 - nobody sees a traceback
+                await _refuse(context, error)
+
+        return call
+
+    async def _watch(self, request: pb.WatchJobsRequest, context: Any) -> AsyncIterator[pb.WatchJobsReply]:
+        try:
+            asked = self._asked(context)
+            after = request.after if request.HasField("after") else None
+            async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
+                yield pb.WatchJobsReply(
+                    revision=some.revision, changes=[change_out(change) for change in some.changes]
+                )
+        except Exception as error:  # noqa: BLE001 - as above
+            await _refuse(context, error)
+
+    def _asked(self, context: Any) -> Asked:
+        """Who calls; raises if nobody may."""
+        metadata = {
+            name: value if isinstance(value, str) else value.decode("latin-1")
+            for name, value in context.invocation_metadata() or ()
+        }
+        scheme, _, shown = metadata.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Stranger("a token is needed; send the metadata `authorization: Bearer TOKEN`")
+        caller = self._callers.caller(shown.strip())
+        if caller.role not in _ROLES:
+            told = f"a token of role {caller.role} may not do this; it takes one of role submit"
+            raise CommandError(Kind.FORBIDDEN, told)
+        user = caller.user or metadata.get("spill-user", "anonymous")
+        if not is_name(user):
+            raise CommandError(Kind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
+        return Asked(self._commands(caller), user)
+
+
+async def _submit(asked: Asked, request: pb.SubmitJobRequest) -> pb.SubmitJobReply:
+    return pb.SubmitJobReply(jobs=await asked.commands.submit(_forms(request.jobs), asked.user))
+
+
+async def _status(asked: Asked, request: pb.GetJobStatusRequest) -> pb.GetJobStatusReply:
+    views = [await asked.commands.job(ref) for ref in _some(_refs(request.jobs))]
+    return pb.GetJobStatusReply(jobs=[status_out(view) for view in views])
+
+
+async def _cancel(asked: Asked, request: pb.CancelJobRequest) -> pb.CancelJobReply:
+    done = await asked.commands.act(Action("cancel", _some(_refs(request.jobs))), asked.user)
+    return pb.CancelJobReply(jobs=done.jobs)
+
+
+def _forms(jobs: Sequence[pb.NewJob]) -> list[JobForm]:
+    """Jobs as they are meant; raises with all that is wrong with any of them."""
+    _check_count(jobs)
+    forms: list[JobForm] = []
+    problems: list[FieldProblem] = []
+    for at, job in enumerate(jobs):
+        try:
+            forms.append(read_job(document_of(job)))
+        except BadForm as bad:
+            problems += [
+                FieldProblem(f"jobs[{at}].{each.path}" if each.path else f"jobs[{at}]", each.message)
+                for each in bad.problems
+            ]
+        except ValueError as error:
+            problems.append(FieldProblem(f"jobs[{at}].document", str(error)))
+        if len(problems) >= MOST_PROBLEMS:
+            break
+    if problems:
+        raise _invalid(problems)
+    return forms
+
+
+def _refs(jobs: Sequence[str]) -> list[str]:
+    """Names of jobs, none of which is empty or absurd."""
+    if len(jobs) > MOST_JOBS:
+        _check_count(jobs)
+    for ref in jobs:
+        if not is_name(ref):
+            raise CommandError(Kind.UNKNOWN, f"there is no job {ref[:80]!r}")
+    return list(jobs)
+
+
+def _some(refs: list[str]) -> list[str]:
+    _check_count(refs)
+    return refs
+
+
+def _check_count(jobs: Sequence[object]) -> None:
+    if not jobs:
+        raise _invalid([FieldProblem("jobs", "is empty; give at least one job")])
+    if len(jobs) > MOST_JOBS:
+        raise CommandError(
+            Kind.TOO_LARGE, f"{len(jobs)} jobs in one request; send at most {MOST_JOBS} at a time"
+        )
+
+
+def _invalid(problems: Sequence[FieldProblem]) -> CommandError:
+    first = f"{problems[0].path}: {problems[0].message}"
+    message = first if len(problems) == 1 else f"{len(problems)} problems; the first is {first}"
+    return CommandError(Kind.INVALID, message, problems)
+
+
+async def _refuse(context: Any, error: Exception) -> NoReturn:
+    """End a call with what is wrong."""
+    trailing: tuple[tuple[str, str | bytes], ...] = ()
+    match error:
+        case Stranger():
+            code, message = grpc.StatusCode.UNAUTHENTICATED, str(error)
+        case CommandError():
+            code, message = _CODES[error.kind], error.message
+            trailing = _trailing(error)
+        case StoreError():
+            code, message = grpc.StatusCode.UNAVAILABLE, str(error)
+        case _:
+            log.error("call failed", exc_info=error)
+            code, message = grpc.StatusCode.INTERNAL, "this is a fault of the server, which has logged it"
+    await context.abort(code, message[:1000], trailing)
+    raise AssertionError("abort does not return")
+
+
+def _trailing(error: CommandError) -> tuple[tuple[str, str | bytes], ...]:
+    """What programs can read of a refusal: each problem, as far as there is room, and when to ask again."""
+    found: list[tuple[str, str | bytes]] = []
+    if error.problems:
+        told, room = pb.Problems(), MOST_DETAILS
+        for problem in error.problems:
+            one = pb.Problem(path=problem.path[:200], message=problem.message[:500])
+            room -= one.ByteSize() + 4
+            if room < 0:
+                break
+            told.problems.append(one)
+        told.more = len(error.problems) - len(told.problems)
+        found.append((PROBLEMS, told.SerializeToString()))
+    if error.retry_after is not None:
+        found.append((RETRY_AFTER, str(max(1, round(error.retry_after * 1000)))))
+    return tuple(found)
+
+
+def _method(kind: Any, behaviour: Any, request: Any) -> Any:
+    return kind(
+        behaviour,
+        request_deserializer=request.FromString,
+        response_serializer=lambda reply: reply.SerializeToString(),
+    )

@@ -1,0 +1,448 @@
+"""Jobs over real gRPC, on the real inside of a server: what programs submit, see, cancel and watch, and how they are refused."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from spillover.api.grpc.agents import AgentsService, serve_agents
+from spillover.api.grpc.jobs import PROBLEMS, RETRY_AFTER, SERVICE, JobsService
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk, Introduction
+from spillover.control.commands import Commands, Parts
+from spillover.core.events import Usage
+from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.state import Placed, Running
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
+from spillover.model.units import DAY, MONEY, SECOND
+from spillover.ports.callers import ADMIN, Caller, Stranger
+from spillover.testing.inside import Inside, leading
+from spillover.wire import jobs_pb2 as pb
+
+CALLERS = {
+    "admin": ADMIN,
+    "vision": Caller(TokenRole.SUBMIT, "t1", "mira", "vision"),
+    "agent": Caller(TokenRole.AGENT, "t2"),
+}
+S = pb.JobState
+
+
+class Known:
+    """Tokens that are names."""
+
+    def caller(self, shown: str) -> Caller:
+        if shown not in CALLERS:
+            raise Stranger("the token is wrong")
+        return CALLERS[shown]
+
+    def is_valid(self, token: str) -> bool:
+        return True
+
+
+class Program:
+    """Somebody's program, with a stub made of the messages alone."""
+
+    def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
+        self._channel = channel
+        self.control = control
+
+    async def ask(self, method: str, request: Any, reply: Any, token: str = "admin", **more: str) -> Any:
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply.FromString,
+        )
+        metadata = (
+            ("authorization", f"Bearer {token}"),
+            *((name.replace("_", "-"), text) for name, text in more.items()),
+        )
+        return await call(request, metadata=metadata if token else ())
+
+    async def submit(self, *jobs: pb.NewJob, token: str = "admin", **more: str) -> list[str]:
+        reply = await self.ask("SubmitJob", pb.SubmitJobRequest(jobs=jobs), pb.SubmitJobReply, token, **more)
+        return list(reply.jobs)
+
+    async def status(self, *jobs: str, token: str = "admin") -> list[pb.JobStatus]:
+        reply = await self.ask("GetJobStatus", pb.GetJobStatusRequest(jobs=jobs), pb.GetJobStatusReply, token)
+        return list(reply.jobs)
+
+    async def cancel(self, *jobs: str, token: str = "admin") -> list[str]:
+        reply = await self.ask("CancelJob", pb.CancelJobRequest(jobs=jobs), pb.CancelJobReply, token)
+        return list(reply.jobs)
+
+    def watch(self, *jobs: str, token: str = "admin", **fields: Any) -> Any:
+        call = self._channel.unary_stream(
+            f"/{SERVICE}/WatchJobs",
+            request_serializer=pb.WatchJobsRequest.SerializeToString,
+            response_deserializer=pb.WatchJobsReply.FromString,
+        )
+        return call(
+            pb.WatchJobsRequest(jobs=jobs, **fields), metadata=(("authorization", f"Bearer {token}"),)
+        )
+
+    async def start(self, job: str) -> None:
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed)
+        await self.control.propose(Started(found.phase.node, found.lease, 0))
+
+    async def end(self, job: str, code: int = 0) -> None:
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed | Running)
+        usage = Usage(SECOND)
+        await self.control.propose(
+            Result(found.phase.node, found.lease, Outcome.EXITED, code, None, usage, 0)
+        )
+
+
+@pytest.fixture
+async def program() -> AsyncIterator[Program]:
+    async with leading() as control:
+        hub = Hub()
+        desk = Desk(control.loop, hub, DAY)
+        machine = Introduction(
+            ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**40), (), {}, 0, (), 0
+        )
+        await desk.register(machine)
+        parts = Parts(
+            control.loop,
+            control.store.journal,
+            control.store.archive,
+            hub,
+            control.specs,
+            control.lookup,
+            control.submitting,
+        )
+        service = JobsService(Commands(parts).of, Known())
+        agents = AgentsService(desk, hub, "of-agents", lambda: control.loop.epoch)
+        server, port = await serve_agents(agents, "127.0.0.1:0", None, [service.handler()])
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield Program(channel, control)
+        finally:
+            await server.stop(0)
+
+
+def job(name: str = "train", **fields: Any) -> pb.NewJob:
+    return pb.NewJob(job=pb.Job(name=name, **({"run": "true"} | fields)))
+
+
+def document(**spec: Any) -> pb.NewJob:
+    doc = {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"name": "doc"},
+        "spec": {"run": "true"} | spec,
+    }
+    return pb.NewJob(document=msgspec.json.encode(doc).decode())
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, str, dict[str, Any]]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    trailing: Any = caught.value.trailing_metadata()
+    return caught.value.code(), caught.value.details() or "", dict(trailing)
+
+
+async def read(watching: Any, count: int) -> list[pb.JobChange]:
+    """So many changes of a stream."""
+    changes: list[pb.JobChange] = []
+    async with asyncio.timeout(10):
+        while len(changes) < count:
+            changes += (await watching.read()).changes
+    return changes
+
+
+async def rest(watching: Any) -> list[pb.JobChange]:
+    """All changes up to the end of a stream."""
+    changes: list[pb.JobChange] = []
+    async with asyncio.timeout(10):
+        while reply := await watching.read():
+            changes += reply.changes
+    return changes
+
+
+async def test_a_typed_job_says_what_a_job_file_says(program: Program) -> None:
+    typed = job(
+        "train",
+        project="vision",
+        queue="night",
+        labels={"team": "cv"},
+        run="",
+        command=["python", "train.py"],
+        env={"A": "b"},
+        workdir="/work",
+        resources=pb.Resources(cpu=1.5, memory=2**30, gpu=1),
+        walltime=Duration(seconds=7200),
+        estimate=Duration(seconds=90, nanos=500_000_000),
+        deadline=Timestamp(seconds=1_900_000_000),
+        priority=-3,
+        needs=["gpu:a100"],
+        array="1-10",
+        key="nightly",
+    )
+    (found,) = await program.submit(typed, spill_user="mira")
+    (status,) = await program.status(found)
+    assert (status.name, status.project, status.queue, status.user) == ("train", "vision", "night", "mira")
+    assert status.state == S.JOB_STATE_QUEUED
+    assert dict(status.members) == {"QUEUED": 10}
+    assert status.estimate.ToTimedelta().total_seconds() == 90.5
+    assert not status.HasField("exit_code")
+    assert not status.HasField("started_at")
+    stored = program.control.loop.state.jobs[JobId(found)]
+    assert stored.kind.shape.resources == Resources(1500, 2**30, 1)
+    assert (stored.terms.walltime, stored.priority) == (7200 * SECOND, -3)
+    assert stored.extra.deadline == 1_900_000_000 * SECOND
+
+
+async def test_a_document_says_all_that_a_job_file_can(program: Program) -> None:
+    (found,) = await program.submit(document(burst="never", max_cost=5, retry={"exit": 2}))
+    assert program.control.loop.state.jobs[JobId(found)].terms.max_cost == 5 * MONEY
+
+
+async def test_jobs_keep_their_order_and_wait_for_each_other(program: Program) -> None:
+    first, second = await program.submit(job("first"), job("second", after=["first"]))
+    states = [status.state for status in await program.status(first, second)]
+    assert states == [S.JOB_STATE_PLACED, S.JOB_STATE_HELD]
+
+
+async def test_a_key_is_submitted_once(program: Program) -> None:
+    first = await program.submit(job(key="once"))
+    assert await program.submit(job(key="once")) == first
+    code, told, _ = await refused(program.submit(job("other", key="once")))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "use a new key" in told
+
+
+async def test_all_problems_are_in_the_details_and_nothing_is_taken(program: Program) -> None:
+    bad = (
+        job(resources=pb.Resources(cpu=-1)),
+        job(),
+        document(walltime="soon", priority="high"),
+        pb.NewJob(document="{"),
+        job(run=""),
+    )
+    code, told, trailing = await refused(program.submit(*bad))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert told.startswith("5 problems; the first is jobs[0].spec.resources.cpu")
+    problems = pb.Problems.FromString(trailing[PROBLEMS])
+    assert [each.path for each in problems.problems] == [
+        "jobs[0].spec.resources.cpu",
+        "jobs[2].spec.priority",
+        "jobs[2].spec.walltime",
+        "jobs[3].document",
+        "jobs[4].spec",
+    ]
+    assert problems.more == 0
+    assert program.control.loop.state.jobs == {}
+
+
+async def test_details_are_bounded(program: Program) -> None:
+    code, _, trailing = await refused(
+        program.submit(*[document(nonsense_of_mine="x" * 200) for _ in range(500)])
+    )
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    problems = pb.Problems.FromString(trailing[PROBLEMS])
+    assert 0 < len(problems.problems) < 500
+    assert problems.more > 0
+
+
+@pytest.mark.parametrize("method", ["submit", "status", "cancel"])
+async def test_nothing_is_not_a_list_of_jobs(program: Program, method: str) -> None:
+    code, told, _ = await refused(getattr(program, method)())
+    assert (code, told) == (grpc.StatusCode.INVALID_ARGUMENT, "jobs: is empty; give at least one job")
+
+
+async def test_what_is_not_there_is_not_found(program: Program) -> None:
+    for call in (
+        program.status("nobody"),
+        program.cancel("nobody"),
+        program.status("no\nname"),
+        program.watch("nobody").read(),
+    ):
+        assert (await refused(call))[0] is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_name_of_several_jobs_is_a_precondition(program: Program) -> None:
+    await program.submit(job("twin"), job("twin"))
+    code, told, _ = await refused(program.status("twin"))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "twin" in told
+
+
+async def test_jobs_are_cancelled_all_or_none(program: Program) -> None:
+    placed, queued = await program.submit(job("placed"), job("queued", resources=pb.Resources(cpu=2)))
+    code, _, _ = await refused(program.cancel(queued, "nobody"))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert (await program.status(queued))[0].state == S.JOB_STATE_QUEUED
+    assert await program.cancel(queued) == [queued]
+    (status,) = await program.status(queued)
+    assert status.state == S.JOB_STATE_CANCELLED
+    assert status.reason.code == "cancelled"
+    assert (await program.status(placed))[0].cluster == "onprem"
+
+
+async def test_a_server_that_cannot_write_says_when_to_ask_again(program: Program) -> None:
+    program.control.loop.problem = "the disk is full"
+    code, told, trailing = await refused(program.submit(job()))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "the disk is full" in told
+    assert int(trailing[RETRY_AFTER]) > 0
+
+
+async def test_a_fault_of_ours_is_not_shown(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commands, "job", None)
+    code, told, _ = await refused(program.status("train"))
+    assert code is grpc.StatusCode.INTERNAL
+    assert told == "this is a fault of the server, which has logged it"
+
+
+@pytest.mark.parametrize(
+    ("token", "code"),
+    [
+        ("", grpc.StatusCode.UNAUTHENTICATED),
+        ("wrong", grpc.StatusCode.UNAUTHENTICATED),
+        ("agent", grpc.StatusCode.PERMISSION_DENIED),
+    ],
+)
+async def test_who_may_not_is_refused(program: Program, token: str, code: grpc.StatusCode) -> None:
+    for call in (
+        program.submit(job(), token=token),
+        program.status("x", token=token),
+        program.cancel("x", token=token),
+        program.watch(token=token).read(),
+    ):
+        assert (await refused(call))[0] is code
+
+
+async def test_a_token_of_a_project_knows_no_other_jobs(program: Program) -> None:
+    (other,) = await program.submit(job("other"))
+    (own,) = await program.submit(job("own"), token="vision")
+    (status,) = await program.status(own, token="vision")
+    assert (status.project, status.user) == ("vision", "mira")
+    for call in (program.status(other, token="vision"), program.cancel(other, token="vision")):
+        assert (await refused(call))[0] is grpc.StatusCode.NOT_FOUND
+    code, _, _ = await refused(program.submit(job(project="theirs"), token="vision"))
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    code, _, _ = await refused(program.watch(project="theirs", token="vision").read())
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    watching = program.watch(token="vision", after=0)
+    assert {change.job for change in await read(watching, 2)} == {own}
+    watching.cancel()
+
+
+async def test_jobs_are_watched_from_what_they_are_to_their_end(program: Program) -> None:
+    one, two = await program.submit(job("one"), job("two", resources=pb.Resources(cpu=2)))
+    watching = program.watch(one, "two")
+    first = await watching.read()
+    assert [(change.job, change.state) for change in first.changes] == [
+        (one, S.JOB_STATE_PLACED),
+        (two, S.JOB_STATE_QUEUED),
+    ]
+    await program.submit(job("unwatched"))
+    await program.start(one)
+    await program.end(one, 3)
+    await program.cancel(two)
+    told = [(change.job, change.state) for change in await rest(watching)]
+    assert told == [(one, S.JOB_STATE_RUNNING), (one, S.JOB_STATE_FAILED), (two, S.JOB_STATE_CANCELLED)]
+
+
+async def test_how_a_job_ended_is_told(program: Program) -> None:
+    (one,) = await program.submit(job("one"))
+    watching = program.watch(one)
+    await watching.read()
+    await program.start(one)
+    await program.end(one, 3)
+    change = (await read(watching, 2))[-1]
+    assert (change.exit_code, change.attempt, change.reason.code) == (3, 1, "exited")
+    assert change.at.seconds > 0
+
+
+async def test_a_watch_goes_on_after_a_revision(program: Program) -> None:
+    (one,) = await program.submit(job("one"))
+    watching = program.watch(one)
+    seen = (await watching.read()).revision
+    watching.cancel()
+    await program.start(one)
+    await program.end(one)
+    again = program.watch(one, after=seen)
+    told = [change.state for change in await rest(again)]
+    assert told[-1] == S.JOB_STATE_SUCCEEDED
+
+
+async def test_a_job_that_ended_before_is_told_at_once(program: Program) -> None:
+    (one,) = await program.submit(job("one"))
+    await program.start(one)
+    await program.end(one)
+    revision = program.control.loop.gate.durable
+    for archived in (False, True):
+        if archived:
+            await program.control.archive()
+        changes = await rest(program.watch(one, after=revision))
+        assert [change.state for change in changes] == [S.JOB_STATE_SUCCEEDED]
+
+
+async def test_a_project_is_watched(program: Program) -> None:
+    watching = program.watch(project="vision")
+    assert not (await watching.read()).changes
+    await program.submit(job("theirs"))
+    (own,) = await program.submit(job("own", project="vision"))
+    assert [(change.job, change.state) for change in await read(watching, 2)] == [
+        (own, S.JOB_STATE_QUEUED),
+        (own, S.JOB_STATE_PLACED),
+    ]
+    watching.cancel()
+
+
+async def test_members_of_arrays_are_told_and_those_that_never_start_as_ranges(program: Program) -> None:
+    (array,) = await program.submit(job("array", array="1-10"))
+    whole, member = program.watch(array, after=0), program.watch(f"{array}.7")
+    await member.read()
+    await program.cancel(array)
+    for each in (f"{array}.1", f"{array}.2"):
+        await program.end(each)
+    told = await rest(whole)
+    assert told[0].job == array
+    assert {change.job for change in told if change.state == S.JOB_STATE_PLACED} == {
+        f"{array}.1",
+        f"{array}.2",
+    }
+    assert [change.members for change in told if change.members] == ["3-10"]
+    assert (told[-1].job, told[-1].state) == (array, S.JOB_STATE_CANCELLED)
+    (last,) = await rest(member)
+    assert (last.job, last.members, last.state) == (array, "3-10", S.JOB_STATE_CANCELLED)
+
+
+async def test_many_changes_come_in_few_messages(program: Program) -> None:
+    watching = program.watch()
+    await watching.read()
+    await program.submit(*[job(f"j{number}") for number in range(1200)])
+    replies: list[pb.WatchJobsReply] = []
+    async with asyncio.timeout(10):
+        while sum(len(reply.changes) for reply in replies) < 1202:
+            replies.append(await watching.read())
+    assert len(replies) <= 4
+    assert [reply.revision for reply in replies] == sorted({reply.revision for reply in replies})
+    watching.cancel()
+
+
+async def test_a_revision_that_was_not_reached_is_refused(program: Program) -> None:
+    code, told, trailing = await refused(program.watch(after=10**6).read())
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "has not been reached" in told
+    assert pb.Problems.FromString(trailing[PROBLEMS]).problems[0].path == "after"
+
+
+async def test_history_that_is_gone_is_told(program: Program) -> None:
+    await program.submit(job("one"))
+    await program.control.loop.checkpoint()
+    await program.control.store.journal.compact(program.control.loop.applied, program.control.loop.epoch)
+    code, told, _ = await refused(program.watch(after=1).read())
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "is not kept any more" in told
