@@ -2,13 +2,31 @@
 
 from typing import TYPE_CHECKING
 
-from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
+from spillover.client.errors import (
+    CallFailed,
+    Refused,
+    RemoteError,
+    SpillError,
+    Unavailable,
+    Unreachable,
+    WaitTimeout,
+)
 
 if TYPE_CHECKING:
     from spillover.client.asynchronous import AsyncClient
     from spillover.client.synchronous import Client
 
-__all__ = ["AsyncClient", "Client", "Refused", "SpillError", "Unavailable", "Unreachable", "WaitTimeout"]
+__all__ = [
+    "AsyncClient",
+    "CallFailed",
+    "Client",
+    "Refused",
+    "RemoteError",
+    "SpillError",
+    "Unavailable",
+    "Unreachable",
+    "WaitTimeout",
+]
 
 
 def __getattr__(name: str) -> object:

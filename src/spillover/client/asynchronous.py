@@ -102,6 +102,17 @@ class AsyncClient:
             self, Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
         )
 
+    async def call_of(self, job: str) -> AsyncCall[Any]:
+        """The handle of a call that was submitted before, or of one of a map."""
+        return AsyncCall(self, Gathering((await self.job(job)).id, None))
+
+    async def map_of(self, job: str) -> AsyncMap[Any]:
+        """The handle of a map that was submitted before."""
+        found = await self.job(job)
+        if found.array is None:
+            raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
+        return AsyncMap(self, Gathering(found.id, found.array.size))
+
     async def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
         """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
         return gathering.take(await self._ask(gathering.ask(seconds, first)))

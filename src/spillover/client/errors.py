@@ -4,7 +4,9 @@ SpillError
 ├── Unreachable    no server answers: start it, or correct the address
 ├── Refused        it answered that this cannot be done: change what was asked
 ├── Unavailable    it cannot do it now: ask again later
-└── WaitTimeout    the jobs have not ended yet: wait again
+├── WaitTimeout    the jobs have not ended yet: wait again
+└── CallFailed     a Python call did not return: see why
+    └── RemoteError    it raised something
 """
 
 from collections.abc import Sequence
@@ -61,6 +63,31 @@ class WaitTimeout(SpillError):
         super().__init__(f"{', '.join(jobs[:3])}{more} did not end in time; wait again, or see `spill why`")
         self.jobs = tuple(jobs)
         """Those that were still to be waited for, as they were named."""
+
+
+class CallFailed(SpillError):
+    """A Python call ended without a value: it was cancelled or killed, took too long, or could not be made."""
+
+    def __init__(self, message: str, job: str, state: str) -> None:
+        super().__init__(message)
+        self.job = job
+        """The id of its job."""
+        self.state = state
+        """In which the job ended."""
+
+
+class RemoteError(CallFailed):
+    """A Python call raised something.
+
+    Where that can be brought back it is raised itself, with this as its cause.
+    """
+
+    def __init__(self, message: str, traceback: str, job: str, state: str) -> None:
+        super().__init__(
+            f"{message}\n\nOn the machine that made the call ({job}):\n{traceback}".rstrip(), job, state
+        )
+        self.traceback = traceback
+        """Text, from the called function on."""
 
 
 def _line(problem: FieldProblem) -> str:

@@ -103,6 +103,17 @@ class Client:
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
         return Map(self, Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
 
+    def call_of(self, job: str) -> Call[Any]:
+        """The handle of a call that was submitted before, or of one of a map."""
+        return Call(self, Gathering((self.job(job)).id, None))
+
+    def map_of(self, job: str) -> Map[Any]:
+        """The handle of a map that was submitted before."""
+        found = self.job(job)
+        if found.array is None:
+            raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
+        return Map(self, Gathering(found.id, found.array.size))
+
     def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
         """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
         return gathering.take(self._ask(gathering.ask(seconds, first)))

@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from spillover.forms.problems import Findings, Path, shown
+from spillover.model.files import is_digest
 from spillover.model.job import Argv, Container, PythonCall, Shell, Work
 from spillover.wire.jobfile import ContainerDoc, PythonDoc, SpecDoc
 
@@ -116,10 +117,23 @@ def _argv(command: list[str], found: Findings) -> Work | None:
 def _python(doc: PythonDoc, found: Findings) -> Work:
     """A function and what it is called with."""
     path = ("spec", "python")
-    if _CALL.fullmatch(doc.call) is None:
-        found.add((*path, "call"), f"{shown(doc.call)} is not a function; write module:function")
+    if (doc.call is None) == (doc.function is None):
+        found.add(path, "says what to call with one of `call` and `function`")
+    if doc.call is not None:
+        if _CALL.fullmatch(doc.call) is None:
+            found.add((*path, "call"), f"{shown(doc.call)} is not a function; write module:function")
+        for name in ("arguments", "items"):
+            if getattr(doc, name):
+                found.add((*path, name), "is for a pickled function; a function of a module has `args`")
+    elif doc.args:
+        found.add((*path, "args"), "is for a function of a module; a pickled one has `arguments`")
+    for name, digest in (("function", doc.function), ("items", doc.items)):
+        if digest is not None and not is_digest(digest):
+            found.add((*path, name), f"{shown(digest)} is no SHA-256 in hexadecimal digits")
     check_plain(doc.args, (*path, "args"), found)
-    return PythonCall(doc.call, tuple(doc.args))
+    return PythonCall(
+        doc.call or "", tuple(doc.args), doc.function or "", doc.arguments, doc.items or "", doc.first
+    )
 
 
 def _container(doc: ContainerDoc, found: Findings) -> Work:

@@ -187,6 +187,10 @@ class MemoryArchive:
         """See Archive."""
         return self._shelf.finished.get(job)
 
+    async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
+        """See Archive."""
+        return {job: row for job in jobs if (row := self._shelf.finished.get(job)) is not None}
+
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "." in prefix

@@ -31,6 +31,17 @@ class ArchiveSuite:
         assert await store.archive.get(JobId("cccccccccccc")) is None
         assert await store.archive.count() == 2
 
+    async def test_many_are_found_at_once_by_their_ids(self, store: Store) -> None:
+        """With what they returned; those that are not there are left out."""
+        array = JobId("cccccccccccc")
+        members = [a_finished(member_id(array, index), 2, value=b"v%d" % index) for index in range(5)]
+        await store.archive.put([*members, a_finished(value_digest="ab" * 32)], 1)
+        asked = [member_id(array, index) for index in (3, 1, 7)]
+        assert await store.archive.some(asked) == {members[3].job: members[3], members[1].job: members[1]}
+        (large,) = (await store.archive.some([JobId("aaaaaaaaaaaa")])).values()
+        assert (large.value, large.value_digest) == (b"", "ab" * 32)
+        assert await store.archive.some([]) == {}
+
     async def test_putting_again_replaces(self, store: Store) -> None:
         """Archiving is repeated after a crash."""
         await store.archive.put([a_finished()], 1)

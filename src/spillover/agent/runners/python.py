@@ -22,7 +22,7 @@ import msgspec
 from spillover.agent.files import Unfetched
 from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
-from spillover.agent.runners import worker as work
+from spillover.agent.runners import frames
 from spillover.agent.runners.port import House, Offer, Returned, Sight
 from spillover.agent.runners.workers import Call, Connection, Worker
 from spillover.agent.values import Exit, Task
@@ -42,6 +42,10 @@ MOST_CONTEXTS: Final = 100
 """Kinds of calls whose files are held."""
 NEW_CODE: Final = 1
 """Exit code of a call whose worker ended with 0 before the call returned."""
+
+_HOME: Final = str(Path(__file__).parents[3])
+_RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.runners.worker import main; sys.path.pop(); main()"
+"""How an interpreter that knows nothing of our packages becomes a worker."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -139,7 +143,7 @@ class PythonCalls:
         """Have a call back that has not begun."""
         call = self._calls.get(lease)
         if call is not None and call.worker is not None:
-            call.worker.order(work.DROP, [call.key])
+            call.worker.order(frames.DROP, [call.key])
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
         """Stop a call: one that has not begun is taken back, for one that runs the worker has to go."""
@@ -151,7 +155,7 @@ class PythonCalls:
         if each is None:
             self._tell([self._never(call)])
         elif each.now()[0] != call.key:
-            each.order(work.DROP, [call.key])
+            each.order(frames.DROP, [call.key])
         else:
             self._stop(each, call)
 
@@ -162,7 +166,7 @@ class PythonCalls:
             return
         named: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call.worker.naming.setdefault(call.key, []).append(named)
-        call.worker.order(work.NAME, call.key)
+        call.worker.order(frames.NAME, call.key)
         await named
 
     # --- calls go to workers
@@ -203,6 +207,7 @@ class PythonCalls:
         each = self._by_slot.get(slot) if slot >= 0 else None
         if each is None or each.ending or each.kind != kind:
             each = self._worker_for(kind, task)
+            each.slot = slot
             if slot >= 0:
                 self._by_slot[slot] = each
         self._idle.pop(each.number, None)
@@ -222,7 +227,7 @@ class PythonCalls:
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = Worker(number, kind, self._folder, lease)
-        words = (self._python, work.__file__, str(number), str(self._folder), str(self._output))
+        words = (self._python, "-P", "-c", _RUN, str(number), str(self._folder), str(self._output))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
         process = Task(Argv(words), task.need, env, task.workdir)
         self._house.launch(lease, process, lambda seen: self._process(each, seen))
@@ -231,7 +236,7 @@ class PythonCalls:
     def _stop(self, each: Worker, call: Call) -> None:
         """End the worker for the sake of the call that it makes; those behind it come back."""
         each.ending = True
-        each.order(work.STOP, call.key)  # which terminates, unless another call runs by then
+        each.order(frames.STOP, call.key)  # which terminates, unless another call runs by then
         if call.stop:
             each.killed_for = call.lease
             self._house.signal(each.lease, True)
@@ -274,7 +279,9 @@ class PythonCalls:
             self._look_later()
 
     def _rest(self, each: Worker) -> None:
-        """A worker has nothing to do."""
+        """A worker has nothing to do, and may have another slot."""
+        if self._by_slot.get(each.slot) is each:
+            del self._by_slot[each.slot]
         grown = each.last_peak - each.first_peak > MOST_GROWTH
         if each.ending or grown or each.made >= self._most_calls:
             self._retire(each)
@@ -298,7 +305,7 @@ class PythonCalls:
         """Orders were carried out, as far as it was not too late."""
         sights: list[Sight] = []
         for kind, what in answers:
-            if kind == work.NAMED:
+            if kind == frames.NAMED:
                 each.answer_names(what)
                 continue
             back = [call for key in what if (call := each.calls.pop(key, None)) is not None]
@@ -316,8 +323,8 @@ class PythonCalls:
             return
         del self._workers[each.number]
         self._idle.pop(each.number, None)
-        for slot in [slot for slot, worker in self._by_slot.items() if worker is each]:
-            del self._by_slot[slot]
+        if self._by_slot.get(each.slot) is each:
+            del self._by_slot[each.slot]
         each.ending = True
         current, began = each.now()
         held, each.held = each.held, []
@@ -423,7 +430,7 @@ class PythonCalls:
         self._looking = None
         sights: list[Sight] = []
         again = False
-        for each in self._workers.values():
+        for each in list(self._workers.values()):
             if not each.calls:
                 continue
             key, began = each.now()
@@ -436,6 +443,11 @@ class PythonCalls:
                     continue
                 call.told = True
                 sights.append(Spawned(call.lease, each.pid, birth_of(each.pid), began))
+                if next(iter(each.calls)) < key:
+                    # Those before it are over, and their results would wait for its end. Nothing is written while it runs.
+                    records = each.unsent()
+                    if each.now() == (key, began):
+                        self._results(each, records)
         if again:
             self._look_later()
         if sights:

@@ -1,7 +1,7 @@
-"""A warm process that calls Python functions, one after the other; run as a script by whichever interpreter people want.
+"""A warm process that calls Python functions, one after the other; run by whichever interpreter people want.
 
-It needs the standard library only, and cloudpickle for functions that were pickled with it. It must work under another version of
-Python than the agent's, so frames are marshalled in a form that all of them read.
+That interpreter needs nothing but its standard library, and cloudpickle for functions that were pickled with it: the few modules of
+ours that are used here are lent to it, and taken away before anybody else's code runs.
 
 Two connections go to the agent. On the first come frames of calls, several ahead, and go frames of results, as few as make sense. On
 the second a thread of its own takes orders about the call that runs now and those that are still to begin, and answers. Keys of
@@ -15,7 +15,7 @@ somebody wants to read it meanwhile; otherwise the next call uses it.
 
 To us: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job, attempt, index, stem)`; orders:
 `(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. From us, on the first: records `(key, code, at, ran, cpu, peak, value, file, last)`; on
-the second: `(READY, pid)`, `(DROPPED, keys)`, `(NAMED, key)`.
+the second: `(DROPPED, keys)`, `(NAMED, key)`.
 """
 
 # This runs for every call, where pathlib would cost more than the work:
@@ -30,83 +30,46 @@ import pickle
 import resource
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
-import traceback
 from types import CoroutineType, ModuleType
 from typing import Any, Final
 
-CONTEXT, CALL = 0, 1
-DROP, STOP, NAME = 0, 1, 2
-READY, DROPPED, NAMED = 0, 1, 2
+from spillover.agent.runners.frames import (
+    CONTEXT,
+    DROP,
+    DROPPED,
+    FORM,
+    LENGTH,
+    NAMED,
+    NOW,
+    RECORDS_AT,
+    STAGE,
+    STAGED,
+    STAGED_AT,
+    STOP,
+    pack,
+)
+from spillover.agent.runners.outcomes import (
+    CannotRun,
+    failure,
+    from_json,
+    json_of,
+    named_function,
+    pickled,
+    trace_of,
+)
+from spillover.wire.items import MAGIC, Items
 
 INLINE: Final = 16 << 10
 """Bytes of a value that goes with its result; a larger one is left in a file."""
 LINGER: Final = 2_000_000
 """Nanoseconds that a result waits for others while calls are there to be made."""
-STAGE: Final = 1 << 18
-"""Bytes of the page of memory that is shared with the agent."""
-MAGIC: Final = b"spillover-function 1 "
-"""A pickled function begins with this, the version of Python that pickled it, and a line end."""
 STREAMS: Final = ("out", "err")
-MOST_TRACE: Final = 10_000
-MOST_SAID: Final = 2_000
-"""Characters of a traceback, from its end, and of what an exception says."""
 MOST_FUNCTIONS: Final = 64
 """Functions that are kept unpickled."""
-_FORM: Final = 4
-"""Of marshal: all versions of Python that can be a worker read it."""
-_LENGTH = struct.Struct("<I")
-_NOW = struct.Struct("<QQ")
-_STAGED = struct.Struct("<Q")
-_COUNT = struct.Struct("<Q")
 _SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
-STAGED_AT: Final = _NOW.size
-RECORDS_AT: Final = _NOW.size + _STAGED.size
-
-
-def pack(messages: "list[tuple[Any, ...]]") -> bytes:
-    """Messages as one frame."""
-    body = marshal.dumps(messages, _FORM)
-    return _LENGTH.pack(len(body)) + body
-
-
-def unpack_records(data: "bytes | memoryview") -> "list[tuple[Any, ...]]":
-    """The results in a frame, or in the page of a worker that died."""
-    records, at, end = [], 0, len(data)
-    while at < end:
-        after = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
-        # Both ends are our own processes, on a connection that shows a secret first.
-        records.append(marshal.loads(data[at + _LENGTH.size : after]))  # noqa: S302
-        at = after
-    return records
-
-
-def pack_items(items: "list[bytes]") -> bytes:
-    """Pickled items as one file, of which each can be had without reading the others."""
-    offsets, at = [], _COUNT.size * (len(items) + 2)
-    for item in items:
-        offsets.append(at)
-        at += len(item)
-    offsets.append(at)
-    return b"".join([_COUNT.pack(len(items)), struct.pack(f"<{len(offsets)}Q", *offsets), *items])
-
-
-class Items:
-    """A file of items."""
-
-    def __init__(self, path: str) -> None:
-        with open(path, "rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self.count = _COUNT.unpack_from(self._map)[0]
-
-    def __getitem__(self, at: int) -> bytes:
-        if not 0 <= at < self.count:
-            raise IndexError(f"there are {self.count} items, and none for index {at}")
-        first, end = struct.unpack_from("<2Q", self._map, _COUNT.size * (at + 1))
-        return self._map[first:end]
 
 
 class _Context:
@@ -123,10 +86,6 @@ class _Context:
         self.arguments = arguments
         self.items = items
         self.first = first
-
-
-class CannotRun(Exception):
-    """A call that could not even begin; the text says why."""
 
 
 class Worker:
@@ -171,9 +130,9 @@ class Worker:
         """Make calls until the agent closes the connection."""
         self._kept = dict(self._environ)
         read = calls.makefile("rb", buffering=1 << 18).read
-        while len(header := read(_LENGTH.size)) == _LENGTH.size:
+        while len(header := read(LENGTH.size)) == LENGTH.size:
             flushed = time.monotonic_ns()
-            for message in marshal.loads(read(_LENGTH.unpack(header)[0])):  # noqa: S302 - as above
+            for message in marshal.loads(read(LENGTH.unpack(header)[0])):  # noqa: S302 - as above
                 if message[0] == CONTEXT:
                     self._contexts[message[1]] = _Context(*message[2:])
                     self._forget_changed_modules()
@@ -192,8 +151,8 @@ class Worker:
         if self._used:
             data = self._page[RECORDS_AT : RECORDS_AT + self._used]
             self._used = 0
-            calls.sendall(_LENGTH.pack(len(data)) + data)
-            _STAGED.pack_into(self._page, STAGED_AT, 0)
+            calls.sendall(LENGTH.pack(len(data)) + data)
+            STAGED.pack_into(self._page, STAGED_AT, 0)
 
     def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str) -> int:
         """Make one call and note its result; returns when it ended, or 0 if it must have been the last here."""
@@ -204,7 +163,7 @@ class Worker:
             begun = time.monotonic_ns()
             self._begun = self._current = key
             self._stem = stem
-            _NOW.pack_into(self._page, 0, key, begun)
+            NOW.pack_into(self._page, 0, key, begun)
         used = resource.getrusage(resource.RUSAGE_SELF)
         code, value = self._call(self._contexts[number], job, attempt, index)
         with contextlib.suppress(OSError, ValueError):
@@ -223,17 +182,17 @@ class Worker:
             self._current = 0
             self._settle_output()
         record = marshal.dumps(
-            (key, code, ended, ended - begun, cpu, after.ru_maxrss * 1024, value, file, not alone), _FORM
+            (key, code, ended, ended - begun, cpu, after.ru_maxrss * 1024, value, file, not alone), FORM
         )
         at = RECORDS_AT + self._used
-        end = at + _LENGTH.size + len(record)
-        self._page[at:end] = _LENGTH.pack(len(record)) + record
+        end = at + LENGTH.size + len(record)
+        self._page[at:end] = LENGTH.pack(len(record)) + record
         self._used = end - RECORDS_AT
-        _STAGED.pack_into(self._page, STAGED_AT, self._used)
-        _NOW.pack_into(self._page, 0, 0, 0)
+        STAGED.pack_into(self._page, STAGED_AT, self._used)
+        NOW.pack_into(self._page, 0, 0, 0)
         return ended if alone else 0
 
-    def _call(self, context: _Context, job: str, attempt: int, index: int) -> "tuple[int, bytes]":
+    def _call(self, context: _Context, job: str, attempt: int, index: int) -> tuple[int, bytes]:
         """Call the function; an exit code, and what it returned or raised."""
         self._set("SPILL_JOB_ID", job)
         self._set("SPILL_ATTEMPT", str(attempt))
@@ -245,26 +204,26 @@ class Worker:
         try:
             try:
                 value = self._value(context, index)
-                return 0, _json(value) if plain else _pickled(value)
+                return 0, json_of(value) if plain else pickled(value)
             except SystemExit as leaving:
                 code = leaving.code
                 if code is None or code == 0:
-                    return 0, b"null" if plain else _pickled(None)
+                    return 0, b"null" if plain else pickled(None)
                 if not isinstance(code, int):
                     print(code, file=self._stderr)
                     code = 1
-                return (code & 255) or 1, _failure(leaving, plain=plain)
+                return (code & 255) or 1, failure(leaving, plain=plain)
             except BaseException as error:  # noqa: BLE001 - whatever it is, whoever called wants to see it
-                text = _trace(error)
+                text = trace_of(error)
                 print(text, end="", file=self._stderr)
-                return 1, _failure(error, text, plain=plain)
+                return 1, failure(error, text, plain=plain)
         finally:
             self._restore()
 
     def _value(self, context: _Context, index: int) -> Any:
         """What the function returns."""
         if context.call:
-            value = _named_function(context.call)(*_from_json(context.args))
+            value = named_function(context.call)(*from_json(context.args))
         else:
             function = self._functions.get(context.function)
             if function is None:
@@ -277,7 +236,7 @@ class Worker:
                 items = self._items.get(context.items)
                 if items is None:
                     items = self._items[context.items] = Items(context.items)
-                args = (*pickle.loads(items[index - context.first]), *args)  # noqa: S301 - as above
+                args = (*pickle.loads(items[index - context.first if index >= 0 else 0]), *args)  # noqa: S301 - as above
             value = function(*args, **kwargs)
         if type(value) is CoroutineType:
             import asyncio  # noqa: PLC0415 - few functions need it
@@ -380,9 +339,9 @@ class Worker:
     def obey(self, orders: socket.socket) -> None:
         """Take orders until the agent closes the connection."""
         read = orders.makefile("rb").read
-        while len(header := read(_LENGTH.size)) == _LENGTH.size:
+        while len(header := read(LENGTH.size)) == LENGTH.size:
             answers: list[tuple[Any, ...]] = []
-            for kind, what in marshal.loads(read(_LENGTH.unpack(header)[0])):  # noqa: S302 - as above
+            for kind, what in marshal.loads(read(LENGTH.unpack(header)[0])):  # noqa: S302 - as above
                 with self._lock:
                     if kind == DROP:
                         answers.append((DROPPED, [key for key in what if key > self._begun]))
@@ -411,74 +370,7 @@ def _without_children() -> bool:
     return False
 
 
-def _named_function(call: str) -> Any:
-    """The function that `module:function` stands for."""
-    import importlib  # noqa: PLC0415 - pickled functions do not need it
-
-    module, _, path = call.partition(":")
-    importlib.invalidate_caches()
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
-
-
-def _from_json(args: bytes) -> "list[Any]":
-    """Plain arguments."""
-    import json  # noqa: PLC0415 - as above
-
-    plain: list[Any] = json.loads(args or b"[]")
-    return plain
-
-
-def _json(value: Any) -> bytes:
-    """A plain value."""
-    import json  # noqa: PLC0415 - as above
-
-    try:
-        return json.dumps(value, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise CannotRun(
-            f"it returned a {type(value).__name__} that is not plain data ({error}); "
-            "return text, numbers, lists or mappings"
-        ) from None
-
-
-def _pickled(value: Any) -> bytes:
-    """A value as bytes: the fast way, and if it holds what only cloudpickle can write, with that."""
-    try:
-        return pickle.dumps(value, 5)
-    except Exception:  # noqa: BLE001 - whatever it is, the other way may do
-        import cloudpickle  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 - only where it is needed
-
-        pickled: bytes = cloudpickle.dumps(value, 5)
-        return pickled
-
-
-def _failure(error: BaseException, text: str = "", *, plain: bool) -> bytes:
-    """What was raised, in a form that can be read even where the exception itself cannot."""
-    said = "".join(traceback.format_exception_only(type(error), error)).strip()
-    if plain:
-        return _json({"error": said[:MOST_SAID], "traceback": text[-MOST_TRACE:]})
-    try:
-        whole = _pickled(error.with_traceback(None))
-        pickle.loads(whole)  # noqa: S301 - of our own; some can be written and not read
-    except Exception:  # noqa: BLE001 - as in `_pickled`
-        whole = b""
-    return pickle.dumps((whole, said[:MOST_SAID], text[-MOST_TRACE:]), 5)
-
-
-def _trace(error: BaseException) -> str:
-    """The traceback from the called function on; our own frames would only be in the way."""
-    if isinstance(error, CannotRun):
-        return f"{error}\n"
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
-
-
-def _file_of(module: "ModuleType | None") -> str:
+def _file_of(module: ModuleType | None) -> str:
     """Where a module came from; empty if from nowhere."""
     return getattr(module, "__file__", None) or ""
 
@@ -486,7 +378,7 @@ def _file_of(module: "ModuleType | None") -> str:
 def _changed(below: str, since: float) -> Any:
     """Whether a module came from below a folder, from a file that was changed after a time."""
 
-    def changed(module: "ModuleType | None") -> bool:
+    def changed(module: ModuleType | None) -> bool:
         file = _file_of(module)
         if not file.startswith(below) or file.startswith((sys.prefix + "/", sys.base_prefix + "/")):
             return False
@@ -511,20 +403,18 @@ def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.
 
 
 def main() -> None:
-    """Work for the agent: `worker.py NUMBER FOLDER OUTPUT`, with the secret in the environment."""
+    """Work for the agent: NUMBER FOLDER OUTPUT, with the secret in the environment."""
     number, folder, output = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     secret = bytes.fromhex(os.environ.pop("SPILL_WORKER_SECRET"))
-    # The work folder is where modules are looked for first, as in a script that lies there; ours is not for people's code.
-    sys.path[0] = os.getcwd()
+    # The work folder is where modules are looked for first, as in a script that lies there.
+    sys.path.insert(0, os.getcwd())
     sys.argv = [""]
     sys.modules["__main__"] = ModuleType("__main__")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "spillover"]:
+        del sys.modules[name]
     worker = Worker(number, folder, output)
     calls = connect(folder, secret, number, orders=False)
     orders = connect(folder, secret, number, orders=True)
     threading.Thread(target=worker.obey, args=(orders,), daemon=True).start()
     worker.serve(calls)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,18 +5,14 @@ import contextlib
 import marshal
 import mmap
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from spillover.agent.runners import worker
+from spillover.agent.runners import frames
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 
-_LENGTH = struct.Struct("<I")
-_NOW = struct.Struct("<QQ")
-_STAGED = struct.Struct("<Q")
 SECRET_BYTES: Final = 32
 
 
@@ -48,6 +44,8 @@ class Worker:
         """Calls of another kind need another process."""
         self.lease = lease
         """Under which its process was launched."""
+        self.slot = -1
+        """Of the calls that it has."""
         self.pid = 0
         """0 before it has come."""
         self.calls: dict[int, Call] = {}
@@ -68,8 +66,8 @@ class Worker:
         self._next = 0
         self._path = folder / f"{number}.page"
         with self._path.open("w+b") as file:
-            os.ftruncate(file.fileno(), worker.STAGE)
-            self._page = mmap.mmap(file.fileno(), worker.STAGE)
+            os.ftruncate(file.fileno(), frames.STAGE)
+            self._page = mmap.mmap(file.fileno(), frames.STAGE)
         self._channels: dict[bool, asyncio.WriteTransport] = {}
         self._out: dict[bool, list[tuple[Any, ...]]] = {False: [], True: []}
 
@@ -82,11 +80,11 @@ class Worker:
         if number not in self._contexts:
             # Kept here, as long as the worker has it, so that no other one gets the same number.
             self._contexts[number] = call.context
-            self._say((worker.CONTEXT, number, *call.context))
+            self._say((frames.CONTEXT, number, *call.context))
         lease = call.lease
         _, dot, index = lease.job.rpartition(".")
         at = int(index) if dot and index.isdigit() else -1
-        self._say((worker.CALL, call.key, number, lease.job, lease.attempt, at, call.stem))
+        self._say((frames.CALL, call.key, number, lease.job, lease.attempt, at, call.stem))
 
     def order(self, kind: int, what: object) -> None:
         """Say something about calls that it has."""
@@ -100,13 +98,13 @@ class Worker:
 
     def now(self) -> tuple[int, int]:
         """The key of the call that runs, and when it began; zeros if none does."""
-        key, began = _NOW.unpack_from(self._page)
+        key, began = frames.NOW.unpack_from(self._page)
         return key, began
 
     def unsent(self) -> list[tuple[Any, ...]]:
         """Results of a worker that died before it sent them."""
-        length = _STAGED.unpack_from(self._page, worker.STAGED_AT)[0]
-        return worker.unpack_records(self._page[worker.RECORDS_AT : worker.RECORDS_AT + length])
+        length = frames.STAGED.unpack_from(self._page, frames.STAGED_AT)[0]
+        return frames.unpack_records(self._page[frames.RECORDS_AT : frames.RECORDS_AT + length])
 
     def hang_up(self) -> None:
         """Have it end once it has made what it was sent."""
@@ -140,7 +138,7 @@ class Worker:
         """Write what was gathered; before it is connected, it is gathered further."""
         transport = self._channels.get(orders)
         if transport is not None and self._out[orders] and not transport.is_closing():
-            transport.write(worker.pack(self._out[orders]))
+            transport.write(frames.pack(self._out[orders]))
             self._out[orders] = []
 
 
@@ -175,15 +173,15 @@ class Connection(asyncio.Protocol):
         if self._worker is None and not self._introduced():
             return
         at, records, answers = 0, [], []
-        while len(buffer) - at >= _LENGTH.size:
-            end = at + _LENGTH.size + _LENGTH.unpack_from(buffer, at)[0]
+        while len(buffer) - at >= frames.LENGTH.size:
+            end = at + frames.LENGTH.size + frames.LENGTH.unpack_from(buffer, at)[0]
             if len(buffer) < end:
                 break
-            body = bytes(buffer[at + _LENGTH.size : end])
+            body = bytes(buffer[at + frames.LENGTH.size : end])
             if self._orders:
                 answers += marshal.loads(body)  # noqa: S302 - it has shown that it is our own
             else:
-                records += worker.unpack_records(body)
+                records += frames.unpack_records(body)
             at = end
         del buffer[:at]
         if self._worker is None:
@@ -195,13 +193,13 @@ class Connection(asyncio.Protocol):
 
     def _introduced(self) -> bool:
         """Whether it has said who it is, and it is one that we wait for."""
-        buffer, head = self._buffer, SECRET_BYTES + _LENGTH.size
+        buffer, head = self._buffer, SECRET_BYTES + frames.LENGTH.size
         if self._transport is None or len(buffer) < head:
             return False
         if bytes(buffer[:SECRET_BYTES]) != self._secret:
             self._transport.close()
             return False
-        end = head + _LENGTH.unpack_from(buffer, SECRET_BYTES)[0]
+        end = head + frames.LENGTH.unpack_from(buffer, SECRET_BYTES)[0]
         if len(buffer) < end:
             return False
         ((number, orders, pid),) = marshal.loads(bytes(buffer[head:end]))  # noqa: S302 - it showed the secret

@@ -49,6 +49,13 @@ class PostgresqlArchive:
             row = await connection.fetchrow(f"{_SELECT} WHERE job = $1", job)
         return None if row is None else finished_from(tuple(row))
 
+    async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
+        """See Archive."""
+        async with self._database.read() as connection:
+            rows = await connection.fetch(f"{_SELECT} WHERE job = ANY($1::text[])", list(jobs))
+        found = [finished_from(tuple(row)) for row in rows]
+        return {row.job: row for row in found}
+
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "" if "." in prefix else "AND member = 0"

@@ -55,6 +55,12 @@ class SqliteArchive:
         found = await _select(self._database, f"{_SELECT} WHERE job = ?", [job])
         return found[0] if found else None
 
+    async def some(self, jobs: Sequence[JobId]) -> dict[JobId, Finished]:
+        """See Archive."""
+        ids = msgspec.json.encode(list(jobs)).decode()
+        statement = f"{_SELECT} WHERE job IN (SELECT value FROM json_each(?))"  # noqa: S608 - constants
+        return {found.job: found for found in await _select(self._database, statement, [ids])}
+
     async def find(self, prefix: str, limit: int, project: str | None = None) -> list[JobId]:
         """See Archive."""
         members = "" if "." in prefix else "AND member = 0"

@@ -1,0 +1,82 @@
+"""What a worker calls and what comes of it, as bytes: plain data as JSON, or pickled. Standard library only, see `worker`."""
+
+import os
+import pickle
+import traceback
+from typing import Any, Final
+
+MOST_TRACE: Final = 10_000
+MOST_SAID: Final = 2_000
+"""Characters of a traceback, from its end, and of what an exception says."""
+_OURS: Final = os.path.dirname(__file__)  # noqa: PTH120 - workers do without pathlib
+
+
+class CannotRun(Exception):
+    """A call that could not even begin; the text says why."""
+
+
+def named_function(call: str) -> Any:
+    """The function that `module:function` stands for."""
+    import importlib  # noqa: PLC0415 - pickled functions do not need it
+
+    module, _, path = call.partition(":")
+    importlib.invalidate_caches()
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def from_json(args: bytes) -> list[Any]:
+    """Plain arguments."""
+    import json  # noqa: PLC0415 - as above
+
+    plain: list[Any] = json.loads(args or b"[]")
+    return plain
+
+
+def json_of(value: Any) -> bytes:
+    """A plain value."""
+    import json  # noqa: PLC0415 - as above
+
+    try:
+        return json.dumps(value, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise CannotRun(
+            f"it returned a {type(value).__name__} that is not plain data ({error}); "
+            "return text, numbers, lists or mappings"
+        ) from None
+
+
+def pickled(value: Any) -> bytes:
+    """A value as bytes: the fast way, and if it holds what only cloudpickle can write, with that."""
+    try:
+        return pickle.dumps(value, 5)
+    except Exception:  # noqa: BLE001 - whatever it is, the other way may do
+        import cloudpickle  # type: ignore[import-untyped,unused-ignore] # noqa: PLC0415 - only where it is needed
+
+        data: bytes = cloudpickle.dumps(value, 5)
+        return data
+
+
+def failure(error: BaseException, text: str = "", *, plain: bool) -> bytes:
+    """What was raised, in a form that can be read even where the exception itself cannot."""
+    said = "".join(traceback.format_exception_only(type(error), error)).strip()
+    if plain:
+        return json_of({"error": said[:MOST_SAID], "traceback": text[-MOST_TRACE:]})
+    try:
+        whole = pickled(error.with_traceback(None))
+        pickle.loads(whole)  # noqa: S301 - of our own; some can be written and not read
+    except Exception:  # noqa: BLE001 - as in `pickled`
+        whole = b""
+    return pickle.dumps((whole, said[:MOST_SAID], text[-MOST_TRACE:]), 5)
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback from the called function on; our own frames would only be in the way."""
+    if isinstance(error, CannotRun):
+        return f"{error}\n"
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))

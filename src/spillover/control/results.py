@@ -1,0 +1,132 @@
+"""What Python calls returned: of one job, or of many members of an array at once."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.control.lookup import Found, id_of
+from spillover.control.loop import Loop
+from spillover.control.views import reason_view
+from spillover.core import ranges
+from spillover.core.events import JobState
+from spillover.core.ranges import Ranges
+from spillover.core.state import Ended, Job, State
+from spillover.forms.arrays import ArrayError, parse_array
+from spillover.model.ids import JobId, member_id
+from spillover.model.job import Range
+from spillover.ports.archive import Archive, Finished
+from spillover.ports.commands import CommandError, Kind
+from spillover.wire.api import FieldProblem, ResultPage, ResultsAsked, ResultView
+from spillover.wire.journal import decode_reason
+
+LINGER: Final = 0.05
+"""Seconds in which more results are gathered once there is one: an answer costs more than what is in it."""
+MOST_BYTES: Final = 4 << 20
+"""Of values in one answer, unless it is a single one."""
+
+
+class _Some(Struct, frozen=True):
+    """Results that are there now."""
+
+    results: list[ResultView]
+    full: bool
+    """Whether an answer cannot have more."""
+
+
+async def results_of(loop: Loop, archive: Archive, found: Found, asked: ResultsAsked) -> ResultPage:
+    """Results that are there; if there are none, as soon as there are some, or none after the time that was given."""
+    is_array = (isinstance(found, Job) and found.extra.members is not None) or (
+        isinstance(found, Finished) and found.array is not None
+    )
+    members = _members(id_of(found), asked) if is_array else None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(asked.timeout):
+            while True:
+                revision = loop.gate.durable
+                some = await _there(loop, archive, id_of(found), members, asked.limit)
+                if some.results:
+                    break
+                await loop.gate.moved(revision)
+            if not some.full and members is not None and len(some.results) < ranges.size(members):
+                await asyncio.sleep(LINGER)
+    return ResultPage((await _there(loop, archive, id_of(found), members, asked.limit)).results)
+
+
+def _members(job: JobId, asked: ResultsAsked) -> Ranges:
+    """Which members of an array are asked for."""
+    if asked.members is None:
+        message = f"{job} is an array: say which of its members, such as 0-99"
+        raise CommandError(Kind.INVALID, message, [FieldProblem("members", "is missing")])
+    try:
+        return parse_array(asked.members)
+    except ArrayError as error:
+        raise CommandError(Kind.INVALID, f"members: {error}", [FieldProblem("members", str(error))]) from None
+
+
+async def _there(loop: Loop, archive: Archive, job: JobId, members: Ranges | None, limit: int) -> _Some:
+    """Results that are there now."""
+    state = (await loop.read()).state
+    wanted = [job] if members is None else _ended(state, job, members, limit)
+    live = {each: row for each in wanted if (row := state.jobs.get(each)) is not None}
+    missing = [each for each in wanted if each not in live]
+    archived = await archive.some(missing) if missing else {}
+    results: list[ResultView] = []
+    size = 0
+    for each in wanted:
+        view = _view(each, live.get(each) or archived.get(each), member=members is not None)
+        if view is None:
+            continue
+        size += len(view.value or b"")
+        if results and size > MOST_BYTES:
+            return _Some(results, full=True)
+        results.append(view)
+    return _Some(results, full=len(wanted) >= limit)
+
+
+def _ended(state: State, array: JobId, members: Ranges, limit: int) -> list[JobId]:
+    """The first members that have ended, of those that are asked for."""
+    known = state.jobs.get(array)
+    if known is not None and known.extra.members is not None:
+        members = ranges.minus(members, known.extra.members.pending)
+        going = sorted(int(each.rpartition(".")[2]) for each in state.members.get(array, ()))
+        members = ranges.minus(members, tuple(Range(index, index) for index in going))
+    found: list[JobId] = []
+    for index in ranges.indexes(members):
+        found.append(member_id(array, index))
+        if len(found) >= limit:
+            break
+    return found
+
+
+def _view(job: JobId, found: Job | Finished | None, *, member: bool) -> ResultView | None:
+    """A result; None if it has not ended."""
+    match found:
+        case Finished():
+            why = None if found.why is None else decode_reason(found.why)
+            return ResultView(
+                job,
+                found.state,
+                found.exit_code,
+                found.signal,
+                reason_view(why),
+                found.value or None,
+                found.value_digest or None,
+            )
+        case Job() if isinstance(found.phase, Ended):
+            end = found.phase
+            return ResultView(
+                job,
+                end.state,
+                end.exit_code,
+                end.signal,
+                reason_view(end.why),
+                end.value or None,
+                end.value_digest or None,
+            )
+        case None if member:
+            # It has ended, and is nowhere: it was given up before it was a job of its own.
+            return ResultView(job, JobState.CANCELLED, None, None, None, None, None)
+        case _:
+            return None

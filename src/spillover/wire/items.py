@@ -1,0 +1,34 @@
+"""How pickled functions and items are written into blobs; read by workers, which have the standard library only."""
+
+import mmap
+import struct
+from typing import Final
+
+MAGIC: Final = b"spillover-function 1 "
+"""A pickled function begins with this, the version of Python that pickled it, and a line end."""
+_COUNT = struct.Struct("<Q")
+
+
+def pack_items(items: list[bytes]) -> bytes:
+    """Items as one file, of which each can be had without reading the others."""
+    offsets, at = [], _COUNT.size * (len(items) + 2)
+    for item in items:
+        offsets.append(at)
+        at += len(item)
+    offsets.append(at)
+    return b"".join([_COUNT.pack(len(items)), struct.pack(f"<{len(offsets)}Q", *offsets), *items])
+
+
+class Items:
+    """A file of items."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "rb") as file:  # noqa: PTH123 - workers do without pathlib
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.count: int = _COUNT.unpack_from(self._map)[0]
+
+    def __getitem__(self, at: int) -> bytes:
+        if not 0 <= at < self.count:
+            raise IndexError(f"there are {self.count} items, and none for index {at}")
+        first, end = struct.unpack_from("<2Q", self._map, _COUNT.size * (at + 1))
+        return self._map[first:end]
