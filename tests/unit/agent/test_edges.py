@@ -65,6 +65,8 @@ def test_a_grant_becomes_a_task_of_its_kind() -> None:
     shell = convert.grant_in(pb.Grant(lease=lease, task=pb.Task(shell="x | y")))
     words = convert.grant_in(pb.Grant(lease=lease, task=pb.Task(argv=pb.Argv(words=["a", "b"]))))
     assert shell.lease == Lease(JobId("abc.7"), 2, 9)
+    assert shell.task is not None
+    assert words.task is not None
     assert (shell.task.work, words.task.work) == (Shell("x | y"), Argv(("a", "b")))
     assert shell.task.lost_after == 5 * MINUTE
 

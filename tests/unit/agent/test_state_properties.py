@@ -16,12 +16,13 @@ from spillover.agent.values import (
     Renewal,
     Report,
     Signal,
+    Source,
     Start,
     Task,
     Welcome,
 )
 from spillover.core.events import Lease
-from spillover.core.proposals import Verdict
+from spillover.core.proposals import Verdict, Yield
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
@@ -58,12 +59,15 @@ class AgentMachine(RuleBasedStateMachine):
         self.renewed: int | None = None
         self.acknowledged: set[Lease] = set()
         self.under_way: Report | None = None
+        self.given_up: dict[Lease, int] = {}
+        """Leases that this agent said it would never start, and under which registration."""
 
     def carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Start(lease, task):
                     assert lease not in self.ever, "started twice"
+                    assert lease not in self.given_up, "started what it gave up"
                     assert not any(
                         (other.job, other.task) == (lease.job, lease.task) for other in self.alive
                     ), "two leases of one task run at once"
@@ -111,7 +115,11 @@ class AgentMachine(RuleBasedStateMachine):
     )
     def leases_come(self, granted: list[tuple[Lease, Task]], epoch: int, back: int) -> None:
         # A server never hands out a lease again that it has handed out before on this agent's ground.
-        fresh = [Grant(lease, task) for lease, task in granted if lease not in self.ever]
+        fresh = [
+            Grant(lease, task) if number % 2 else Grant(lease, source=Source("peer", b"", lease))
+            for number, (lease, task) in enumerate(granted)
+            if lease not in self.ever and self.given_up.get(lease, self.incarnation) == self.incarnation
+        ]
         self.carry_out(self.state.granted(self.now, self.incarnation - back, epoch, fresh))
 
     @rule()
@@ -126,10 +134,21 @@ class AgentMachine(RuleBasedStateMachine):
         held = [*self.state.waiting, *self.state.running]
         stops = tuple((lease, dice.random() < 0.5) for lease in held if dice.random() < 0.2)
         revoked = tuple(lease for lease in held if dice.random() < 0.2)
+        asked = [*held, *self.state.fetching, Lease(JobId("z"), 1, 1)]
+        yields = tuple((lease, b"ticket") for lease in asked if dice.random() < 0.2)
         if epoch >= self.state.epoch and not fenced:
             self.renewed = max(sent, self.renewed or 0)
-        renewal = Renewal(epoch, fenced, stops, drain, revoked)
+        renewal = Renewal(epoch, fenced, stops, drain, revoked, yields)
         self.carry_out(self.state.renewed(self.now, sent, renewal))
+
+    @rule(dice=picks, task=tasks, comes=st.booleans())
+    def a_task_comes_from_a_peer(self, dice: Random, task: Task, comes: bool) -> None:
+        wanted = [*self.state.fetching, Lease(JobId("y"), 1, 1)]
+        lease = dice.choice(wanted)
+        if comes:
+            self.carry_out(self.state.fetched(self.now, lease, task))
+        else:
+            self.carry_out(self.state.unfetched(self.now, lease))
 
     @rule(dice=picks)
     def a_process_is_made(self, dice: Random) -> None:
@@ -150,6 +169,9 @@ class AgentMachine(RuleBasedStateMachine):
         report, out = self.state.report(self.now)
         self.carry_out(out)
         self.under_way = report or self.under_way
+        for lease, answer in report.yielded if report is not None else ():
+            if answer is not Yield.STARTED:
+                self.given_up[lease] = self.incarnation
 
     @rule(verdict=st.sampled_from(list(Verdict)), epoch=epochs)
     def a_report_is_answered(self, verdict: Verdict, epoch: int) -> None:
@@ -158,7 +180,8 @@ class AgentMachine(RuleBasedStateMachine):
         report, self.under_way = self.under_way, None
         verdicts = tuple((result.lease, verdict) for result in report.results)
         started = tuple(lease for lease, _ in report.started)
-        self.carry_out(self.state.reported(self.now, Answered(epoch, False, verdicts, started)))
+        yielded = tuple(lease for lease, _ in report.yielded)
+        self.carry_out(self.state.reported(self.now, Answered(epoch, False, verdicts, started, yielded)))
 
     @rule()
     def a_report_is_lost(self) -> None:
@@ -175,6 +198,7 @@ class AgentMachine(RuleBasedStateMachine):
     def books_agree(self) -> None:
         assert set(self.state.running) == set(self.alive)
         assert not set(self.state.waiting) & set(self.state.running)
+        assert not set(self.state.fetching) & {*self.state.running, *self.state.waiting}
 
     def teardown(self) -> None:
         """After a tick nothing is kept that has run out."""
@@ -184,6 +208,7 @@ class AgentMachine(RuleBasedStateMachine):
         age = self.now - self.renewed + HEARTBEAT
         if age >= SHORT:
             assert not self.state.waiting
+            assert not self.state.fetching
         for lease, run in self.state.running.items():
             term = run.task.lost_after if run.acknowledged else SHORT
             assert age < term or lease in self.killed, "kept an expired lease"
