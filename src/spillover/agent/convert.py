@@ -9,6 +9,7 @@ import msgspec
 from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Source, Task, Welcome
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
+from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, Container, PythonCall, Shell, Work
 from spillover.model.resources import Resources
@@ -24,6 +25,7 @@ _OUTCOMES: Final = {
     Outcome.LOST: pb.LOST,
     Outcome.NOT_STARTED: pb.NOT_STARTED,
     Outcome.OUT_OF_MEMORY: pb.OUT_OF_MEMORY,
+    Outcome.UNKEPT: pb.UNKEPT,
 }
 _YIELDS: Final = {Yield.RELEASED: pb.RELEASED, Yield.STARTED: pb.STARTED, Yield.UNKNOWN: pb.UNKNOWN}
 _VERDICTS: Final = {
@@ -73,7 +75,18 @@ def _task_in(body: bytes) -> Task:
     task = pb.Task.FromString(body)
     need = Resources(task.resources.cpu, task.resources.memory, task.resources.gpu)
     lost_after = task.lost_after or DEFAULT_LOST_AFTER
-    return Task(_work_in(task), need, dict(task.env), task.workdir, task.walltime, task.grace, lost_after)
+    return Task(
+        _work_in(task),
+        need,
+        dict(task.env),
+        task.workdir,
+        task.walltime,
+        task.grace,
+        lost_after,
+        tuple([File(each.path, each.digest, each.size, each.executable) for each in task.inputs]),
+        tuple(task.outputs),
+        task.outputs_limit,
+    )
 
 
 def _work_in(task: pb.Task) -> Work:
@@ -154,6 +167,7 @@ def _result_out(result: Result, now: int) -> pb.TaskResult:
         message=result.message,
         value=result.value,
         value_digest=result.value_digest,
+        outputs=result.outputs,
     )
 
 

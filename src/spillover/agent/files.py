@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from spillover.agent.transfers import Away, Refused, Transfers
+from spillover.agent.transfers import Away, Full, Refused, Transfers
 
 PIECE: Final = 1 << 20
 """Bytes that are read or written at once."""
@@ -24,6 +24,8 @@ PAUSE: Final = 0.2
 """Seconds before the server is asked again that could not answer."""
 CACHE: Final = 10 << 30
 """Bytes of files that are kept unless somebody says otherwise."""
+PATIENCE: Final = 300.0
+"""Seconds that a server without room is given to make some."""
 CHANGED: Final = 3
 """How often a file may come with other bytes than it should before it is given up."""
 
@@ -86,9 +88,16 @@ class Files:
     async def upload(self, source: Path | bytes, digest: str | None = None) -> str:
         """Have the server keep a file; returns its digest. Tries until it is done; raises Unfetched if it never will be."""
         name: str = await asyncio.to_thread(digest_of, source) if digest is None else digest
+        until = None
         while True:
             try:
                 await self._transfers.put(name, _pieces(source))
+            except Full as error:
+                now = time.monotonic()
+                until = until or now + PATIENCE
+                if now > until:
+                    raise Unfetched(str(error)) from None
+                await asyncio.sleep(1)
             except Away:
                 await self._pause()
             except Refused as error:

@@ -382,7 +382,6 @@ class AgentState:
             self._unacknowledged.pop(lease, None)
             if (run := self.running.get(lease)) is not None:
                 run.acknowledged = True
-                self._shortest = min(self._shortest, run.task.lost_after)  # which may be the shorter one
         for lease in report.released:
             self._released.pop(lease, None)
         self._yielding.acknowledged(answer.yielded)
@@ -451,7 +450,7 @@ class AgentState:
 
     def _term(self, run: Running) -> int:
         """How long a running lease lasts without renewal."""
-        return run.task.lost_after if run.acknowledged else self.short_term
+        return run.task.lost_after if run.acknowledged else min(self.short_term, run.task.lost_after)
 
     def _soonest(self, renewed: int) -> int:
         """Before this time no lease of ours has run out."""
@@ -491,6 +490,9 @@ class AgentState:
             lease, task = next(iter(self.waiting.items()))
             if (lease.job, lease.task) in self._by_task:
                 break
+            if self._renewed is not None and self._now - self._renewed + self.heartbeat >= task.lost_after:
+                self._hand_back((lease,))  # it would be killed as soon as it runs, which costs an attempt
+                continue
             if task.need.fits(self.free):
                 slot = self._chains.begin(lease, task, self._now)
                 self.free -= task.need

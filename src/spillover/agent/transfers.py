@@ -25,6 +25,10 @@ class Away(Exception):
     """The server cannot be asked now, or cannot do it now: try again."""
 
 
+class Full(Away):
+    """The server has no room for it now."""
+
+
 class Refused(Exception):
     """The server will not do it, however often it is asked; the message says why."""
 
@@ -118,4 +122,6 @@ class ServerTransfers:
 def _told(error: grpc.aio.AioRpcError) -> Away | Refused:
     """What a failed call means."""
     said = error.details() or error.code().name
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return Full(said)
     return Refused(said) if error.code() in _FINAL else Away(said)

@@ -1,0 +1,316 @@
+"""Files around a task: its inputs are brought into a folder of its own before it starts, its outputs away when it has ended.
+
+A task with files is started under its lease like any other, and the server hears of its start when its process is made. It holds its
+room meanwhile, so that what it needs is here when it may run. Its end is told when what it made is on the server.
+
+Inputs are copied from the agent's cache, as clones where the file system has those: a task may do to its files what it likes.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from spillover.agent.files import Files, Unfetched, digest_of
+from spillover.agent.process import Ended, Spawned
+from spillover.agent.runners.port import Sight
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.forms.matching import Folder
+from spillover.model.files import MOST_FILES, File, clash, wrong_path
+from spillover.model.units import format_memory
+
+AT_ONCE: Final = 8
+"""Files of one task that move at the same time."""
+AHEAD: Final = 4
+"""Tasks that wait and whose files are fetched."""
+OUTPUTS_LIMIT: Final = 1 << 30
+"""Bytes that outputs may have where the server says nothing."""
+_FICLONE: Final = 0x40049409
+_encode = msgspec.json.Encoder().encode
+
+
+class _Phase(Enum):
+    """How far a task with files is."""
+
+    FETCHING = "fetching"
+    RUNNING = "running"
+    COLLECTING = "collecting"
+
+
+class _Stage:
+    """A task with files."""
+
+    def __init__(self, task: Task, folder: Path) -> None:
+        self.task = task
+        self.folder = folder
+        self.phase = _Phase.FETCHING
+        self.work: asyncio.Task[None] | None = None
+        """What moves its files now; None while it runs."""
+
+
+class Actors(NamedTuple):
+    """Whom a stage has act."""
+
+    start: Callable[[Lease, Task, int], None]
+    """Runs a task whose files are here."""
+    signal: Callable[[Lease, Task, bool], None]
+    """Terminates a task that runs, or kills it."""
+    seen: Callable[[Sequence[Sight]], None]
+    """Told how a task ended, once its files are away."""
+    moving: Callable[[Lease, bool], None]
+    """Told while files of a task move and no process of it is there."""
+
+
+class Staging:
+    """All tasks with files."""
+
+    def __init__(self, folder: Path, files: Files, actors: Actors) -> None:
+        self._folder = folder
+        self._files = files
+        self._actors = actors
+        self._stages: dict[Lease, _Stage] = {}
+        self._ahead: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Delete what an earlier life left."""
+        if self._folder.exists():
+            _remove(self._folder)
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """Run a task, at once if it has no files."""
+        if not task.inputs and not task.outputs:
+            self._actors.start(lease, task, slot)
+            return
+        name = f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
+        stage = self._stages[lease] = _Stage(task, self._folder / name)
+        self._actors.moving(lease, True)
+        stage.work = asyncio.create_task(self._bring(lease, stage, slot))
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """Terminate a task, or kill it. What it made is still brought away when it is terminated, and not when it is killed."""
+        stage = self._stages.get(lease)
+        if stage is None or stage.phase is _Phase.RUNNING:
+            self._actors.signal(lease, task, kill)
+        elif stage.work is not None and (kill or stage.phase is _Phase.FETCHING):
+            stage.work.cancel()
+
+    def sift(self, seen: Sequence[Sight]) -> Sequence[Sight]:
+        """What was seen, without ends of tasks that have yet to bring their files away."""
+        if not self._stages or not any(what.lease in self._stages for what in seen):
+            return seen
+        rest: list[Sight] = []
+        for what in seen:
+            stage = self._stages.get(what.lease)
+            if stage is None or isinstance(what, Spawned):
+                rest.append(what)
+            elif isinstance(what, Ended):
+                stage.phase = _Phase.COLLECTING
+                self._actors.moving(what.lease, True)
+                stage.work = asyncio.create_task(self._collect(what.lease, stage, what.end))
+            else:
+                del self._stages[what.lease]
+                stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+                rest.append(what)
+        return rest
+
+    def prefetch(self, task: Task) -> None:
+        """Have the inputs of a task here that waits, if not too many do."""
+        if len(self._ahead) < AHEAD:
+            ahead = asyncio.create_task(self._fetch_ahead(task))
+            self._ahead.add(ahead)
+            ahead.add_done_callback(self._ahead.discard)
+
+    def lost(self) -> None:
+        """All processes are gone, and those of tasks that ran with them."""
+        for lease, stage in list(self._stages.items()):
+            if stage.phase is _Phase.RUNNING:
+                del self._stages[lease]
+                stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+
+    async def close(self) -> None:
+        """Stop all that moves."""
+        work = [*self._ahead, *(stage.work for stage in self._stages.values() if stage.work is not None)]
+        for each in work:
+            each.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+
+    # --- there
+
+    async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
+        """Bring the inputs of a task, then start it."""
+        try:
+            why = await self._fetch(stage)
+        except asyncio.CancelledError:
+            why = "stopped before it started"
+        if not why:
+            stage.phase, stage.work = _Phase.RUNNING, None
+            self._actors.moving(lease, False)
+            self._actors.start(lease, replace(stage.task, workdir=str(stage.folder)), slot)
+            return
+        self._end(lease, stage, Exit(time.monotonic_ns(), spawned=False, message=why))
+
+    async def _fetch(self, stage: _Stage) -> str:
+        """Put all inputs into the folder; what is wrong, empty if nothing is."""
+        inputs = stage.task.inputs
+        if (twice := clash(file.path for file in inputs)) is not None:
+            return f"input {twice!r} is there twice"
+        try:
+            await asyncio.to_thread(stage.folder.mkdir, mode=0o700, parents=True)
+            gate = asyncio.Semaphore(AT_ONCE)
+            async with asyncio.TaskGroup() as group:
+                for file in inputs:
+                    group.create_task(self._put(file, stage.folder, gate))
+        except OSError as error:
+            return f"a folder to run in cannot be made: {error.strerror or error}"
+        except BaseExceptionGroup as errors:
+            failed = errors.subgroup(Unfetched)
+            if failed is None:
+                raise
+            return str(_first(failed))
+        return ""
+
+    async def _put(self, file: File, folder: Path, gate: asyncio.Semaphore) -> None:
+        """Put one input where the task wants it."""
+        wrong = wrong_path(file.path)
+        if wrong is not None:
+            raise Unfetched(f"input {file.path[:100]!r} {wrong}")
+        async with gate:
+            try:
+                async with self._files.held(file.digest) as path:
+                    await asyncio.to_thread(_copy, path, folder / file.path, executable=file.executable)
+            except Unfetched as error:
+                raise Unfetched(f"input {file.path}: {error}") from None
+            except OSError as error:
+                raise Unfetched(f"input {file.path}: {error.strerror or error}") from None
+
+    async def _fetch_ahead(self, task: Task) -> None:
+        """Fetch what a task will need."""
+        for file in task.inputs:
+            await self._files.prefetch(file.digest)
+
+    # --- and back
+
+    async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
+        """Bring away what a task made, then tell its end."""
+        if end.spawned and stage.task.outputs:
+            try:
+                end = await self._bring_away(stage, end)
+            except asyncio.CancelledError:
+                end = _unkept(end, "there was no time to bring them away")
+        self._end(lease, stage, end)
+
+    async def _bring_away(self, stage: _Stage, end: Exit) -> Exit:
+        """Upload all outputs that fit; the end of the task, with what became of them."""
+        task = stage.task
+        limit = task.outputs_limit or OUTPUTS_LIMIT
+        paths, problem = await asyncio.to_thread(_outputs, stage.folder, task.outputs, limit)
+        gate = asyncio.Semaphore(AT_ONCE)
+        files = await asyncio.gather(*(self._take(stage.folder, path, gate) for path in paths))
+        kept = [file for file in files if isinstance(file, File)]
+        problem = problem or next((each for each in files if isinstance(each, str)), "")
+        if kept:
+            try:
+                end = replace(end, outputs=await self._files.upload(_encode(kept)))
+            except Unfetched as error:
+                problem = str(error)
+        return _unkept(end, problem) if problem else end
+
+    async def _take(self, folder: Path, path: str, gate: asyncio.Semaphore) -> File | str:
+        """Bring one output away; what is wrong, if that cannot be done."""
+        source = folder / path
+        async with gate:
+            try:
+                found = await asyncio.to_thread(os.stat, source)
+                digest = await asyncio.to_thread(digest_of, source)
+                await self._files.upload(source, digest)
+            except Unfetched as error:
+                return f"{path}: {error}"
+            except OSError as error:
+                return f"{path}: {error.strerror or error}"
+        return File(path, digest, found.st_size, bool(found.st_mode & stat.S_IXUSR))
+
+    def _end(self, lease: Lease, stage: _Stage, end: Exit) -> None:
+        """A task is over, with all its files."""
+        del self._stages[lease]
+        cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
+        self._ahead.add(cleaning)
+        cleaning.add_done_callback(self._ahead.discard)
+        self._actors.seen([Ended(lease, end)])
+
+
+def _unkept(end: Exit, problem: str) -> Exit:
+    """The end of a task not all of whose outputs are kept: that of one which went well otherwise is no success."""
+    said = f"{end.message}; {problem}" if end.message else problem
+    return replace(end, message=said, unkept=end.code == 0)
+
+
+def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[str], str]:
+    """Paths of all outputs that fit, in order, and what is wrong with the others."""
+    odd: list[str] = []
+    looking = Folder(folder, lambda path, why: odd.append(f"{path!r} {why}"))
+    paths = sorted({path for pattern in patterns for path in looking.files(pattern)})
+    problem = odd[0] if odd else ""
+    if len(paths) > MOST_FILES:
+        problem, paths = f"they are {len(paths):,} files; the most is {MOST_FILES:,}", paths[:MOST_FILES]
+    fitting: list[str] = []
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            size = (folder / path).stat().st_size
+            if total + size > limit:
+                problem = (
+                    f"{path} has {format_memory(size)}, with what goes before it {format_memory(total + size)}; "
+                    f"the most is {format_memory(limit)} (files.max_outputs of the server)"
+                )
+                continue
+            total += size
+            fitting.append(path)
+    return fitting, problem
+
+
+def _copy(source: Path, target: Path, *, executable: bool) -> None:
+    """Copy a file, without its bytes where the file system can share them."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with source.open("rb") as old, open(os.open(target, flags, 0o700 if executable else 0o600), "wb") as new:  # noqa: PTH123
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+        except OSError:
+            shutil.copyfileobj(old, new, 1 << 20)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder, whatever a task made of it."""
+
+    def unlocked(again: Callable[..., Any], path: str, _: object) -> None:
+        """What could not be deleted is in a folder that the task closed, or is one."""
+        for each in (Path(path).parent, Path(path)):
+            with contextlib.suppress(OSError):
+                if not each.is_symlink():
+                    each.chmod(0o700)
+        with contextlib.suppress(OSError):
+            if again is os.rmdir or Path(path).is_symlink() or not Path(path).is_dir():
+                again(path)
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+    shutil.rmtree(folder, onerror=unlocked)
+
+
+def _first(errors: BaseExceptionGroup[Unfetched]) -> BaseException:
+    """One of several errors that tells enough."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
