@@ -152,8 +152,8 @@ async def test_no_call_without_a_token_nor_with_one_that_is_not_for_agents(house
         told = await denied(house.call(method, request, metadata), grpc.StatusCode.UNAUTHENTICATED)
         assert "nonsense" not in told
     text = await house.token("submit", project="vision")
-    metadata = (("authorization", f"Bearer {text}"), (SESSION, bytes(40)))
-    told = await denied(house.call(method, request, metadata), grpc.StatusCode.PERMISSION_DENIED)
+    shown = (("authorization", f"Bearer {text}"), (SESSION, bytes(40)))
+    told = await denied(house.call(method, request, shown), grpc.StatusCode.PERMISSION_DENIED)
     assert told.startswith("a token of role submit is not for agents")
     assert text not in told
 

@@ -1,0 +1,188 @@
+"""What each role may ask over HTTP, who asks, and that no answer tells a secret."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from spillover.api.http import build_app
+from spillover.api.http.routes import ROUTES, Route
+from spillover.model.tokens import TokenRole
+from spillover.ports.callers import ADMIN, Caller, Stranger
+from spillover.testing.commands import FakeCommands
+from spillover.wire.api import AgentsAddress
+
+SECRETS = {role: f"spt_{role}_the-secret-of-{role}" for role in TokenRole}
+
+
+class Known:
+    """One token of each role, one that says who its holder is, and one that has ended."""
+
+    def caller(self, shown: str) -> Caller:
+        for role, text in SECRETS.items():
+            if shown == text:
+                return Caller(role, role.value)
+        if shown == "spt_named_x":
+            return Caller(TokenRole.SUBMIT, "named", user="grace")
+        if shown == "spt_cloud_x":
+            return Caller(TokenRole.AGENT, "cloud", cluster="cloud")
+        if shown == "spt_old_x":
+            raise Stranger("the token old has expired")
+        raise Stranger("the token is wrong")
+
+    def is_valid(self, token: str) -> bool:
+        return bool(token)
+
+
+class Seen(FakeCommands):
+    """Notes for whom it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callers: list[Caller] = []
+
+    def of(self, caller: Caller) -> "Seen":
+        self.callers.append(caller)
+        return self
+
+
+@pytest.fixture
+def commands() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+async def http(commands: Seen) -> AsyncIterator[httpx.AsyncClient]:
+    app = build_app(commands, Known(), None, address=AgentsAddress(None, 7071))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:7070"
+    ) as client:
+        yield client
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+def path_of(route: Route[Any, Any]) -> str:
+    return route.path.replace("{job}", "nothing").replace("{digest}", "0" * 64)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_every_route_is_closed_to_whoever_has_no_token_of_a_right_role(
+    http: httpx.AsyncClient, commands: Seen, route: Route[Any, Any]
+) -> None:
+    bare = await http.request(route.method, path_of(route))
+    assert (bare.status_code == 401) is not route.open
+    for role, text in SECRETS.items():
+        if role in route.roles or route.open:
+            continue
+        before = list(commands.calls)
+        answer = await http.request(route.method, path_of(route), headers=bearer(text))
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["type"] == "urn:spillover:problem:forbidden"
+        assert answer.json()["detail"].startswith(
+            f"a token of role {role} may not do this; it takes one of role"
+        )
+        assert commands.calls == before
+        assert text not in answer.text
+
+
+def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_everybodys() -> None:
+    of: dict[TokenRole, set[str]] = {
+        role: {f"{route.method} {route.path}" for route in ROUTES if role in route.roles and not route.open}
+        for role in TokenRole
+    }
+    assert of[TokenRole.AGENT] == {"GET /v1/agents/address"}
+    assert of[TokenRole.ADMIN] == {f"{route.method} {route.path}" for route in ROUTES if not route.open}
+    closed = {"PATCH /v1/policy", "GET /v1/tokens", "POST /v1/tokens", "POST /v1/tokens/revoke"}
+    assert closed <= of[TokenRole.ADMIN] - of[TokenRole.SUBMIT]
+    changes = {each for each in of[TokenRole.SUBMIT] if not each.startswith("GET")}
+    assert changes <= {
+        "POST /v1/jobs",
+        "POST /v1/forecast",
+        "PATCH /v1/jobs/{job}",
+        "POST /v1/actions",
+        "PUT /v1/blobs/{digest}",
+        "POST /v1/blobs/missing",
+        "POST /v1/jobs/{job}/results",
+    }
+
+
+async def test_commands_are_told_who_asks(http: httpx.AsyncClient, commands: Seen) -> None:
+    await http.get("/v1/jobs", headers=bearer(SECRETS[TokenRole.SUBMIT]))
+    assert commands.callers[-1] == Caller(TokenRole.SUBMIT, "submit")
+    await http.get("/v1/ready")
+    assert commands.callers[-1] == ADMIN
+
+
+async def test_the_user_that_a_token_states_counts_whatever_the_header_says(
+    http: httpx.AsyncClient, commands: Seen
+) -> None:
+    body = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}
+    answer = await http.post("/v1/jobs", json=body, headers=bearer("spt_named_x") | {"Spill-User": "eve"})
+    assert answer.status_code == 201
+    (job,) = commands.all.values()
+    assert job.user == "grace"
+
+
+async def test_a_token_that_ended_is_refused_with_the_reason(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/v1/jobs", headers=bearer("spt_old_x"))
+    assert answer.status_code == 401
+    assert answer.json()["detail"].startswith("the token old has expired; ")
+
+
+async def test_agents_are_told_the_port_and_the_cluster_to_join(
+    http: httpx.AsyncClient, commands: Seen
+) -> None:
+    names = [cluster.name for cluster in await commands.clusters()]
+    told = (await http.get("/v1/agents/address", headers=bearer(SECRETS[TokenRole.AGENT]))).json()
+    assert told == {
+        "host": None,
+        "port": 7071,
+        "cluster": names[0] if len(names) == 1 else None,
+        "clusters": names,
+    }
+    told = (await http.get("/v1/agents/address", headers=bearer("spt_cloud_x"))).json()
+    assert told["clusters"] == [name for name in names if name == "cloud"]
+
+
+async def test_where_there_is_no_service_for_agents_they_are_told_to_wait(commands: Seen) -> None:
+    transport = httpx.ASGITransport(build_app(commands, Known(), None))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:7070") as http:
+        answer = await http.get("/v1/agents/address", headers=bearer(SECRETS[TokenRole.AGENT]))
+    assert answer.status_code == 503
+
+
+async def test_a_token_is_told_once_and_never_listed(http: httpx.AsyncClient, commands: Seen) -> None:
+    admin = bearer(SECRETS[TokenRole.ADMIN]) | {"Spill-User": "ada"}
+    made = await http.post("/v1/tokens", json={"role": "submit", "project": "vision"}, headers=admin)
+    assert made.status_code == 201
+    assert made.json()["token"].startswith("spt_")
+    listed = await http.get("/v1/tokens", headers=admin)
+    assert [token["project"] for token in listed.json()] == ["vision"]
+    assert "secret" not in listed.text
+    gone = await http.post("/v1/tokens/revoke", json={"id": made.json()["id"]}, headers=admin)
+    assert gone.json() == {"id": made.json()["id"]}
+    unknown = await http.post("/v1/tokens/revoke", json={"id": "nothing"}, headers=admin)
+    assert unknown.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"role": "king"}, {"role": "submit", "x": 1}, {"role": "submit", "expires_s": 0}, []]
+)
+async def test_a_token_that_makes_no_sense_is_refused(http: httpx.AsyncClient, body: object) -> None:
+    answer = await http.post("/v1/tokens", json=body, headers=bearer(SECRETS[TokenRole.ADMIN]))
+    assert answer.status_code == 400
+
+
+async def test_what_fails_is_logged_without_the_token(http: httpx.AsyncClient, commands: Seen) -> None:
+    commands.failures.append(ZeroDivisionError())
+    text = SECRETS[TokenRole.ADMIN]
+    with structlog.testing.capture_logs() as logs:
+        answer = await http.get("/v1/clusters", headers=bearer(text))
+    assert answer.status_code == 500
+    assert logs
+    assert text not in str(logs)
