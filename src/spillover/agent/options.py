@@ -1,6 +1,7 @@
 """What may be said of an agent on the command line, the same for those that a server starts and for those that people start."""
 
 import argparse
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +48,19 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         help="the most that is kept of each stream of a task",
     )
     parser.add_argument(
+        "--python", metavar="PATH", help="the interpreter that makes Python calls (default: this one)"
+    )
+    parser.add_argument(
+        "--python-calls",
+        type=int,
+        default=None,
+        metavar="N",
+        help="calls after which a process that makes them is replaced (default: 50000)",
+    )
+    parser.add_argument(
+        "--engine", metavar="PATH", help="docker or podman, for containers (default: what PATH has)"
+    )
+    parser.add_argument(
         "--drain-timeout",
         default=defaults.drain,
         metavar="DURATION",
@@ -90,4 +104,17 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         drain=drain,
         isolation=given.isolation,
         output_limit=limit,
+        settings=_settings(given),
     )
+
+
+def _settings(given: argparse.Namespace) -> dict[str, str]:
+    """What runners are told, by name."""
+    if given.python_calls is not None and given.python_calls < 1:
+        raise ValueError("--python-calls must be above 0")
+    for flag in ("python", "engine"):
+        path = getattr(given, flag)
+        if path is not None and shutil.which(path) is None:
+            raise ValueError(f"--{flag} {path}: there is no such program")
+    settings = {"python": given.python, "python_calls": given.python_calls, "engine": given.engine}
+    return {name: str(value) for name, value in settings.items() if value is not None}

@@ -46,6 +46,7 @@ from spillover.agent.values import (
 )
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
+from spillover.model.cluster import WITHOUT
 from spillover.model.resources import Resources
 from spillover.model.units import format_time
 from spillover.wire import agents_pb2 as pb
@@ -60,8 +61,6 @@ READY_THREADS: Final = 64
 SWEEP: Final = 3600.0
 """Seconds between two looks for output that is too old."""
 
-WITHOUT: Final = "without."
-"""What a label begins with that says why a word is not offered."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -278,6 +277,9 @@ class Agent:
                 out += self._ended(now, wall, what.lease, what.end)
         if back:
             out += self.state.returned(now, back)
+            for lease in back:
+                if (result := self.state.results.get(lease)) is not None:
+                    self._spool.keep(result, now, wall)
         self._flush_soon()
         self.act(out)
 

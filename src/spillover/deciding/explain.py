@@ -13,7 +13,7 @@ from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.rooms import Machine, Room
-from spillover.model.cluster import Role
+from spillover.model.cluster import WITHOUT, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
@@ -217,7 +217,17 @@ def _why_never(board: Board, shape: Shape) -> Reason:
     offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
     if offering:
         return TooBig(shape.resources, _largest(offering))
-    return NotOffered(_missing(machines, shape))
+    missing = _missing(machines, shape)
+    return NotOffered(missing, _because(board.state, missing))
+
+
+def _because(state: State, missing: tuple[str, ...]) -> str:
+    """What the first agent says that could offer a word and does not."""
+    for node in state.nodes.values():
+        for word in missing:
+            if (why := node.labels.get(f"{WITHOUT}{word}")) is not None:
+                return f"{node.key}: {why}"
+    return ""
 
 
 def _refusal(room: Room, shape: Shape) -> Reason | None:

@@ -13,6 +13,8 @@ from spillover.model.units import HOUR, SECOND
 
 GB: Final = 10**9
 """Bytes that egress is priced by."""
+WITHOUT: Final = "without."
+"""What an agent's label begins with that says why it does not offer a word, as `without.container`."""
 PER_RATE: Final = 1000 * 2**30 * HOUR
 """What `rate_of`, times nanoseconds, is divided by to get millionths."""
 

@@ -252,9 +252,11 @@ class NotOffered(Never, frozen=True, tag="not_offered"):
     """Nothing offers what it needs."""
 
     words: tuple[str, ...]
+    because: str = ""
+    """Why an agent does not, if one said so."""
 
     def __str__(self) -> str:
-        return f"no cluster offers {', '.join(self.words)}"
+        return f"no cluster offers {', '.join(self.words)}" + (f": {self.because}" if self.because else "")
 
 
 class GangUnsupported(Never, frozen=True, tag="gang_unsupported"):

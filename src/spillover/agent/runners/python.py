@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import socket
 import sys
 import time
@@ -57,7 +58,8 @@ class PythonCalls:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._python = house.settings.get("python") or sys.executable
+        named = house.settings.get("python")
+        self._python = (shutil.which(named) or named) if named else sys.executable
         self._most_calls = int(house.settings.get("python_calls") or MOST_CALLS)
         self._folder = house.folder / "python"
         self._output = house.folder / "output"
