@@ -38,7 +38,7 @@ from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Machine, Room, Seat
 from spillover.model.cluster import OWNED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, member_id
-from spillover.model.job import Burst
+from spillover.model.job import Burst, Shape
 from spillover.model.units import FOREVER, HOUR
 
 SOME = 16
@@ -57,6 +57,8 @@ class Board:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
+        self._seats_of: dict[tuple[Shape, Role], list[Seat]] = {}
+        """Where jobs may run, by their shape."""
         self._least: list[tuple[int, Lane]] = []
         """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
@@ -89,7 +91,7 @@ class Board:
         """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
-        self.grown: list[Machine] = []
+        self.grown: list[tuple[Room, Machine]] = []
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
@@ -134,17 +136,26 @@ class Board:
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
             if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
                 self.lanes = {each.kind: each for each in (*self.queue.heaps, lane)}
+                self._seats_of.clear()
         return lane
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
         if role is OWNED:
             if lane.owned is None:
-                lane.owned = [Seat(room, lane.kind.shape) for room in self.rooms_of(lane, role)]
+                lane.owned = self._seats(lane, role)
             return lane.owned
         if lane.rented is None:
-            lane.rented = [Seat(room, lane.kind.shape) for room in self.rooms_of(lane, role)]
+            lane.rented = self._seats(lane, role)
         return lane.rented
+
+    def _seats(self, lane: Lane, role: Role) -> list[Seat]:
+        """Where jobs of a lane may run; lanes of one shape share what they know of rooms."""
+        shape = lane.kind.shape
+        seats = self._seats_of.get((shape, role))
+        if seats is None:
+            seats = self._seats_of[shape, role] = [Seat(room, shape) for room in self.rooms_of(lane, role)]
+        return seats
 
     def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
         """Where gangs of a lane may run, likewise."""
@@ -244,7 +255,8 @@ class Board:
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
-        if self.state.moved or self.state.loosened:
+        state = self.state
+        if state.moved or state.loosened:
             self.look_at_what_moved()
         if self.again <= now:
             self.again, self.gained = FOREVER, True
@@ -257,16 +269,19 @@ class Board:
             if self.queue.first:
                 return True
             self.gained = False  # nobody is there who could use it
-        return bool(self.waits) and self.waits[0][0] <= now - self.state.facts.jumped
+        return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
     def _of_use(self) -> bool:
         """Whether any queued job could start because these machines have more room now."""
-        lanes = self.queue.first
-        if not lanes or len(lanes) > SOME or self.in_turn or self.passed or self.eager():
-            return bool(lanes)
-        for lane in lanes:
-            for machine in self.grown:
-                if machine.fits(lane.least):
+        lanes, due = self.queue.first, self.due.first
+        grown = self.grown if due else [one for one in self.grown if one[0].owned]
+        if not lanes or not grown:
+            return False  # what may not be rented has no use for rented room
+        if len(lanes) > SOME or self.in_turn or self.passed or self.eager():
+            return True
+        for room, machine in grown:
+            for lane in lanes if room.owned else due:
+                if machine.fits(lane.least) and room.may_hold(lane.total):
                     return True
         return False
 
@@ -306,7 +321,7 @@ class Board:
             node = state.nodes[key]
             room = rooms.get(node.cluster)
             if room is not None and room.refresh(node):
-                self.grown.append(room.by_name[node.name])
+                self.grown.append((room, room.by_name[node.name]))
         state.moved.clear()
         if state.loosened:
             state.loosened, self.gained = False, True

@@ -48,6 +48,8 @@ class Outcome(Struct, frozen=True):
     """Whether some jobs had to wait for others: for the head, for lanes within `depth`, or for their caps to be looked at."""
     again: int
     """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
+    settled: bool
+    """Whether machines have on the board what the plan leaves them, so that they need not be looked at when it is carried out."""
 
 
 def run(
@@ -72,7 +74,7 @@ def run(
     if not keep:
         cycle.undo()
     again = FOREVER if cycle.till is None and cycle.keeper is None else cycle.again()
-    return Outcome(cycle.plan(), cycle.passed, again)
+    return Outcome(cycle.plan(), cycle.passed, again, keep and not cycle.ahead)
 
 
 class _Cycle:
@@ -123,7 +125,7 @@ class _Cycle:
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self.board.queue, self.board
-        if board.in_turn or board.gained or board.gains(self.now):
+        if board.in_turn or board.gained or (board.ranking is not None and board.gains(self.now)):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self.policies.backfill.strict)
             return
         self.passed = board.passed  # of those that are not looked at

@@ -188,6 +188,8 @@ class Engine:
         plan = found.plan or None
         if plan is not None:
             self._accept(events_of(plan, state, self._policies_digest), events)
+            if found.settled:
+                state.moved.clear()
         board.calm(decided=plan is not None, passed=found.passed, again=found.again)
         return plan
 

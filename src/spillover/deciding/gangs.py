@@ -23,8 +23,8 @@ class GangSeat:
 
     def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
         """Take room for every task on machines that are not barred; empty, with nothing taken, if there is not enough."""
-        room, total = self.room, self.total
-        if total.cpu > room.cpu or total.memory > room.memory or total.gpu > room.gpu:
+        room = self.room
+        if not room.may_hold(self.total):
             return []
         parts: list[Part] = []
         passed: list[tuple[int, int]] = []

@@ -24,13 +24,25 @@ Entry = tuple[Any, int, JobId]
 class Lane:
     """Jobs of one shape, needs, queue and project: tried as one."""
 
-    __slots__ = ("gangs_owned", "gangs_rented", "kind", "least", "owned", "rented", "serial", "weighed")
+    __slots__ = (
+        "gangs_owned",
+        "gangs_rented",
+        "kind",
+        "least",
+        "owned",
+        "rented",
+        "serial",
+        "total",
+        "weighed",
+    )
 
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
         shape = kind.shape
         self.least = shape if shape.rest is None else Shape(shape.rest, shape.needs)
         """The smallest task of its jobs: where that does not fit, none does."""
+        self.total = shape.total
+        """What one of its jobs asks for: where less is free on all machines together, none fits."""
         self.serial = serial
         """Tells two lanes apart that held the same job at different times."""
         self.weighed = False

@@ -244,7 +244,11 @@ class _Replay:
 
     def _may_fit(self, shape: Shape) -> bool:
         """Whether a task of a shape fits where room was gained."""
-        return any(self._fits(machine, shape, shape.rest or shape.resources) for machine in self._gained)
+        least = shape.rest or shape.resources
+        for machine in self._gained:  # noqa: SIM110 - asked for every shape at every end
+            if self._fits(machine, shape, least):
+                return True
+        return False
 
     def _fits(self, machine: Machine, shape: Shape, asked: Resources) -> bool:
         free = self._free.get(machine)

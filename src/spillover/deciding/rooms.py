@@ -148,6 +148,10 @@ class Room:
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
         return more or (machine.ready and not was)
 
+    def may_hold(self, total: Resources) -> bool:
+        """Whether as much is free on all machines together as all tasks of a job ask for."""
+        return total.gpu <= self.gpu and total.cpu <= self.cpu and total.memory <= self.memory
+
     def take(self, machine: Machine, asked: Resources, tasks: int = 1) -> None:
         """Use room, of a machine where there is enough."""
         cpu, memory, gpu = asked.cpu * tasks, asked.memory * tasks, asked.gpu * tasks
@@ -166,9 +170,14 @@ class Room:
     def set(self, machine: Machine, free: Free) -> None:
         """Let a machine have this much free, and lanes look at it again."""
         cpu, memory, gpu, ahead = free
-        self.cpu += (cpu if cpu > 0 else 0) - (machine.cpu if machine.cpu > 0 else 0)
-        self.memory += (memory if memory > 0 else 0) - (machine.memory if machine.memory > 0 else 0)
-        self.gpu += (gpu if gpu > 0 else 0) - (machine.gpu if machine.gpu > 0 else 0)
+        if cpu < 0 or machine.cpu < 0 or min(memory, machine.memory, gpu, machine.gpu) < 0:
+            self.cpu += max(cpu, 0) - max(machine.cpu, 0)
+            self.memory += max(memory, 0) - max(machine.memory, 0)
+            self.gpu += max(gpu, 0) - max(machine.gpu, 0)
+        else:
+            self.cpu += cpu - machine.cpu
+            self.memory += memory - machine.memory
+            self.gpu += gpu - machine.gpu
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
         self.changed(machine)
 
@@ -184,12 +193,14 @@ class Room:
 class Seat:
     """What one lane knows of one room: where one task of its jobs fits."""
 
-    __slots__ = ("asked", "heap", "read", "room", "shape")
+    __slots__ = ("asked", "heap", "read", "room", "scores", "shape")
 
     def __init__(self, room: Room, shape: Shape) -> None:
         self.room = room
         self.shape = shape
         self.asked = shape.resources
+        self.scores: dict[int, int] = {}
+        """Of the machines with room, by their index."""
         self.heap: list[tuple[int, int]] = []
         """(score, index) of machines with room; an entry whose score is not the current one is void."""
         self.read = -1
@@ -202,37 +213,50 @@ class Seat:
 
         Barred ones that would come first are put back, or left in `passed` for who asks again and puts them back in the end.
         """
-        room, shape, asked, heap = self.room, self.shape, self.asked, self.heap
-        machines, score_of = room.machines, place.score
-        end = room.forgotten + len(room.changes)
-        if self.read != end:
-            if self.read < room.forgotten or end - self.read > len(machines):
-                heap.clear()
-                look: Iterable[int] = range(len(machines))
-            else:
-                look = dict.fromkeys(room.changes[self.read - room.forgotten :])
-            self.read = end
-            cpu, memory, gpu = asked.cpu, asked.memory, asked.gpu
-            for index in look:
-                machine = machines[index]
-                if cpu <= machine.cpu and gpu <= machine.gpu and memory <= machine.memory:
-                    score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
-                    heapq.heappush(heap, (score, index))
+        room, heap, scores = self.room, self.heap, self.scores
+        if self.read != room.forgotten + len(room.changes):
+            self._read(place)
         aside: list[tuple[int, int]] = [] if passed is None else passed
         found: Machine | None = None
         while heap:
             score, index = heap[0]
-            machine = machines[index]
-            free = machine.cpu, machine.memory, machine.gpu
-            if machine.fits(shape) and score == score_of(*free, shape, machine.total):
+            if scores.get(index) == score:
                 if index not in barred:
-                    found = machine
+                    found = room.machines[index]
                     break
                 aside.append((score, index))
             heapq.heappop(heap)
         if passed is None and aside:
             self.put_back(aside)
         return found
+
+    def _read(self, place: Place) -> None:
+        """Look at machines whose room changed."""
+        room, shape, asked, heap, scores = self.room, self.shape, self.asked, self.heap, self.scores
+        machines, score_of = room.machines, place.score
+        end = room.forgotten + len(room.changes)
+        if self.read < room.forgotten or end - self.read > len(machines):
+            heap.clear()
+            scores.clear()
+            look: Iterable[int] = range(len(machines))
+        else:
+            look = dict.fromkeys(room.changes[self.read - room.forgotten :])
+        self.read = end
+        cpu, memory, gpu, needs = asked.cpu, asked.memory, asked.gpu, shape.needs
+        for index in look:
+            machine = machines[index]
+            if (
+                cpu <= machine.cpu
+                and gpu <= machine.gpu
+                and memory <= machine.memory
+                and (not needs or machine.offers.issuperset(needs))
+            ):
+                score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
+                if scores.get(index) != score:
+                    scores[index] = score
+                    heapq.heappush(heap, (score, index))
+            elif index in scores:
+                del scores[index]
 
     def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
         """Let machines be found again that were passed over."""

@@ -115,11 +115,13 @@ class _Simulation:
         """Policies of installed packages that decided at any time."""
         self._engine = Engine(State(), self._load, digests=sink is not None)
         self._world = World(jobs, scene.site)
-        self._step(scene.begin, opening(scene))
+        begun = self._engine.step(scene.begin, opening(scene)).events
+        if sink is not None:
+            sink(scene.begin, begun)
 
     def run(self) -> list[Outcome]:
         """Until every job has ended, or nothing more can happen."""
-        jobs, world, engine, scene = self._jobs, self._world, self._engine, self._scene
+        jobs, world, engine, scene, sink = self._jobs, self._world, self._engine, self._scene, self._sink
         shapes = Shapes(scene.fleet)
         at, count, ended = 0, len(jobs), 0
         changes = list(reversed(scene.changes))
@@ -145,7 +147,10 @@ class _Simulation:
                 proposals.append(submission(at, jobs[at], shapes))
                 at += 1
                 submitting = jobs[at].submit if at < count else FOREVER
-            self._step(now, proposals)
+            events = engine.step(now, proposals).events
+            if sink is not None and events:
+                sink(now, events)
+            world.carry_out(events)
         return world.outcomes()
 
     def _load(self, chosen: PolicySet) -> Policies:
@@ -153,13 +158,6 @@ class _Simulation:
         policies = load(chosen)
         self.guards += policies.guards
         return policies
-
-    def _step(self, now: int, proposals: list[Proposal]) -> None:
-        """Decide, and carry it out."""
-        events = self._engine.step(now, proposals).events
-        if self._sink is not None and events:
-            self._sink(now, events)
-        self._world.carry_out(events)
 
 
 @contextmanager

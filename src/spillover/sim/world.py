@@ -82,20 +82,23 @@ class World:
             for job in self._stopped:
                 task = self._tasks.get(job)
                 if task is not None:  # else it ended at the very moment
-                    seen.append(_result(task, Ending.STOPPED, max(0, now - task.start)))
+                    ran = Usage(max(0, now - task.start))
+                    seen.append(Result(task.nodes[0], task.lease, Ending.STOPPED, None, None, ran, 0))
             self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
             _, job, seq = heapq.heappop(heap)
             running = self._tasks.get(job)
             if running is not None and running.lease.seq == seq:  # else it was stopped before
-                seen.append(_result(running, EXITED, running.end - running.start))
+                ran = Usage(running.end - running.start)
+                seen.append(Result(running.nodes[0], running.lease, EXITED, 0, None, ran, 0))
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
         """Do what was decided."""
+        handler_of = _HANDLERS.get
         for event in events:
-            handler = _HANDLERS.get(type(event))
+            handler = handler_of(type(event))
             if handler is not None:
                 handler(self, event)
 
@@ -143,12 +146,6 @@ class World:
                 self._abandoned.pop(job, 0) if self._abandoned else 0,
             )
         )
-
-
-def _result(task: Task, ending: Ending, ran: int) -> Result:
-    """What an agent says of a task that ended."""
-    code = 0 if ending is EXITED else None
-    return Result(task.nodes[0], task.lease, ending, code, None, Usage(ran), 0)
 
 
 _HANDLERS: dict[type, Callable[[World, Any], None]] = {

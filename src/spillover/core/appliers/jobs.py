@@ -83,8 +83,8 @@ def submitted(state: State, event: JobSubmitted) -> None:
         predicted=event.predicted,
     )
     state.jobs[event.job] = job
-    state.touch_job(event.job)
-    expected = expected_of(job)
+    state.dirty["job", event.job] = None
+    expected = terms.estimate or terms.walltime or event.predicted
     if expected:
         facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
     if event.key is not None:
