@@ -19,16 +19,21 @@ from spillover.testing.processes import (
     write_config,
 )
 
-CLUSTER = {
-    "name": "lab",
-    "role": "owned",
-    "local": [{"name": "busy", "cpu": 1, "memory": "1Gi", "queue": 64}],
-}
+CLUSTER = {"name": "lab", "role": "owned"}
+AGENT = "from spillover.agent.__main__ import main; main()"
+LIAR = f"""
+from spillover.agent.peers import Peers
+async def nowhere(self):
+    return "127.0.0.1:1"
+Peers.open = nowhere
+{AGENT}
+"""
+"""An agent that nobody can reach where it says that it is."""
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server with one agent of one CPU, which is given much more than it has room for."""
+    """A server whose agents are given much more than they have room for."""
     config = write_config(tmp_path, clusters=[CLUSTER], agents={"ahead": "60s"}, policy={"wait": "never"})
     server = ServerProcess(tmp_path, *config)
     server.up()
@@ -38,18 +43,16 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def idle(server: ServerProcess) -> Iterator[Callable[..., None]]:
-    """Have another agent join."""
+def join(server: ServerProcess) -> Iterator[Callable[..., None]]:
+    """Have an agent of one CPU join."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def join(name: str = "idle", *words: str) -> None:
-        command = ["--data", str(server.data), "--name", name, "--cluster", "lab", "--cpu", "1", *words]
+    def join(name: str, script: str = AGENT) -> None:
+        command = ["--data", str(server.data), "--name", name, "--cluster", "lab", "--cpu", "1"]
         with (server.folder / f"{name}.log").open("ab") as log:
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "spillover.agent", *command],
-                    stderr=log,
-                    env=clean_environment(),
+                    [sys.executable, "-c", script, *command], stderr=log, env=clean_environment()
                 )
             )
 
@@ -60,15 +63,15 @@ def idle(server: ServerProcess) -> Iterator[Callable[..., None]]:
         process.wait(20)
 
 
-def backlog(server: ServerProcess, client: Client, count: int) -> tuple[str, list[str]]:
-    """A long job on the only agent, and short ones behind it that were handed to it all the same."""
+def backlog(server: ServerProcess, client: Client, count: int) -> str:
+    """A long job on the only agent, and short ones behind it that were handed to it all the same; returns the long one."""
     warm = client.submit(run="true") + client.submit(run="true")
     client.wait(*warm, timeout=30)
     (long,) = client.submit(run=f"while [ ! -e {server.folder}/go ]; do sleep 0.05; done")
     wait_until(lambda: client.job(long).state == "RUNNING", "the start of the long job")
-    short = client.submit(run=f"echo $SPILL_JOB_ID >> {server.folder}/ran", array=f"0-{count - 1}")
+    client.submit(run=f"echo $SPILL_JOB_ID >> {server.folder}/ran", array=f"0-{count - 1}")
     wait_until(lambda: client.agents()[0].leased >= count, "the leases ahead of room")
-    return long, short
+    return long
 
 
 def moved(server: ServerProcess) -> list[LeaseMoved]:
@@ -76,11 +79,12 @@ def moved(server: ServerProcess) -> list[LeaseMoved]:
 
 
 def test_what_waits_at_one_agent_runs_on_another_once(
-    server: ServerProcess, idle: Callable[..., None]
+    server: ServerProcess, join: Callable[..., None]
 ) -> None:
     with server.client() as client:
-        long, _ = backlog(server, client, 20)
-        idle()
+        join("busy")
+        long = backlog(server, client, 20)
+        join("idle")
         ran = server.folder / "ran"
         wait_until(lambda: ran.exists() and len(ran.read_text().split()) >= 10, "work on the idle agent", 60)
         assert client.job(long).state == "RUNNING"
@@ -98,3 +102,39 @@ def test_what_waits_at_one_agent_runs_on_another_once(
     thefts = moved(server)
     assert thefts
     assert all((event.node, event.thief) == ("busy", "idle") for event in thefts)
+
+
+def test_a_peer_that_cannot_be_reached_is_made_up_for_by_the_server(
+    server: ServerProcess, join: Callable[..., None]
+) -> None:
+    with server.client() as client:
+        join("busy", LIAR)
+        backlog(server, client, 8)
+        join("idle")
+        wait_until((server.folder / "ran").exists, "work on the idle agent", 60)
+        (server.folder / "go").touch()
+        assert set(await_ends(client).values()) == {"SUCCEEDED"}
+    assert len((server.folder / "ran").read_text().split()) == 8
+    server.stop()
+    assert moved(server)
+    assert "agent at 127.0.0.1:1 did not give" in (server.folder / "idle.log").read_text()
+
+
+def test_an_agent_is_drained_resumed_and_forgotten_by_name(
+    server: ServerProcess, join: Callable[..., None]
+) -> None:
+    with server.client() as client:
+        join("one")
+        wait_until(client.agents, "the agent")
+        assert server.spill("agents", "drain", "one").returncode == 0
+        wait_until(lambda: client.agents()[0].state == "draining", "draining")
+        (job,) = client.submit(run="true")
+        assert client.job(job).state == "QUEUED"
+        shown = server.spill("agents")
+        assert "draining" in shown.stdout
+        refused = server.spill("agents", "forget", "one")
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert "only a lost one can be forgotten" in refused.stderr
+        assert server.spill("agents", "drain", "nobody").returncode != 0
+        assert server.spill("agents", "resume", "lab/one").returncode == 0
+        assert client.wait(job, timeout=30)[0].state == "SUCCEEDED"
