@@ -237,7 +237,7 @@ async def test_a_task_without_output_has_empty_output_and_no_files(
     await result_of(server, a_grant("a", "true"))
     assert await output_of(server, "a") == b""
     files = [path for path in (agent.folder / "output").rglob("*") if path.is_file()]
-    assert {path.parent.name for path in files} == {"spool"}
+    assert {path.parent.parent.name for path in files} == {"spool"}
 
 
 async def test_output_is_followed_live_until_the_end(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from spillover.agent.convert import checked_job
+from spillover.agent.nursery.holes import left_out
 from spillover.agent.process import stem_of
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
@@ -21,6 +23,68 @@ POLL: Final = 0.05
 
 Key = tuple[JobId, int, int]
 """Job, attempt and task."""
+
+
+class Bounded:
+    """Reads a file of output whose middle may be missing; a line says how much is.
+
+    Offsets count what can be read, that line included, so they hold once the task has ended. While it goes on writing beyond its
+    limit the hole grows, and whoever comes back later finds another one.
+    """
+
+    def __init__(self, file: int, offset: int) -> None:
+        self._file = file
+        self._rest = b""
+        """Of a line that says what is missing."""
+        self._at = self._place(offset)
+        """Where to read on in the file."""
+
+    def _place(self, offset: int) -> int:
+        """Where in the file what can be read is that far along."""
+        at = 0
+        while (hole := self._seek(at, os.SEEK_HOLE)) is not None and offset > hole - at:
+            end = self._end_of(hole)
+            if end is None:
+                break
+            offset -= hole - at
+            line = left_out(end - hole)
+            if offset < len(line):
+                self._rest = line[offset:]
+                return end
+            offset, at = offset - len(line), end
+        return at + offset
+
+    def next(self) -> bytes:
+        """What comes next; empty if there is nothing more by now."""
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            return rest
+        while (hole := self._seek(self._at, os.SEEK_HOLE)) is not None:
+            if hole == self._at:
+                end = self._end_of(hole)
+                if end is None:
+                    return b""
+                self._at = end
+                return left_out(end - hole)
+            data = os.pread(self._file, min(CHUNK, hole - self._at), self._at)
+            after = self._seek(self._at, os.SEEK_HOLE)
+            if after is None or after >= self._at + len(data):  # else it was cut while it was read
+                self._at += len(data)
+                return data
+        return b""
+
+    def _end_of(self, hole: int) -> int | None:
+        """Where a hole ends; None at the end of the file."""
+        return self._seek(hole, os.SEEK_DATA)
+
+    def _seek(self, at: int, what: int) -> int | None:
+        """The next hole or data from somewhere on; None past the end."""
+        try:
+            return os.lseek(self._file, at, what)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
 
 class Outputs:
@@ -78,7 +142,8 @@ class Outputs:
         key = (checked_job(read.job), read.attempt, read.task)
         path = f"{stem_of(self._folder, *key)}.{'err' if read.stderr else 'out'}"
         ending = self._endings.setdefault(key, asyncio.Event())
-        file, offset, named = -1, read.offset, False
+        file, named = -1, False
+        reader: Bounded | None = None
         try:
             while True:
                 # Asked before the file is read: what a task wrote before its end is then surely seen.
@@ -90,8 +155,8 @@ class Outputs:
                     with contextlib.suppress(FileNotFoundError):
                         file = os.open(path, os.O_RDONLY)
                         named = True
-                while file >= 0 and (data := os.pread(file, CHUNK, offset)):
-                    offset += len(data)
+                        reader = Bounded(file, read.offset)
+                while reader is not None and (data := reader.next()):
                     await send(pb.OutputChunk(id=read.id, data=data))
                 if lease is None or not read.follow:
                     return

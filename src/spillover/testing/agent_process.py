@@ -83,6 +83,8 @@ def a_grant(
     argv: tuple[str, ...] = (),
     seq: int = 1,
     cpu: int = 1000,
+    memory: int = 0,
+    gpu: int = 0,
     workdir: str = "/",
     walltime: int = 0,
     grace: int = SECOND,
@@ -93,7 +95,7 @@ def a_grant(
     task = pb.Task(
         env=env or {},
         workdir=workdir,
-        resources=pb.Resources(cpu=cpu),
+        resources=pb.Resources(cpu=cpu, memory=memory, gpu=gpu),
         walltime=walltime,
         grace=grace,
         lost_after=lost_after,

@@ -3,11 +3,13 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillover.agent import convert, nursery
 from spillover.agent.__main__ import main
+from spillover.agent.nursery import frames
 from spillover.agent.output import Outputs
 from spillover.agent.process import stem_of
 from spillover.core.events import Lease
@@ -39,14 +41,12 @@ def test_bad_options_are_one_clear_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_frames_come_whole_however_they_are_cut() -> None:
-    messages = [(nursery.NAME, number) for number in range(50)]
-    data = nursery.pack(messages[:20]) + nursery.pack(messages[20:])
-    frames = nursery.Frames()
-    seen = []
-    for at in range(0, len(data), 7):
-        seen += frames.feed(data[at : at + 7])
-    assert seen == messages
+def test_work_that_is_too_large_for_a_message_goes_through_a_file(tmp_path: Path) -> None:
+    work: tuple[Any, ...] = (1, ["x" * frames.LARGEST], {}, "/", "stem", "mark", 0, 1000)
+    aside = tmp_path / "large"
+    aside.write_bytes(frames.pack(work))
+    assert frames.unpack(frames.pack(str(aside))) == work
+    assert not aside.exists()
 
 
 def test_a_process_is_told_from_another_of_the_same_number_by_its_birth() -> None:
@@ -79,7 +79,7 @@ def test_old_output_is_deleted_unless_its_task_still_runs(tmp_path: Path) -> Non
     old, live, new = ((JobId(f"{name}job"), 1, 0) for name in ("old", "live", "new"))
     for key in (old, live, new):
         stem_of(tmp_path, *key).parent.mkdir(exist_ok=True)
-        for stream in nursery.STREAMS:
+        for stream in frames.STREAMS:
             file = Path(f"{stem_of(tmp_path, *key)}.{stream}")
             file.touch()
             if key is not new:

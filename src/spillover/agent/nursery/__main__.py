@@ -1,0 +1,30 @@
+"""`python -m spillover.agent.nursery CONTROL WORK LOCK`: serve on the sockets and under the lock that the agent handed down."""
+
+import fcntl
+import gc
+import os
+import socket
+import sys
+
+from spillover.agent.nursery.frames import LARGEST, unpack
+from spillover.agent.nursery.procfs import birth_of
+from spillover.agent.nursery.serving import Nursery, Setup
+
+
+def main() -> None:
+    """Live until the agent is gone."""
+    control, work, lock = (int(word) for word in sys.argv[1:4])
+    for file in (control, work, lock):
+        os.set_inheritable(file, False)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    os.write(lock, f"{os.getpid()} {birth_of(os.getpid())}\n".encode())
+    channel = socket.socket(fileno=control)
+    gc.disable()  # nothing here makes cycles
+    first = channel.recv(LARGEST)
+    if first:
+        Nursery(channel, socket.socket(fileno=work), Setup(unpack(first)[1])).serve()
+    os._exit(0)  # threads that wait for a task that cannot die would keep us
+
+
+if __name__ == "__main__":
+    main()

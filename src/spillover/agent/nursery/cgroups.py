@@ -1,0 +1,324 @@
+"""Control groups of tasks: limits that the kernel keeps, and a fence that nothing leaves.
+
+A group for each task would cost more than a short task. So each thread of the nursery has a *slot*: a group in every hierarchy,
+made once, used by one task after the other, its limits written anew only where they differ.
+
+* Version 1 lets a single thread be in a group, and a child is born into the groups of the thread that makes it. The thread
+  enters its slot once; after that tasks are in it from their first instruction, at no cost. Memory is charged to the group of a
+  process's first thread, so the nursery's own does not count.
+* Version 2 moves whole processes only, so each task is wrapped: a shell puts itself into the slot and becomes the task.
+
+All groups are below the one that the agent itself was started in: whatever limits that one still holds.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+import threading
+import time
+from typing import Final
+
+V1, V2 = "cgroup-v1", "cgroup-v2"
+CONTROLLERS: Final = ("memory", "cpu", "pids", "freezer")
+MOST_PROCESSES: Final = 16_384
+"""Processes and threads of one task: more than any sane one has, and less than a machine bears."""
+_FREEZING: Final = 0.5
+"""Seconds that a slot may take to stand still before it is killed as it is."""
+_ENTER: Final = 'echo 0 >"$0" && exec "$@"'
+"""What a shell does to become a task inside a group of version 2."""
+
+
+class Unavailable(Exception):
+    """Groups cannot be used here; the text says why."""
+
+
+class Tree:
+    """The groups of one agent."""
+
+    def __init__(self, kind: str, folders: dict[str, str]) -> None:
+        self.kind = kind
+        self.folders = folders
+        """By controller; one of version 2 has all under `""`, and besides names those that it may use."""
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether the kernel keeps tasks within their memory."""
+        return "memory" in self.folders
+
+    def branch(self, name: str) -> "Tree":
+        """Groups below these, for one of those who use them; raises OSError."""
+        folders = {controller: f"{folder}/{name}" for controller, folder in self.folders.items()}
+        for folder in dict.fromkeys(folders.values()):
+            os.makedirs(folder, exist_ok=True)
+        if self.kind == V2:
+            _hand_down(folders)
+        return Tree(self.kind, folders)
+
+    def remove(self, patience: float = 5.0) -> int:
+        """Kill whatever is left in any slot and remove all groups; the number of processes that were. Raises OSError."""
+        killed, until = 0, time.monotonic() + patience
+        for folder in dict.fromkeys(self.folders.values()):
+            while os.path.isdir(folder):
+                for pid in [pid for group in (*_below(folder), folder) for pid in _members(group)]:
+                    if pid != os.getpid():
+                        killed += _kill(pid)
+                try:
+                    for group in (*_below(folder), folder):
+                        os.rmdir(group)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    if error.errno != errno.EBUSY or time.monotonic() > until:
+                        raise
+                    time.sleep(0.005)
+        return killed
+
+
+def find(name: str, wanted: str = "cgroup") -> Tree:
+    """Make the groups of an agent below its own, of version 1 if that limits memory here; raises Unavailable."""
+    problems = []
+    for kind, make in ((V1, _find_v1), (V2, _find_v2)):
+        if wanted in {"cgroup", kind}:
+            try:
+                return make(name)
+            except (Unavailable, OSError) as error:
+                problems.append(f"{kind}: {error}")
+    raise Unavailable("; ".join(problems))
+
+
+def _find_v1(name: str) -> Tree:
+    mounts = _mounts()
+    folders: dict[str, str] = {}
+    for controller in CONTROLLERS:
+        if controller in mounts:
+            folder = f"{mounts[controller]}/{name}"
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                if controller == "memory":
+                    raise Unavailable(f"{folder}: {error.strerror}") from None
+                continue
+            folders[controller] = folder
+    if "memory" not in folders:
+        raise Unavailable("there is no hierarchy for memory")
+    return Tree(V1, folders)
+
+
+def _find_v2(name: str) -> Tree:
+    own = _mounts().get("")
+    if own is None:
+        raise Unavailable("it is not mounted")
+    folder = f"{own}/{name}"
+    os.makedirs(folder, exist_ok=True)
+    if not os.path.exists(f"{folder}/cgroup.kill"):
+        os.rmdir(folder)
+        raise Unavailable("the kernel is older than 5.14 and has no cgroup.kill")
+    offered = set(_read(f"{own}/cgroup.controllers").split()) & set(CONTROLLERS)
+    usable = offered & set(_read(f"{folder}/cgroup.controllers").split())
+    if offered - usable and _open_up(own, offered, name):
+        usable = offered
+    folders = {"": folder} | dict.fromkeys(sorted(usable), folder)
+    _hand_down(folders)
+    return Tree(V2, folders)
+
+
+def _hand_down(folders: dict[str, str]) -> None:
+    """Let groups below one of version 2 use its controllers."""
+    words = " ".join(f"+{controller}" for controller in folders if controller)
+    if words:
+        _write(f"{folders['']}/cgroup.subtree_control", words)
+
+
+def _open_up(own: str, offered: set[str], name: str) -> bool:
+    """Have the agent's own group hand its controllers down; a group that does so may have no process, so it must be ours alone."""
+    words = " ".join(f"+{each}" for each in sorted(offered))
+    with contextlib.suppress(OSError):
+        _write(f"{own}/cgroup.subtree_control", words)
+        return True
+    try:
+        if any(pid != os.getpid() for pid in _members(own)):
+            return False
+        os.makedirs(f"{own}/{name}-agent", exist_ok=True)
+        _write(f"{own}/{name}-agent/cgroup.procs", "0")
+        _write(f"{own}/cgroup.subtree_control", words)
+    except OSError:
+        return False
+    return True
+
+
+def _mounts() -> dict[str, str]:
+    """The folder of this process's own group in each hierarchy, by controller; "" is that of version 2."""
+    own: dict[str, str] = {}
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)
+    out: dict[str, str] = {}
+    for line in _read("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split()[:3]
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        root, point = before.split()[3:5]
+        for controller in options.split(",") if kind == "cgroup" else [""]:
+            if controller in own and controller not in out:
+                path = own[controller]
+                inside = path[len(root) :] if root != "/" and path.startswith(root) else path
+                out[controller] = f"{point}{inside}".rstrip("/")
+    return out
+
+
+class Slot:
+    """The groups of one thread, and of the task that it runs."""
+
+    def __init__(self, tree: Tree, number: int) -> None:
+        self._tree = tree
+        self._folders = {controller: f"{folder}/{number}" for controller, folder in tree.folders.items()}
+        for folder in dict.fromkeys(self._folders.values()):
+            os.makedirs(folder, exist_ok=True)
+        self._one = self._folders.get("freezer", next(iter(self._folders.values())))
+        """Whose list of members counts; that of version 2, or the freezer's if there is one."""
+        self.wraps = tree.kind == V2
+        """Whether a task has to enter by itself."""
+        self._memory, self._cpu = 0, 0
+        self._kills = self._peak = -1
+        if tree.limits_memory:
+            memory, v1 = self._folders["memory"], tree.kind == V1
+            self._kills = os.open(f"{memory}/{'memory.oom_control' if v1 else 'memory.events'}", os.O_RDONLY)
+            with contextlib.suppress(FileNotFoundError):  # version 2 tells a peak since Linux 5.19
+                peak = "memory.max_usage_in_bytes" if v1 else "memory.peak"
+                self._peak = os.open(f"{memory}/{peak}", os.O_RDWR)
+            if not v1:
+                _write(f"{memory}/memory.oom.group", "1")
+        if "pids" in self._folders:
+            _write(f"{self._folders['pids']}/pids.max", str(MOST_PROCESSES))
+        self._seen_kills = 0
+
+    def enter(self) -> None:
+        """Have what this thread makes be born here, where the system can do that."""
+        if self._tree.kind == V1:
+            for folder in self._folders.values():
+                _write(f"{folder}/tasks", str(threading.get_native_id()))
+
+    def wrap(self, program: str, argv: list[str]) -> tuple[str, list[str]]:
+        """What to run so that it runs in here, where a task has to enter by itself."""
+        return "/bin/sh", ["/bin/sh", "-c", _ENTER, f"{self._one}/cgroup.procs", program, *argv[1:]]
+
+    def fit(self, memory: int, cpu: int) -> None:
+        """Set the limits of the next task: bytes, 0 is none, and thousandths of a CPU."""
+        if memory != self._memory and self._tree.limits_memory:
+            self._limit(memory)
+            self._memory = memory
+        if memory and self._kills >= 0:
+            self._seen_kills = self.kills()
+            with contextlib.suppress(OSError):  # version 2 can reset it since Linux 6.12
+                os.pwrite(self._peak, b"0", 0)
+        if cpu != self._cpu and "cpu" in self._folders:
+            name, value = ("cpu.shares", max(2, cpu * 1024 // 1000))
+            if self._tree.kind == V2:
+                name, value = "cpu.weight", min(10_000, max(1, cpu // 10))
+            _write(f"{self._folders['cpu']}/{name}", str(value))
+            self._cpu = cpu
+
+    def _limit(self, memory: int) -> None:
+        """Write the limit of memory, and that of memory with swap, which may never be the lower one."""
+        folder = self._folders["memory"]
+        if self._tree.kind == V2:
+            _write(f"{folder}/memory.max", str(memory) if memory else "max")
+            with contextlib.suppress(FileNotFoundError):
+                _write(f"{folder}/memory.swap.max", "0" if memory else "max")
+            return
+        names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        if not memory or (self._memory and memory > self._memory):
+            names.reverse()
+        with contextlib.suppress(OSError):
+            _write(
+                f"{folder}/memory.force_empty", "0"
+            )  # what earlier tasks left in the cache is not this one's
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                _write(f"{folder}/{name}", str(memory or -1))
+
+    def kills(self) -> int:
+        """How many processes were ever killed here for want of memory."""
+        if self._kills < 0:
+            return 0
+        for line in os.pread(self._kills, 512, 0).splitlines():
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+        return 0
+
+    def starved(self) -> bool:
+        """Whether a process was killed for want of memory since the last `fit`."""
+        return bool(self._memory) and self.kills() != self._seen_kills
+
+    def peak(self) -> int:
+        """The most bytes that were used here since `fit`; 0 if nobody counted."""
+        return int(os.pread(self._peak, 32, 0)) if self._peak >= 0 else 0
+
+    def members(self) -> list[int]:
+        """Processes that are in here, other than this one."""
+        own = os.getpid()
+        return [pid for pid in _members(self._one) if pid != own]
+
+    def kill(self) -> None:
+        """Kill every member at once, however fast they multiply; to be called by the slot's own thread."""
+        if self._tree.kind == V2:
+            _write(f"{self._one}/cgroup.kill", "1")
+            return
+        if "freezer" not in self._folders:
+            for pid in self.members():
+                _kill(pid)
+            return
+        # The thread would freeze with the others, so it steps out meanwhile.
+        thread, state = str(threading.get_native_id()), f"{self._one}/freezer.state"
+        _write(f"{self._tree.folders['freezer']}/tasks", thread)
+        try:
+            _write(state, "FROZEN")
+            until = time.monotonic() + _FREEZING
+            while _read(state).strip() != "FROZEN" and time.monotonic() < until:
+                time.sleep(0.0005)
+            for pid in self.members():
+                _kill(pid)
+        finally:
+            _write(state, "THAWED")
+            _write(f"{self._one}/tasks", thread)
+
+
+def _below(folder: str) -> list[str]:
+    """Groups below one, the deepest first."""
+    try:
+        with os.scandir(folder) as entries:
+            children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+    return [group for child in children for group in (*_below(child), child)]
+
+
+def _members(group: str) -> list[int]:
+    """Processes of a group; none if it is gone."""
+    try:
+        return [int(pid) for pid in _read(f"{group}/cgroup.procs").split()]
+    except (FileNotFoundError, OSError):
+        return []
+
+
+def _kill(pid: int) -> int:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return 0
+    return 1
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,93 @@
+"""What /proc tells of processes."""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+
+class Stat(NamedTuple):
+    """A line of /proc/PID/stat, as far as it matters here."""
+
+    parent: int
+    group: int
+    birth: int
+    """Clock ticks since the machine started."""
+    resident: int
+    """Bytes."""
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+TICK = 10**9 // os.sysconf("SC_CLK_TCK")
+"""Nanoseconds in which births are counted."""
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Of a process; None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            words = stat.read().rpartition(b")")[2].split()
+        return Stat(int(words[1]), int(words[2]), int(words[19]), int(words[21]) * _PAGE)
+    except (OSError, IndexError):
+        return None
+
+
+def birth_of(pid: int) -> int:
+    """When a process was made, in clock ticks since the machine started; 0 if there is none."""
+    stat = stat_of(pid)
+    return 0 if stat is None else stat.birth
+
+
+def environ_of(pid: int) -> list[bytes]:
+    """The environment that a process was started with; empty if it is gone or not ours to see."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            return environ.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def all_processes() -> list[int]:
+    """All processes of this machine that we can see."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def descendants(leaders: dict[int, int]) -> dict[int, list[tuple[int, int]]]:
+    """For each key, by its leader's number, processes below the leader or of its session's first group, with their resident bytes."""
+    stats = {pid: stat for pid in all_processes() if (stat := stat_of(pid)) is not None}
+    owners: dict[int, int | None] = dict(leaders)
+
+    def owner(pid: int) -> int | None:
+        path = []
+        while pid not in owners:
+            stat = stats.get(pid)
+            if stat is None or pid <= 1:
+                owners[pid] = None
+                break
+            if stat.group in leaders:
+                owners[pid] = leaders[stat.group]
+                break
+            path.append(pid)
+            pid = stat.parent
+        found = owners[pid]
+        for each in path:
+            owners[each] = found
+        return found
+
+    out: dict[int, list[tuple[int, int]]] = {}
+    for pid, stat in stats.items():
+        key = owner(pid)
+        if key is not None:
+            out.setdefault(key, []).append((pid, stat.resident))
+    return out
+
+
+def proportional(pids: list[int]) -> int:
+    """Bytes that processes hold, what they share counted once among all who share it."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as rollup:
+            for line in rollup:
+                if line.startswith(b"Pss:"):
+                    total += int(line.split()[1]) * 1024
+                    break
+    return total
