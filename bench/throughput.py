@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
-from bench.servers import BUILD, Cpu, cpu_below, folder, job, serving
+from bench.servers import BUILD, Connection, Cpu, cpu_below, folder, job, serving
 from msgspec import Struct
 
 HERE: Final = Path(__file__).resolve().parent
@@ -83,16 +83,16 @@ def ours(path: Path, count: int) -> Round:
         http.ask(request)
         while http.get("/v1/server")["queued"]:  # cheap to ask, but what is placed is not over yet
             time.sleep(0.02)
-        while _ended(http.ask(http.request("GET", "/metrics"))) < count:
+        while ended(http) < count:
             time.sleep(0.01)
         seconds = time.monotonic() - begin
         used = server.cpu() - before[0], cpu_below(agent.pid) - before[1]
     return Round(count / seconds, _split(used, count))
 
 
-def _ended(metrics: bytes) -> int:
+def ended(http: Connection) -> int:
     """How many jobs have succeeded, durably."""
-    for line in metrics.splitlines():
+    for line in http.ask(http.request("GET", "/metrics")).splitlines():
         if line.startswith(b'spill_jobs_ended_total{state="SUCCEEDED"}'):
             return int(float(line.split()[1]))
     return 0

@@ -11,7 +11,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
 import grpc
@@ -35,6 +35,8 @@ REPORT_LIMIT: Final = 15.0
 """Seconds that a report may take: it is answered when it is durable."""
 LINGER: Final = 0.01
 """Seconds between two reports at the least: a message costs more than its content."""
+LONGEST_LINGER: Final = 0.05
+"""Seconds between two reports while there is enough to do."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
 MESSAGE_LIMIT: Final = 64 << 20
@@ -131,6 +133,7 @@ class Link:
         self._peers = peers
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
+        self._hungry = asyncio.Event()
         self._drained = asyncio.Event()
         self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
         self.connected = False
@@ -138,6 +141,8 @@ class Link:
     def ready(self) -> None:
         """There may be something to report."""
         self._ready.set()
+        if self._state.hungry():
+            self._hungry.set()
 
     async def run(self) -> None:
         """Keep a connection for as long as the agent lives."""
@@ -167,6 +172,7 @@ class Link:
         """Return once everything was reported."""
         self._drained.clear()
         self._ready.set()
+        self._hungry.set()
         await self._drained.wait()
 
     async def _connect(self) -> None:
@@ -180,17 +186,16 @@ class Link:
             try:
                 incarnation = await self._register(calls, target.address)
                 self._transfers.connected(channel, calls.metadata, target)
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._listen(calls, incarnation))
-                    group.create_task(self._beat(calls, incarnation))
-                    group.create_task(self._report(calls))
-                    group.create_task(self._send_output(calls, incarnation))
+                await _until_one_ends(
+                    self._listen(calls, incarnation),
+                    self._beat(calls, incarnation),
+                    self._report(calls),
+                    self._send_output(calls, incarnation),
+                )
             except grpc.aio.AioRpcError as error:
                 raise _over(error) from None
             except convert.Unspeakable as error:
                 raise Over(str(error), slow=True) from None
-            except BaseExceptionGroup as errors:
-                raise _first(errors) from None
             finally:
                 self._transfers.disconnected()
                 self._state.unreported()
@@ -262,7 +267,16 @@ class Link:
             reply = await calls.unary("Report", request, pb.ReportReply, REPORT_LIMIT)
             self._act(self._state.reported(self._now(), convert.answered_in(reply)))
             self._ready.set()
-            await asyncio.sleep(max(0.0, LINGER - (self._now() - begun) / 1e9))
+            await self._linger(begun)
+
+    async def _linger(self, begun: int) -> None:
+        """Let what happens meanwhile go into one message: for longer while there is enough to do."""
+        await asyncio.sleep(max(0.0, LINGER - (self._now() - begun) / 1e9))
+        self._hungry.clear()
+        if not self._state.hungry():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, LONGEST_LINGER - (self._now() - begun) / 1e9)):
+                    await self._hungry.wait()
 
     async def _send_output(self, calls: "_Calls", incarnation: int) -> None:
         """Send what readers asked for, in one stream for all of them."""
@@ -323,15 +337,32 @@ def _over(error: grpc.aio.AioRpcError) -> Over:
     return Over(f"{code.name}: {error.details()}", slow=code in _NEEDS_MENDING)
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended a connection, where several tasks ended with it: the gravest of them."""
+async def _until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
+    """Do all of these until one fails, as each does in the end; raises what ended them.
+
+    No group of tasks: one that fails while its owner is being cancelled forgets the cancellation, and the owner lives on.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    raise _gravest([error for error in ended if error is not None])
+
+
+def _gravest(errors: list[BaseException]) -> BaseException:
+    """What ended a connection, where several tasks ended with it."""
     found: list[BaseException] = []
-    for error in errors.exceptions:
+    for error in errors:
         match error:
             case grpc.aio.AioRpcError():
                 found.append(_over(error))
             case convert.Unspeakable():
                 found.append(Over(str(error), slow=True))
+            case asyncio.CancelledError():
+                pass
             case _:
                 found.append(error)
     found.sort(key=lambda error: (isinstance(error, Over), not getattr(error, "fenced", False)))

@@ -112,6 +112,8 @@ class AgentState:
         self._by_task: dict[tuple[JobId, int], Lease] = {}
         """The lease under which a task runs here, whatever its attempt."""
         self._chains = Chains()
+        self._plenty = 0
+        """How many leases were in hand when the last ones came."""
         self._now = 0
         """Monotonic time of what is being done."""
 
@@ -182,6 +184,7 @@ class AgentState:
             elif grant.source is not None:
                 self.fetching[lease] = grant.source
                 out.append(Fetch(lease, grant.source))
+        self._plenty = len(self.waiting) + len(self.running)
         return out + self._fill() + self._ahead(grants)
 
     def _ahead(self, grants: Sequence[Grant]) -> list[Instruction]:
@@ -341,6 +344,10 @@ class AgentState:
         """Whether there is something to tell."""
         told = self._starts or self._released or self._yielding.answers
         return bool(self.results or told or self._unsaid())
+
+    def hungry(self) -> bool:
+        """Whether most of what was given to do is done, so that telling it should not wait for more to tell."""
+        return 2 * (len(self.waiting) + len(self.running)) <= self._plenty
 
     def _unsaid(self) -> bool:
         """Whether the server would still give us work, although we were told to stop."""

@@ -461,6 +461,17 @@ def test_everything_ready_goes_into_one_report_and_one_report_is_under_way() -> 
     assert life.state.report(life.now) == (None, [])
 
 
+def test_an_agent_wants_more_to_do_when_half_of_what_it_was_given_is_done() -> None:
+    life = an_agent(cpu=1000)
+    assert life.state.hungry()
+    life.gets(A, B, C, D)
+    assert not life.state.hungry()
+    life.ends(A)
+    assert not life.state.hungry()
+    life.ends(B)
+    assert life.state.hungry()
+
+
 def test_a_result_takes_the_place_of_its_start() -> None:
     life = an_agent()
     life.gets(A)
