@@ -61,6 +61,13 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         "--engine", metavar="PATH", help="docker or podman, for containers (default: what PATH has)"
     )
     parser.add_argument(
+        "--engine-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="given to the engine with every container, as --engine-option=--network=none",
+    )
+    parser.add_argument(
         "--drain-timeout",
         default=defaults.drain,
         metavar="DURATION",
@@ -117,4 +124,5 @@ def _settings(given: argparse.Namespace) -> dict[str, str]:
         if path is not None and shutil.which(path) is None:
             raise ValueError(f"--{flag} {path}: there is no such program")
     settings = {"python": given.python, "python_calls": given.python_calls, "engine": given.engine}
+    settings["engine_options"] = "\0".join(given.engine_option) or None
     return {name: str(value) for name, value in settings.items() if value is not None}

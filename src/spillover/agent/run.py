@@ -266,8 +266,6 @@ class Agent:
         for what in self._staging.sift(seen):
             if isinstance(what, Returned):
                 back.append(what.lease)
-            elif what.lease in self._launched:
-                self._heard(what)
             elif isinstance(what, Spawned):
                 self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
                 self._births[what.lease] = (what.pid, what.birth)
@@ -321,7 +319,7 @@ class Agent:
         return Processes(
             self._options.folder,
             self._options.cluster,
-            self._seen,
+            self._made,
             self._nursery_died,
             isolation=self._options.isolation,
             output_limit=self._options.output_limit,
@@ -364,12 +362,19 @@ class Agent:
             self._launched[lease] = seen
         self._processes.start(lease, task)
 
-    def _heard(self, what: Seen) -> None:
-        """Pass on what became of a process that is no task of the server's."""
-        tell = self._launched[what.lease]
-        if not isinstance(what, Spawned):
-            del self._launched[what.lease]
-        tell(what)
+    def _made(self, seen: list[Seen]) -> None:
+        """Processes were made or ended, of tasks or of runners that want to hear of theirs themselves."""
+        if not self._launched:
+            self._seen(seen)
+            return
+        own = [what for what in seen if what.lease not in self._launched]
+        for what in seen:
+            if (tell := self._launched.get(what.lease)) is not None:
+                if not isinstance(what, Spawned):
+                    del self._launched[what.lease]
+                tell(what)
+        if own:
+            self._seen(own)
 
     async def wait_stopped(self) -> None:
         """Return when no task runs."""

@@ -11,6 +11,7 @@ from spillover.agent.runners.port import House, Runner
 GROUP: Final = "spillover.runners"
 BUILT_IN: Final = {
     "python": "python:PythonCalls",
+    "container": "containers:Containers",
 }
 """Module of this package and class."""
 

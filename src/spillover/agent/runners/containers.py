@@ -1,0 +1,238 @@
+"""Containers through docker or podman, whichever is there.
+
+The engine's own client is the process of the task: it is started by the nursery, its output is that of the container, it passes TERM on,
+and it ends with the container's exit code. What it cannot do is asked of the engine besides: to kill, whether memory ran out, and to
+remove what is left.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.agent.process import Ended, Seen, Spawned, stem_of
+from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
+from spillover.agent.runners.port import House, Offer
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.model.job import Argv, Container
+
+ENGINES: Final = ("podman", "docker")
+LABEL: Final = "dev.spillover.agent"
+"""On every container of ours, with whose it is: what an earlier life left is found by it."""
+ENGINE_FAILED: Final = 125
+"""Exit code of an engine that could not run the container."""
+KILLED: Final = 128 + 9
+"""Exit code of a container that was killed."""
+ENGINE_ENV: Final = ("CONTAINER", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_")
+"""How variables begin that tell a client where its engine is and how it is set up."""
+PATIENCE: Final = 30.0
+"""Seconds for a question to the engine."""
+LEAST_MEMORY: Final = 6 << 20
+"""Bytes: engines refuse to give less."""
+
+
+class Containers:
+    """The runner of containers."""
+
+    kinds = (Container,)
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        named = house.settings.get("engine")
+        found = [path for name in ([named] if named else ENGINES) if (path := shutil.which(name))]
+        self._engine = found[0] if found else ""
+        self._is_docker = Path(self._engine).name == "docker"
+        self._options = tuple(filter(None, house.settings.get("engine_options", "").split("\0")))
+        self._why = "" if found else "neither podman nor docker is on PATH"
+        self._mark = f"{LABEL}={hashlib.sha256(str(house.folder).encode()).hexdigest()[:16]}"
+        self._env = {name: value for name, value in os.environ.items() if name.startswith(ENGINE_ENV)}
+        self._names: dict[Lease, str] = {}
+        self._killed: set[Lease] = set()
+        """Those that were told to end."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def offer(self) -> Offer:
+        """Containers, if an engine answers."""
+        return Offer(("container",)) if not self._why else Offer(missing={"container": self._why})
+
+    async def open(self) -> None:
+        """See whether the engine works, and remove what an earlier life left."""
+        if self._engine:
+            self._why = await self._sweep()
+
+    async def close(self) -> None:
+        """Remove what is left."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._names:
+            await self._sweep()
+
+    def forget(self) -> None:
+        """All clients are gone, and their containers shall follow."""
+        self._names.clear()
+        self._in_background(self._swept())
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - containers share no room
+        """Run a container."""
+        if not isinstance(task.work, Container):
+            raise TypeError(task.work)
+        try:
+            plan = plan_of(task.work)
+        except Unrunnable as error:
+            self._tell_soon(lease, Exit(time.monotonic_ns(), spawned=False, message=str(error)))
+            return
+        name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
+        self._names[lease] = name
+        words = self._words(name, lease, task, plan)
+        workdir = task.workdir if plan.own_folder else "/"
+        # The container has the limits; those of its client would be in their way.
+        client = Task(Argv(words), replace(task.need, memory=0), self._env, workdir)
+        self._house.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
+
+    def recall(self, lease: Lease) -> None:
+        """Never behind another one."""
+
+    def signal(self, lease: Lease, *, kill: bool) -> None:
+        """The client passes TERM on; KILL it cannot hear."""
+        name = self._names.get(lease)
+        if name is None:
+            return
+        self._killed.add(lease)
+        if kill:
+            self._in_background(self._kill(lease, name))
+        else:
+            self._house.signal(lease, False)
+
+    async def name_output(self, lease: Lease) -> None:
+        """As of any process."""
+        await self._house.name_output(lease)
+
+    # --- what the engine is told
+
+    def _words(self, name: str, lease: Lease, task: Task, plan: Plan) -> tuple[str, ...]:
+        """The command line of the client."""
+        words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
+        env = task.env | {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
+        env |= {"SPILL_CLUSTER": self._house.cluster}
+        array, dot, index = lease.job.rpartition(".")
+        if dot and array and index.isdigit():
+            env["SPILL_ARRAY_INDEX"] = index
+        for variable, value in env.items():
+            words += ["--env", f"{variable}={value}"]
+        if task.need.memory:
+            memory = str(max(LEAST_MEMORY, task.need.memory))
+            words += ["--memory", memory, "--memory-swap", memory]
+        if task.need.cpu:
+            words += ["--cpu-shares", str(max(2, task.need.cpu * 1024 // 1000))]
+        if task.need.gpu:
+            words += self._gpus(task)
+        for volume in plan.volumes:
+            words += ["--volume", volume]
+        if plan.own_folder:
+            words += ["--volume", f"{task.workdir}:{task.workdir}", "--workdir", task.workdir]
+        elif plan.workdir is not None:
+            words += ["--workdir", plan.workdir]
+        if plan.entrypoint is not None:
+            words += ["--entrypoint", plan.entrypoint]
+        return (*words, plan.image, *plan.words)
+
+    def _gpus(self, task: Task) -> list[str]:
+        """The GPUs that it was given, or as many as it asked for."""
+        given = [each for each in task.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+        if self._is_docker:
+            return ["--gpus", f'"device={",".join(given)}"' if given else str(task.need.gpu)]
+        devices = given or [str(number) for number in range(task.need.gpu)]
+        return [word for each in devices for word in ("--device", f"nvidia.com/gpu={each}")]
+
+    # --- what becomes of it
+
+    def _heard(self, lease: Lease, seen: Seen, memory: int) -> None:
+        """The client was started, or is gone."""
+        if isinstance(seen, Spawned):
+            self._house.seen([seen])
+        else:
+            self._in_background(self._finish(lease, seen.end, memory))
+
+    async def _finish(self, lease: Lease, end: Exit, memory: int) -> None:
+        """Ask how the container ended, remove it, and tell."""
+        name = self._names.pop(lease, None)
+        if name is None:
+            return
+        starved = False
+        if end.spawned:
+            form = "{{.State.OOMKilled}} {{.State.Running}}"
+            code, said = await self._ask("container", "inspect", "--format", form, name)
+            # Not every engine sees why the kernel killed; but nobody else does where there is a limit and we did not.
+            killed = end.code == KILLED and memory > 0 and lease not in self._killed
+            starved = (code == 0 and said.startswith("true")) or killed
+            if code != 0 and end.code == ENGINE_FAILED:
+                end = Exit(end.ended, spawned=False, message=self._last_words(lease))
+        self._killed.discard(lease)
+        await self._ask("rm", "--force", "--volumes", name)
+        self._house.seen([Ended(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
+
+    def _last_words(self, lease: Lease) -> str:
+        """What the engine said when it could not run the container."""
+        stem = stem_of(self._house.folder / "output", lease.job, lease.attempt, lease.task)
+        said = b""
+        with contextlib.suppress(OSError):
+            said = Path(f"{stem}.err").read_bytes()[-2000:].strip()
+        last = said.rpartition(b"\n")[2].decode(errors="replace")
+        return f"{Path(self._engine).name} could not run it: {last or 'it did not say why'}"
+
+    async def _kill(self, lease: Lease, name: str) -> None:
+        """Kill a container; if the engine does not, at least its client."""
+        await self._ask("kill", "--signal", "KILL", name)
+        if lease in self._names:
+            await asyncio.sleep(1.0)
+        if lease in self._names:
+            self._house.signal(lease, True)
+
+    async def _sweep(self) -> str:
+        """Remove containers that are ours and have no client; why that cannot be, empty if it was done."""
+        code, said = await self._ask("ps", "--all", "--quiet", "--filter", f"label={self._mark}")
+        if code != 0:
+            return f"{self._engine} does not work: {said.strip().rpartition(chr(10))[2] or 'it does not say why'}"
+        if said.split():
+            await self._ask("rm", "--force", "--volumes", *said.split())
+        return ""
+
+    async def _swept(self) -> None:
+        await self._sweep()
+
+    async def _ask(self, *words: str) -> tuple[int, str]:
+        """Ask the engine; its exit code and what it said."""
+
+        def run() -> tuple[int, str]:
+            try:
+                done = subprocess.run(
+                    [self._engine, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    timeout=PATIENCE,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                return -1, str(error)
+            return done.returncode, done.stdout.decode(errors="replace")
+
+        return await asyncio.to_thread(run)
+
+    def _tell_soon(self, lease: Lease, end: Exit) -> None:
+        asyncio.get_running_loop().call_soon(lambda: self._house.seen([Ended(lease, end)]))
+
+    def _in_background(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

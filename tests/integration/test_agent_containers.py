@@ -1,0 +1,181 @@
+"""A real agent runs containers through a real engine, for a scripted server."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.model.units import SECOND
+from spillover.testing.agent_process import AgentProcess, a_grant
+from spillover.testing.engine import IMAGE, Engine, missing
+from spillover.testing.processes import wait_until
+from spillover.testing.scripted_server import ScriptedServer
+from spillover.wire import agents_pb2 as pb
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    if (why := missing()) is not None:
+        pytest.skip(why)
+    engine = Engine(tmp_path_factory.mktemp("engine"))
+    engine.load()
+    yield engine
+    engine.clear()
+
+
+@pytest.fixture
+def engine(loaded: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    for name, value in loaded.env.items():
+        monkeypatch.setenv(name, value)
+    return loaded
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.fixture
+async def agent(engine: Engine, server: ScriptedServer) -> AsyncIterator[AgentProcess]:
+    async with AgentProcess(server.data, "--engine", "podman") as agent:
+        await server.connected()
+        yield agent
+
+
+def a_container(job: str, *command: str, image: str = IMAGE, **more: Any) -> pb.Grant:
+    memory = more.pop("memory", 0)
+    grant = a_grant(job, "", **more)
+    grant.task.container.CopyFrom(pb.Container(image=image, command=command))
+    grant.task.resources.memory = memory
+    return grant
+
+
+def a_manifest(job: str, container: dict[str, Any], **pod: Any) -> pb.Grant:
+    grant = a_container(job)
+    manifest = {"spec": {"template": {"spec": {"containers": [{"image": IMAGE} | container], **pod}}}}
+    grant.task.container.manifest = json.dumps(manifest).encode()
+    return grant
+
+
+async def result_of(server: ScriptedServer, grant: pb.Grant) -> pb.TaskResult:
+    server.grant(grant)
+    key = (grant.lease.job, grant.lease.attempt, grant.lease.seq, grant.lease.task)
+    await server.until(lambda: key in server.results)
+    return server.results[key]
+
+
+async def output_of(server: ScriptedServer, job: str) -> bytes:
+    read = pb.OutputRead(id=len(server.output) + 1, job=job, attempt=1)
+    server.read(read)
+    await server.until(lambda: read.id in server.output_ended)
+    return bytes(server.output[read.id])
+
+
+async def test_a_container_runs_in_the_work_folder_with_its_environment(
+    server: ScriptedServer, agent: AgentProcess, engine: Engine, tmp_path: Path
+) -> None:
+    assert "container" in server.registrations[0].offers
+    words = ("sh", "-c", "pwd; echo $MINE $SPILL_JOB_ID $SPILL_ARRAY_INDEX; touch made; exit 3")
+    done = await result_of(server, a_container("a.7", *words, workdir=str(tmp_path), env={"MINE": "yes"}))
+    assert (done.outcome, done.exit_code) == (pb.EXITED, 3)
+    assert await output_of(server, "a.7") == f"{tmp_path}\nyes a.7 7\n".encode()
+    assert (tmp_path / "made").exists()
+    assert engine.containers() == []
+
+
+async def test_without_a_command_the_image_says_what_runs(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    assert (await result_of(server, a_container("a", workdir="/tmp"))).exit_code == 0
+    assert await output_of(server, "a") == b"the image's own command\n"
+
+
+async def test_an_image_that_is_not_there_is_named(server: ScriptedServer, agent: AgentProcess) -> None:
+    done = await result_of(
+        server, a_container("a", "true", image="localhost/no-such-image:1", workdir="/tmp")
+    )
+    assert done.outcome == pb.NOT_STARTED
+    assert done.message.startswith("podman could not run it: ")
+    assert "no-such-image" in done.message
+
+
+async def test_more_memory_than_was_asked_for_is_named(server: ScriptedServer, agent: AgentProcess) -> None:
+    words = ("dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1")
+    done = await result_of(server, a_container("a", *words, memory=32 << 20, workdir="/tmp"))
+    assert done.outcome == pb.OUT_OF_MEMORY
+
+
+async def test_a_container_that_ignores_term_is_killed_after_its_grace(
+    server: ScriptedServer, agent: AgentProcess, engine: Engine
+) -> None:
+    words = ("sh", "-c", "trap '' TERM; while true; do sleep 1; done")
+    done = await result_of(
+        server,
+        a_container("a", *words, walltime=2 * SECOND, grace=SECOND // 2, workdir="/tmp"),
+    )
+    assert done.outcome == pb.WALLTIME
+    assert engine.containers() == []
+
+
+async def test_a_container_that_hears_term_ends_by_itself(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    words = ("sh", "-c", "trap 'echo bye; exit 5' TERM; while true; do sleep 0.1; done")
+    done = await result_of(
+        server,
+        a_container("a", *words, walltime=2 * SECOND, grace=20 * SECOND, workdir="/tmp"),
+    )
+    assert (done.outcome, done.exit_code) == (pb.WALLTIME, 5)
+    assert await output_of(server, "a") == b"bye\n"
+
+
+async def test_what_an_agent_left_is_removed_by_the_next(
+    server: ScriptedServer, agent: AgentProcess, engine: Engine
+) -> None:
+    grant = a_container("a", "sleep", "1000", workdir="/tmp")
+    server.grant(grant)
+    await server.until(lambda: server.started[("a", 1, 1, 0)] > 0)
+    await asyncio.to_thread(
+        wait_until, lambda: engine.containers() == ["spill-a-1-0-1"], "the container to be"
+    )
+    agent.signal(signal.SIGKILL)
+    await agent.wait()
+    await agent.start()
+    await server.until(lambda: ("a", 1, 1, 0) in server.results)
+    assert server.results[("a", 1, 1, 0)].outcome == pb.LOST
+    assert engine.containers() == []
+
+
+async def test_a_kubernetes_job_runs_its_container(
+    server: ScriptedServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    container = {
+        "command": ["sh", "-c"],
+        "args": ["pwd; cat /data/file; echo more > /scratch/x; cat /scratch/x; echo $0", "word"],
+        "workingDir": "/tmp",
+        "volumeMounts": [
+            {"name": "host", "mountPath": "/data", "readOnly": True},
+            {"name": "empty", "mountPath": "/scratch"},
+        ],
+    }
+    (tmp_path / "file").write_text("from the host\n")
+    volumes = [{"name": "host", "hostPath": {"path": str(tmp_path)}}, {"name": "empty", "emptyDir": {}}]
+    done = await result_of(server, a_manifest("a", container, volumes=volumes))
+    assert done.exit_code == 0, done
+    assert await output_of(server, "a") == b"/tmp\nfrom the host\nmore\nword\n"
+
+
+async def test_without_an_engine_the_agent_says_why(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with AgentProcess(server.data):
+        await server.connected()
+    (told,) = server.registrations[:1]
+    assert "container" not in told.offers
+    assert told.labels["without.container"] == "neither podman nor docker is on PATH"
