@@ -1,5 +1,6 @@
 """A real agent runs real processes for a scripted server."""
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -301,3 +302,31 @@ async def test_output_of_one_task_never_shows_in_another(server: ScriptedServer,
     await server.until(lambda: len(server.results) == 60)
     for i in range(60):
         assert await output_of(server, f"job{i}") == (f"{i}\n".encode() if i % 3 else b"")
+
+
+async def test_two_tasks_see_different_gpus(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'GPU 0: Fake (UUID: GPU-0)'\necho 'GPU 1: Fake (UUID: GPU-1)'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    show = 'echo "$CUDA_VISIBLE_DEVICES"; while [ ! -e go ]; do sleep 0.01; done'
+    async with AgentProcess(server.data, cpu="3"):
+        await server.connected()
+        assert server.registrations[-1].capacity.gpu == 2
+        grants = [a_grant(f"g{n}", show, gpu=1, cpu=1, workdir=str(tmp_path)) for n in range(2)]
+        server.grant(*grants, a_grant("none", show, cpu=1, workdir=str(tmp_path)))
+        reads = [
+            pb.OutputRead(id=n, job=job, attempt=1, follow=True)
+            for n, job in enumerate(("g0", "g1", "none"), 1)
+        ]
+        for read in reads:
+            server.read(read)
+            await lines(server, read, 1)
+        assert [bytes(server.output[read.id]) for read in reads] == [b"0\n", b"1\n", b"\n"]
+        (tmp_path / "go").touch()
+        for grant in grants:
+            await result(server, grant)
+        await result_of(server, a_grant("after", show, gpu=2, workdir=str(tmp_path), seq=2))
+        assert await output_of(server, "after") == b"0,1\n"

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from spillover.agent import gpus
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.run import Options
@@ -28,7 +29,13 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     """What an agent has, offers and bears."""
     parser.add_argument("--cpu", default=defaults.cpu, help="CPUs that it may use, such as 2 or 500m")
     parser.add_argument("--memory", default=defaults.memory, help="memory that it may use, such as 4Gi")
-    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="GPUs that it may use")
+    parser.add_argument(
+        "--gpu",
+        type=int,
+        default=None,
+        metavar="N",
+        help="GPUs that it may use (default: those that are found)",
+    )
     parser.add_argument(
         "--queue", type=int, default=DEFAULT_QUEUE, metavar="N", help="leases to hold beyond those that run"
     )
@@ -81,10 +88,10 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         if not is_name(getattr(given, flag)):
             raise ValueError(f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}")
     try:
-        capacity = Resources(parse_cpu(given.cpu), parse_memory(given.memory), given.gpu)
+        cpu, memory = parse_cpu(given.cpu), parse_memory(given.memory)
     except UnitError as error:
         raise ValueError(f"--cpu or --memory: {error}") from None
-    if capacity.cpu <= 0 or capacity.memory <= 0 or capacity.gpu < 0 or given.queue < 0:
+    if cpu <= 0 or memory <= 0 or (given.gpu or 0) < 0 or given.queue < 0:
         raise ValueError("--cpu and --memory must be above 0, --gpu and --queue not below")
     try:
         limit = parse_memory(given.output_limit)
@@ -99,18 +106,20 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
     for label in given.label:
         if not label.partition("=")[0] or "=" not in label:
             raise ValueError(f"--label {label!r} is not KEY=VALUE")
+    devices = gpus.named(given.gpu, gpus.find() if given.gpu != 0 else ())
     return Options(
         folder=data / "agents" / given.name,
         finder=finder,
         name=given.name,
         cluster=given.cluster,
-        capacity=capacity,
+        capacity=Resources(cpu, memory, len(devices)),
         queue=given.queue,
         offers=tuple(given.offer),
         labels=dict(label.partition("=")[::2] for label in given.label),
         drain=drain,
         isolation=given.isolation,
         output_limit=limit,
+        devices=devices,
         settings=_settings(given),
     )
 

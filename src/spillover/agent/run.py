@@ -85,6 +85,8 @@ class Options(Struct, frozen=True):
     """What keeps tasks apart and within what they asked for; one of ISOLATIONS."""
     output_limit: int = OUTPUT_LIMIT
     """Bytes that are kept of each stream of a task."""
+    devices: tuple[str, ...] = ()
+    """Names of its GPUs, as many as its capacity has."""
     settings: dict[str, str] = {}
     """For runners, by name."""
     peers: Listening = Listening()
@@ -112,7 +114,7 @@ class Agent:
         self._flushing = False
         self._births: dict[Lease, tuple[int, int]] = {}
         self._rebirth: asyncio.Task[None] | None = None
-        self.state = AgentState(options.capacity)
+        self.state = AgentState(options.capacity, devices=options.devices)
         self.outputs = Outputs(options.folder / "output", self._held, self._name_output)
         self._processes = self._new_processes()
         self._launched: dict[Lease, Callable[[Seen], None]] = {}

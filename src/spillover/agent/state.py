@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.agent.chains import Chains
+from spillover.agent.devices import Devices
 from spillover.agent.values import (
     Answered,
     Exit,
@@ -74,7 +75,9 @@ class Running(Struct):
 class AgentState:
     """Leases, capacity and terms of one agent."""
 
-    def __init__(self, capacity: Resources, unanswered: Iterable[Result] = ()) -> None:
+    def __init__(
+        self, capacity: Resources, unanswered: Iterable[Result] = (), devices: tuple[str, ...] = ()
+    ) -> None:
         self.capacity = capacity
         self.free = capacity
         self.epoch = 0
@@ -112,6 +115,7 @@ class AgentState:
         self._by_task: dict[tuple[JobId, int], Lease] = {}
         """The lease under which a task runs here, whatever its attempt."""
         self._chains = Chains()
+        self._devices = Devices(devices)
         self._plenty = 0
         """How many leases were in hand when the last ones came."""
         self._now = 0
@@ -278,6 +282,7 @@ class AgentState:
         run = self.running.pop(lease, None)
         if run is None:
             return self._renewable(now)
+        self._devices.release(lease)
         self.free += self._chains.leave(lease, run.task, now)
         self._by_task.pop((lease.job, lease.task), None)
         self._starts.pop(lease, None)
@@ -316,6 +321,7 @@ class AgentState:
             run = self.running.pop(lease, None)
             if run is None:
                 continue
+            self._devices.release(lease)
             self.free += self._chains.leave(lease, run.task, now)
             self._by_task.pop((lease.job, lease.task), None)
             if run.cause is not None:
@@ -508,6 +514,7 @@ class AgentState:
             else:
                 break
             del self.waiting[lease]
+            task = self._devices.assign(lease, task, slot)
             self.running[lease] = Running(task)
             self._by_task[lease.job, lease.task] = lease
             self._shortest = min(self._shortest, task.lost_after, self.short_term)
