@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from spillover.testing.processes import ServerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,10 +23,11 @@ def test_the_examples_run(start_server: Callable[..., ServerProcess]) -> None:
 
 
 def test_the_examples_that_nothing_here_can_run_wait_and_say_so(
-    start_server: Callable[..., ServerProcess],
+    start_server: Callable[..., ServerProcess], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # neither docker nor podman is there
     server = start_server("--config", str(EXAMPLES / "spill.yaml"))
-    server.spill("run", "--wait", "--", "true")  # an agent is there
+    server.spill("run", "--wait", "--", "/bin/true")  # an agent is there
     submitted = server.spill("submit", str(EXAMPLES / "gpu.yaml"), str(EXAMPLES / "pi-job.yaml"))
     assert submitted.returncode == 0, submitted
     for name, words in (("train", ["gpu:a100"]), ("pi", ["container"])):
