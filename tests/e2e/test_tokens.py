@@ -77,9 +77,9 @@ def test_a_project_s_token_sees_submits_and_changes_jobs_of_the_project_alone(se
     history = spill_with(server, token, "events", "--json").stdout
     assert job in history
     assert other not in history
-    for words in (("show",), ("why",), ("logs",), ("cancel",), ("requeue",), ("wait",), ("hold",)):
-        refused(spill_with(server, token, *words, other), f"there is no job '{other}'")
-        refused(spill_with(server, token, *words, "theirs"), "there is no job 'theirs'")
+    for command in ("show", "why", "logs", "cancel", "requeue", "wait", "hold"):
+        refused(spill_with(server, token, command, other), f"there is no job '{other}'")
+        refused(spill_with(server, token, command, "theirs"), "there is no job 'theirs'")
     refused(
         spill_with(server, token, "run", "--detach", "--project", "nlp", "--", "true"),
         "your token is for project 'vision'; it may not submit to 'nlp'",

@@ -205,6 +205,22 @@ class ArchiveSuite:
         assert told["week"] == [Spent("2026-W53", 3, 3), Spent("2027-W01", 1, 1), Spent("2028-W09", 1, 1)]
         assert told["month"] == [Spent("2026-12", 2, 2), Spent("2027-01", 2, 2), Spent("2028-02", 1, 1)]
 
+    async def test_jobs_and_costs_of_one_project_are_found_alone(self, store: Store) -> None:
+        """For whoever may not know of the others."""
+        await store.archive.put(
+            [
+                a_finished("abcaaaaaaaaa", 1, cost=5, cluster="cloud"),
+                a_finished("abdaaaaaaaaa", 2, cost=7, cluster="cloud", project="speech"),
+            ],
+            1,
+        )
+        assert await store.archive.find("ab", 10, "speech") == ["abdaaaaaaaaa"]
+        assert await store.archive.find("abc", 10, "speech") == []
+        assert await store.archive.find("ab", 10, None) == ["abdaaaaaaaaa", "abcaaaaaaaaa"]
+        assert await store.archive.costs("cluster", None, [], "speech") == [Spent("cloud", 7, 1)]
+        assert await store.archive.costs("project", None, [], "nobody") == []
+        assert await store.archive.costs("user", None, ["abdaaaaaaaaa"], "speech") == []
+
     async def test_costs_are_forgotten_with_their_jobs(self, store: Store) -> None:
         """So that they never tell more than the list of jobs does."""
         await store.archive.put([a_finished(cost=5), a_finished("bbbbbbbbbbbb", 2, cost=7)], 1)

@@ -420,6 +420,32 @@ def test_an_agent_that_leaves_hands_back_terminates_and_soon_kills() -> None:
     assert life.outcome(A) is Outcome.STOPPED
 
 
+def test_an_agent_that_drains_hands_back_and_lets_what_runs_end() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A, B)
+    assert life.state.drain(life.now) == []
+    assert life.released() == (B,)
+    report, _out = life.state.report(life.now)
+    assert report is not None
+    assert report.leaving
+    life.state.unreported()
+    assert life.gets(C) == []
+    assert life.released() == (B, C)
+    assert life.passes(FAREWELL_GRACE) == []
+    assert life.ends(A) == []
+    assert life.outcome(A) is Outcome.EXITED
+
+
+def test_what_does_not_end_while_an_agent_drains_is_terminated_when_it_leaves() -> None:
+    life = an_agent(cpu=1000)
+    life.gets(A)
+    assert life.state.drain(life.now) == []
+    assert life.state.leave(life.now) == [Signal(A, kill=False)]
+    assert life.passes(FAREWELL_GRACE) == [Signal(A, kill=True)]
+    assert life.ends(A) == []
+    assert life.outcome(A) is Outcome.STOPPED
+
+
 def test_an_agent_that_leaves_says_so_under_every_registration_until_it_is_heard() -> None:
     life = an_agent()
     life.state.leave(life.now)
