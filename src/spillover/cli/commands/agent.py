@@ -5,6 +5,7 @@ import socket
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
@@ -43,9 +44,12 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent logs for itself
+    from msgspec import structs  # noqa: PLC0415 - heavy
+
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
     from spillover.agent.finding import ByUrl  # noqa: PLC0415 - heavy
     from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
+    from spillover.agent.peers import Listening  # noqa: PLC0415 - heavy
     from spillover.agent.run import Taken  # noqa: PLC0415 - heavy
 
     _complete(args)
@@ -53,7 +57,10 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent 
     if args.cluster is None:
         args.cluster = _cluster(finder)
     try:
-        live(read_options(args, args.data.absolute(), finder))
+        options = read_options(args, args.data.absolute(), finder)
+        if not _is_here(args.server):  # others could not reach it on loopback: they have the server instead
+            options = structs.replace(options, peers=Listening(address=""))
+        live(options)
     except (ValueError, Taken) as error:
         raise Usage(str(error)) from None
     return codes.OK
@@ -79,6 +86,12 @@ def _complete(args: Namespace) -> None:
         args.token_file.read_bytes()
     except OSError as error:
         raise Usage(f"--token-file {args.token_file}: {error.strerror}") from None
+
+
+def _is_here(url: str) -> bool:
+    """Whether a server is asked on loopback."""
+    host = urlsplit(url if "://" in url else f"//{url}").hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def _cluster(finder: "ByUrl") -> str:
