@@ -260,3 +260,18 @@ def test_run_waits_by_itself_on_a_terminal(server: Any) -> None:
     assert code == 4
     assert b"seen\r\n" in shown
     assert b"is FAILED: exited with code 4" in shown
+
+
+def test_a_job_that_uses_more_memory_than_it_asked_for_is_told_so(server: Any) -> None:
+    hog = "head -c 300000000 /dev/zero | tail -c 300000000 | sleep 2; sleep 1000"
+    done = server.spill("run", "--wait", "--memory", "64Mi", "--", "sh", "-c", hog)
+    assert done.returncode != 0
+    (job,) = json.loads(server.spill("ls", "--json").stdout)
+    assert job["state"] == "FAILED"
+    why = server.spill("why", job["id"]).stdout
+    assert "used more memory than the 64Mi that it asked for; it used" in why
+    shown = json.loads(server.spill("show", job["id"], "--json").stdout)
+    assert shown["reason"]["code"] == "out_of_memory"
+    assert shown["peak_memory"] >= 60 << 20
+    (agent,) = json.loads(server.spill("agents", "--json").stdout)
+    assert agent["labels"]["isolation"]

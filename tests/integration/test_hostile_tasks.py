@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -287,3 +289,80 @@ async def test_a_task_that_kills_whoever_made_it_is_lost_and_the_agent_goes_on(
     for pid in pids_in(told):  # without groups one that hides outlives the death of its maker
         if alive(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """The data folder on a disk of its own, of a few megabytes."""
+    where = tmp_path / "data"
+    where.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(where)]
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(words, capture_output=True, check=False).returncode != 0
+    ):
+        pytest.skip("needs the right to mount")
+    yield where
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+@pytest.mark.parametrize("where", ['"$TMPDIR/x"', "/dev/stdout"])
+async def test_a_task_that_fills_the_disk_ends_and_the_next_one_has_room(small: Path, where: str) -> None:
+    async with ScriptedServer(small) as server, AgentProcess(small, "--output-limit", "2Mi"):
+        await server.connected()
+        fill = f"head -c 5000000 /dev/zero >{where}; head -c 50000000 /dev/zero >{where.replace('x', 'y')}"
+        done = await result_of(server, a_grant("a", fill))
+        assert done.outcome == pb.EXITED
+        if "TMPDIR" in where:
+            assert done.exit_code == 1
+        after = await result_of(
+            server, a_grant("b", 'head -c 3000000 /dev/zero >"$TMPDIR/x" && echo room', seq=2)
+        )
+        assert after.exit_code == 0
+        assert await output_of(server, "b") == b"room\n"
+
+
+async def test_what_is_used_is_said_in_the_log_and_in_the_registration(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    kind = server.registrations[-1].labels["isolation"]
+    assert kind in {"cgroup-v1", "cgroup-v2", "watch"}
+    assert f"isolation of tasks: {kind}" in agent.said()
+
+
+async def test_isolation_that_cannot_be_had_is_one_clear_line(server: ScriptedServer, tmp_path: Path) -> None:
+    agent = AgentProcess(server.data, "--isolation", "bad")
+    await agent.start()
+    assert await agent.wait() == 2
+    assert "invalid choice: 'bad'" in agent.said()
+
+
+async def test_a_killed_agent_leaves_no_process_and_no_group(
+    server: ScriptedServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    told = tmp_path / "pids"
+    server.grant(a_grant("a", argv=(*script(*HIDE, "time.sleep(1000)"), str(told))))
+    await until(lambda: told.exists() and len(pids_in(told)) == 2)
+    groups = groups_of(agent)
+    await agent.kill()
+    await until(lambda: not any(alive(pid) for pid in pids_in(told)))
+    await until(lambda: not any(group.exists() for group in groups))
+
+
+async def test_what_an_agent_and_its_nursery_left_when_both_were_killed_ends_with_the_next_life(
+    server: ScriptedServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    if not groups_of(agent):
+        pytest.skip("without groups a process that hides cannot be found")
+    told = tmp_path / "pids"
+    server.grant(a_grant("a", argv=(*script(*HIDE, "time.sleep(1000)"), str(told))))
+    await until(lambda: told.exists() and len(pids_in(told)) == 2)
+    nurseries = [each.pid for each in psutil.Process(agent.pid).children()]
+    os.kill(agent.pid, signal.SIGSTOP)
+    for pid in nurseries:
+        os.kill(pid, signal.SIGKILL)
+    await agent.kill()
+    assert all(alive(pid) for pid in pids_in(told))
+    await agent.start()
+    await until(lambda: not any(alive(pid) for pid in pids_in(told)))
+    await server.until(lambda: server.incarnation == 2)

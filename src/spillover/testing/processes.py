@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
+from spillover.agent.isolation import RECORD, remove_groups
 from spillover.client import Client
 from spillover.client.flows import ENDED
 from spillover.core.events import AnyEvent
@@ -146,6 +147,8 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         nothing_left(self.data)
+        for record in self.data.glob(f"agents/*/{RECORD}"):
+            remove_groups(record.parent)  # nobody was left to do it
 
     def _reap(self) -> None:
         self.process.wait()

@@ -1,6 +1,6 @@
 """Things that happen together are decided together."""
 
-from spillover.core.events import JobEnded, JobState, MembersDropped
+from spillover.core.events import Back, JobEnded, JobRequeued, JobState, MembersDropped
 from spillover.core.proposals import (
     Act,
     Dependency,
@@ -16,7 +16,7 @@ from spillover.core.state import Ended
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import On, Retry
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.reasons import CancelledBy
+from spillover.model.reasons import CancelledBy, OutOfMemory
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
@@ -213,3 +213,25 @@ def test_an_agent_whose_leases_never_got_room_is_given_none_ahead() -> None:
     for number in (2, 3, 4, 5):
         w.hand_back(f"j{number}")
     assert w.placed() == ["j1"]
+
+
+def test_a_job_that_used_more_memory_than_it_asked_for_fails_and_says_so() -> None:
+    w = world()
+    w.agent("n1", cpus=2)
+    w.submit(a_job("hog").memory(0).terms(retry=once()))
+    w.start("hog")
+    w.finish("hog", outcome=Outcome.OUT_OF_MEMORY)
+    assert w.state_of("hog") is JobState.FAILED
+    (ending,) = [event for event in w.events if isinstance(event, JobEnded)]
+    assert ending.why == OutOfMemory(0, 2**20)
+
+
+def test_being_out_of_memory_counts_as_an_exit_for_retries() -> None:
+    w = world()
+    w.agent("n1", cpus=2)
+    w.submit(a_job("hog").terms(retry=Retry(1, 0)))
+    for _ in range(2):
+        w.start("hog")
+        w.finish("hog", outcome=Outcome.OUT_OF_MEMORY)
+    assert w.state_of("hog") is JobState.FAILED
+    assert [event.why for event in w.events if isinstance(event, JobRequeued)] == [Back.EXIT]
