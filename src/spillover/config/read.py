@@ -39,12 +39,12 @@ from spillover.wire.configfile import (
     RetentionDoc,
 )
 
-_NOT_SERVED = ("container", "python")
-"""What jobs need by the kind of their work, and agents cannot do."""
+_BY_THEMSELVES = ("container", "python")
+"""What jobs need by the kind of their work, and agents offer where they can run it."""
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:.]{2,45}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
 
 
@@ -81,15 +81,19 @@ def read_address(text: str, path: Path, found: Findings) -> Address | None:
         found.add(path, f"{shown(text)} is not an address; write 127.0.0.1:7070")
         return None
     host = match[1] or match[2]
-    if host != "localhost":
-        try:
-            ip_address(host)
-        except ValueError:
-            found.add(
-                path, f"{shown(host)} is not an IP address; write one of this machine, or 0.0.0.0 for all"
-            )
-            return None
+    if host != "localhost" and not _is_address(host):
+        found.add(path, f"{shown(host)} is not an IP address; write one of this machine, or 0.0.0.0 for all")
+        return None
     return Address(host, int(match[3]))
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is an IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> None:
@@ -212,7 +216,7 @@ def _understand(
 def _hosts(names: list[str], found: Findings) -> tuple[str, ...]:
     """Names by which the server is asked."""
     for at, name in enumerate(names):
-        if _HOST.fullmatch(name) is None:
+        if _HOST.fullmatch(name) is None and not _is_address(name):
             found.add(
                 ("hosts", at), f"{shown(name)} is not the name or address of a host; write it without a port"
             )
@@ -252,8 +256,9 @@ def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> 
     size = memory() if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
     offers = read_words(doc.offers, (*path, "offers"), found)
     for at, word in enumerate(doc.offers):
-        if word in _NOT_SERVED:
-            found.add((*path, "offers", at), f"agents cannot run {word} jobs yet; leave out {shown(word)}")
+        if word in _BY_THEMSELVES:
+            message = f"an agent that can run {word} jobs offers that by itself; leave out {shown(word)}"
+            found.add((*path, "offers", at), message)
     capacity = Resources(cpu, size, doc.gpu)
     return LocalAgent(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels)
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from spillover.api.http import build_app, serving
 from spillover.ports.commands import Commands
+from spillover.wire.api import AgentsAddress
 
 TOKEN = "a-token-for-tests"  # noqa: S105 - it opens nothing
 T = TypeVar("T")
@@ -28,12 +29,15 @@ def listen(port: int = 0) -> socket.socket:
 
 @asynccontextmanager
 async def http_server(
-    commands: Commands, registry: CollectorRegistry | None = None, port: int = 0
+    commands: Commands,
+    registry: CollectorRegistry | None = None,
+    port: int = 0,
+    address: AgentsAddress | None = None,
 ) -> AsyncIterator[str]:
     """Serve in this event loop; gives the URL."""
     sock = listen(port)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with serving(build_app(commands, TOKEN, registry), sock):
+    async with serving(build_app(commands, TOKEN, registry, address=address), sock):
         yield url
 
 
