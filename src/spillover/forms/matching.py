@@ -1,7 +1,9 @@
 """Which files of a folder a path or a pattern means, without ever leaving that folder.
 
 `*`, `?` and `[...]` match within a name, `**` any number of folders; names that begin with a dot only what says so. A folder means all
-files below it. A link is followed if it leads to something in the same folder. What is no file (a socket, a pipe) is passed over.
+files below it. A link is followed if it leads to something in the same folder; one to a folder only where the pattern names it, not on
+the way through `**` or all that is below a folder, which would find the same files again and again. What is no file (a socket, a pipe)
+is passed over.
 """
 
 import fnmatch
@@ -23,10 +25,13 @@ class Folder:
         self._root = os.path.realpath(root)
         self._odd = odd
         """Told of each path that matches and cannot be taken, and why."""
+        self._looked: set[tuple[str, int]] = set()
+        """Folders that were looked into, each with how much of the pattern was left."""
 
     def files(self, pattern: str) -> Iterator[str]:
         """Paths of all files that are meant, each once, in order."""
         seen: set[str] = set()
+        self._looked.clear()
         for path in self._match("", pattern.split("/"), (self._root,)):
             if path in seen:
                 continue
@@ -40,11 +45,19 @@ class Folder:
     def _match(self, base: str, parts: Sequence[str], chain: tuple[str, ...]) -> Iterator[str]:
         """Files below a folder that match what is left of a pattern; `chain` are the real folders on the way there."""
         part, rest = parts[0], parts[1:]
+        if (base, len(parts)) in self._looked:
+            return
+        self._looked.add((base, len(parts)))
         if part == _ANY:
-            yield from self._match(base, rest, chain) if rest else self._below(base, chain)
+            if not rest:
+                yield from self._below(base, chain)
+                return
+            yield from self._match(base, rest, chain)
             for name in self._names(base):
-                if not name.startswith(".") and (inner := self._enter(base + name, chain)) is not None:
-                    yield from self._match(f"{base}{name}/", parts, inner) if rest else ()
+                if name.startswith(".") or self._is_link(base + name):
+                    continue
+                if (inner := self._enter(base + name, chain)) is not None:
+                    yield from self._match(f"{base}{name}/", parts, inner)
             return
         for name in self._names(base) if is_pattern(part) else [part]:
             if is_pattern(part) and not _like(name, part):
@@ -66,7 +79,11 @@ class Folder:
     def _below(self, base: str, chain: tuple[str, ...]) -> Iterator[str]:
         """All files below a folder."""
         for name in self._names(base):
-            yield from self._take(base + name, chain)
+            if not (self._is_link(base + name) and Path(self._root, base + name).is_dir()):
+                yield from self._take(base + name, chain)
+
+    def _is_link(self, path: str) -> bool:
+        return os.path.islink(os.path.join(self._root, path))  # noqa: PTH114, PTH118
 
     def _enter(self, path: str, chain: tuple[str, ...]) -> tuple[str, ...] | None:
         """The way into a folder; None if it is none, or one that we are in already."""
