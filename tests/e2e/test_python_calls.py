@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -207,3 +208,20 @@ spec: {python: {call: "mine:add", args: [1, 2]}}
     submitted = server.spill("submit", "-", "--wait", typed=job)
     assert (submitted.returncode, submitted.stderr) == (0, "")
     assert server.spill("logs", "adder").stdout == "adding\n"
+
+
+def test_the_example_does_what_it_says(server: ServerProcess) -> None:
+    example = Path(__file__).parents[2] / "examples" / "calls.py"
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        env=os.environ | {"SPILL_DATA": str(server.data)},
+        cwd=server.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    sums, pi, raised = done.stdout.splitlines()
+    assert sums == "1 + 2 + 3 = 6"
+    assert pi in {f"pi is about 3.{digits}" for digits in (12, 13, 14, 15, 16)}
+    assert raised.startswith("and this was raised there: ValueError(")

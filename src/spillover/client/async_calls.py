@@ -1,23 +1,30 @@
 """Handles of Python calls for asyncio: method by method those of `calls`, awaited."""
 
 import time
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spillover.client.calling import Gathering, error_of, left, outcome
 from spillover.wire.api import ResultView
 
-if TYPE_CHECKING:
-    from spillover.client.asynchronous import AsyncClient
-
 T = TypeVar("T")
+
+
+class AsyncReach(NamedTuple):
+    """What handles need of the client that made them."""
+
+    gather: Callable[[Gathering, float, int], Awaitable[list[int]]]
+    """Fetches results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+    value_of: Callable[[ResultView], Awaitable[bytes | None]]
+    """What a call returned or raised, as it was pickled."""
+    cancel: Callable[[str], Awaitable[Any]]
 
 
 class AsyncCall(Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, client: "AsyncClient", gathering: Gathering, index: int = 0) -> None:
-        self._client = client
+    def __init__(self, reach: AsyncReach, gathering: Gathering, index: int = 0) -> None:
+        self._reach = reach
         self._gathering = gathering
         self.index = index
         """Which item of a map; 0 for a single call."""
@@ -35,16 +42,16 @@ class AsyncCall(Generic[T]):
     async def result(self, timeout: float | None = None) -> T:  # noqa: ASYNC109 - as `Call` has it
         """What it returned. Raises what it raised, CallFailed if it did not come so far, WaitTimeout after some seconds."""
         result = await self._awaited(timeout)
-        return cast("T", outcome(result, await self._client.value_of(result)))
+        return cast("T", outcome(result, await self._reach.value_of(result)))
 
     async def exception(self, timeout: float | None = None) -> BaseException | None:  # noqa: ASYNC109 - as above
         """What it raised, or why it did not return; None if it returned."""
         result = await self._awaited(timeout)
-        return error_of(result, await self._client.value_of(result))
+        return error_of(result, await self._reach.value_of(result))
 
     async def cancel(self) -> None:
         """Stop it, or keep it from starting."""
-        await self._client.cancel(self.job)
+        await self._reach.cancel(self.job)
 
     async def _awaited(self, seconds: float | None) -> ResultView:
         result = await self._result(seconds)
@@ -58,7 +65,7 @@ class AsyncCall(Generic[T]):
         until = None if seconds is None else time.monotonic() + seconds
         while self.index not in gathering.results:
             rest = left(until, time.monotonic())
-            await self._client.gather(gathering, rest, self.index)
+            await self._reach.gather(gathering, rest, self.index)
             if rest <= 0:
                 break
         return gathering.results.get(self.index)
@@ -67,8 +74,8 @@ class AsyncCall(Generic[T]):
 class AsyncMap(Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, client: "AsyncClient", gathering: Gathering) -> None:
-        self._client = client
+    def __init__(self, reach: AsyncReach, gathering: Gathering) -> None:
+        self._reach = reach
         self._gathering = gathering
 
     @property
@@ -83,7 +90,7 @@ class AsyncMap(Generic[T]):
         size = len(self)
         if not -size <= index < size:
             raise IndexError(index)
-        return AsyncCall(self._client, self._gathering, index % size)
+        return AsyncCall(self._reach, self._gathering, index % size)
 
     async def __aiter__(self) -> AsyncGenerator[T, None]:
         """What each returned, in the order of the items; raises what one raised when its turn comes."""
@@ -110,7 +117,7 @@ class AsyncMap(Generic[T]):
             if len(told) == len(self):
                 return
             seconds = left(until, time.monotonic())
-            await self._client.gather(gathering, seconds)
+            await self._reach.gather(gathering, seconds, 0)
             seen = [index for index in gathering.results if index not in told]
             told.update(seen)
             if not seen and seconds <= 0:
@@ -120,11 +127,11 @@ class AsyncMap(Generic[T]):
         """Whether all have ended, however."""
         gathering = self._gathering
         while not gathering.complete:
-            if not await self._client.gather(gathering, 0.0):
+            if not await self._reach.gather(gathering, 0.0, 0):
                 break
         return gathering.complete or not len(self)
 
     async def cancel(self) -> None:
         """Stop all that have not ended."""
         if self.job:
-            await self._client.cancel(self.job)
+            await self._reach.cancel(self.job)

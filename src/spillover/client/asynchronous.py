@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
-from spillover.client.async_calls import AsyncCall, AsyncMap
+from spillover.client.async_calls import AsyncCall, AsyncMap, AsyncReach
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
 from spillover.client.calling import ASK_AGAIN, Gathering, Options, Parcel, a_call, a_map
 from spillover.client.documents import Job, documents
@@ -86,7 +86,7 @@ class AsyncClient:
     ) -> AsyncCall[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return AsyncCall(self, Gathering(await self._submit_parcel(parcel), None))
+        return AsyncCall(self._reach, Gathering(await self._submit_parcel(parcel), None))
 
     async def map(
         self,
@@ -99,25 +99,30 @@ class AsyncClient:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
         return AsyncMap(
-            self, Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
+            self._reach, Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
         )
 
     async def call_of(self, job: str) -> AsyncCall[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return AsyncCall(self, Gathering((await self.job(job)).id, None))
+        return AsyncCall(self._reach, Gathering((await self.job(job)).id, None))
 
     async def map_of(self, job: str) -> AsyncMap[Any]:
         """The handle of a map that was submitted before."""
         found = await self.job(job)
         if found.array is None:
             raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
-        return AsyncMap(self, Gathering(found.id, found.array.size))
+        return AsyncMap(self._reach, Gathering(found.id, found.array.size))
 
-    async def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
+    @property
+    def _reach(self) -> AsyncReach:
+        """What handles of calls need."""
+        return AsyncReach(self._gather, self._value_of, self.cancel)
+
+    async def _gather(self, gathering: Gathering, seconds: float, first: int) -> list[int]:
         """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
         return gathering.take(await self._ask(gathering.ask(seconds, first)))
 
-    async def value_of(self, result: ResultView) -> bytes | None:
+    async def _value_of(self, result: ResultView) -> bytes | None:
         """What a call returned or raised, as it was pickled; None if that is nothing."""
         if result.value_digest is None:
             return result.value

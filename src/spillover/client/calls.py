@@ -1,23 +1,30 @@
 """Handles of Python calls for code that blocks."""
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from spillover.client.calling import Gathering, error_of, left, outcome
 from spillover.wire.api import ResultView
 
-if TYPE_CHECKING:
-    from spillover.client.synchronous import Client
-
 T = TypeVar("T")
+
+
+class Reach(NamedTuple):
+    """What handles need of the client that made them."""
+
+    gather: Callable[[Gathering, float, int], list[int]]
+    """Fetches results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+    value_of: Callable[[ResultView], bytes | None]
+    """What a call returned or raised, as it was pickled."""
+    cancel: Callable[[str], Any]
 
 
 class Call(Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, client: "Client", gathering: Gathering, index: int = 0) -> None:
-        self._client = client
+    def __init__(self, reach: Reach, gathering: Gathering, index: int = 0) -> None:
+        self._reach = reach
         self._gathering = gathering
         self.index = index
         """Which item of a map; 0 for a single call."""
@@ -35,16 +42,16 @@ class Call(Generic[T]):
     def result(self, timeout: float | None = None) -> T:
         """What it returned. Raises what it raised, CallFailed if it did not come so far, WaitTimeout after some seconds."""
         result = self._awaited(timeout)
-        return cast("T", outcome(result, self._client.value_of(result)))
+        return cast("T", outcome(result, self._reach.value_of(result)))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What it raised, or why it did not return; None if it returned."""
         result = self._awaited(timeout)
-        return error_of(result, self._client.value_of(result))
+        return error_of(result, self._reach.value_of(result))
 
     def cancel(self) -> None:
         """Stop it, or keep it from starting."""
-        self._client.cancel(self.job)
+        self._reach.cancel(self.job)
 
     def _awaited(self, timeout: float | None) -> ResultView:
         result = self._result(timeout)
@@ -58,7 +65,7 @@ class Call(Generic[T]):
         until = None if timeout is None else time.monotonic() + timeout
         while self.index not in gathering.results:
             seconds = left(until, time.monotonic())
-            self._client.gather(gathering, seconds, self.index)
+            self._reach.gather(gathering, seconds, self.index)
             if seconds <= 0:
                 break
         return gathering.results.get(self.index)
@@ -67,8 +74,8 @@ class Call(Generic[T]):
 class Map(Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, client: "Client", gathering: Gathering) -> None:
-        self._client = client
+    def __init__(self, reach: Reach, gathering: Gathering) -> None:
+        self._reach = reach
         self._gathering = gathering
 
     @property
@@ -83,7 +90,7 @@ class Map(Generic[T]):
         size = len(self)
         if not -size <= index < size:
             raise IndexError(index)
-        return Call(self._client, self._gathering, index % size)
+        return Call(self._reach, self._gathering, index % size)
 
     def __iter__(self) -> Iterator[T]:
         """What each returned, in the order of the items; raises what one raised when its turn comes."""
@@ -106,7 +113,7 @@ class Map(Generic[T]):
             if len(told) == len(self):
                 return
             seconds = left(until, time.monotonic())
-            self._client.gather(gathering, seconds)
+            self._reach.gather(gathering, seconds, 0)
             seen = [index for index in gathering.results if index not in told]
             told.update(seen)
             if not seen and seconds <= 0:
@@ -116,14 +123,14 @@ class Map(Generic[T]):
         """Whether all have ended, however."""
         gathering = self._gathering
         while not gathering.complete:
-            if not self._client.gather(gathering, 0.0):
+            if not self._reach.gather(gathering, 0.0, 0):
                 break
         return gathering.complete or not len(self)
 
     def cancel(self) -> None:
         """Stop all that have not ended."""
         if self.job:
-            self._client.cancel(self.job)
+            self._reach.cancel(self.job)
 
 
 def _rest(until: float | None) -> float | None:

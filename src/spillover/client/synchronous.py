@@ -12,7 +12,7 @@ from spillover.client import asks, transport
 from spillover.client.asks import Ask
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
 from spillover.client.calling import ASK_AGAIN, Gathering, Options, Parcel, a_call, a_map
-from spillover.client.calls import Call, Map
+from spillover.client.calls import Call, Map, Reach
 from spillover.client.documents import Job, documents
 from spillover.client.errors import Refused, SpillError
 from spillover.client.fetching import landed, plan
@@ -89,7 +89,7 @@ class Client:
     ) -> Call[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return Call(self, Gathering(self._submit_parcel(parcel), None))
+        return Call(self._reach, Gathering(self._submit_parcel(parcel), None))
 
     def map(
         self,
@@ -101,24 +101,29 @@ class Client:
     ) -> Map[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return Map(self, Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
+        return Map(self._reach, Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
 
     def call_of(self, job: str) -> Call[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return Call(self, Gathering((self.job(job)).id, None))
+        return Call(self._reach, Gathering((self.job(job)).id, None))
 
     def map_of(self, job: str) -> Map[Any]:
         """The handle of a map that was submitted before."""
         found = self.job(job)
         if found.array is None:
             raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
-        return Map(self, Gathering(found.id, found.array.size))
+        return Map(self._reach, Gathering(found.id, found.array.size))
 
-    def gather(self, gathering: Gathering, seconds: float, first: int = 0) -> list[int]:
+    @property
+    def _reach(self) -> Reach:
+        """What handles of calls need."""
+        return Reach(self._gather, self._value_of, self.cancel)
+
+    def _gather(self, gathering: Gathering, seconds: float, first: int) -> list[int]:
         """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
         return gathering.take(self._ask(gathering.ask(seconds, first)))
 
-    def value_of(self, result: ResultView) -> bytes | None:
+    def _value_of(self, result: ResultView) -> bytes | None:
         """What a call returned or raised, as it was pickled; None if that is nothing."""
         if result.value_digest is None:
             return result.value

@@ -291,8 +291,8 @@ def test_an_agent_does_not_offer_what_agents_cannot_run() -> None:
     assert refused(
         "clusters: [{name: a, local: [{name: n, cpu: 1, offers: [fast, container, python]}]}]"
     ) == [
-        "spill.yaml:3: clusters[0].local[0].offers[1]: agents cannot run container jobs yet; leave out 'container'",
-        "spill.yaml:3: clusters[0].local[0].offers[2]: agents cannot run python jobs yet; leave out 'python'",
+        "spill.yaml:3: clusters[0].local[0].offers[1]: an agent that can run container jobs offers that by itself; leave out 'container'",
+        "spill.yaml:3: clusters[0].local[0].offers[2]: an agent that can run python jobs offers that by itself; leave out 'python'",
     ]
 
 

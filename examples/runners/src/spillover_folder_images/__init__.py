@@ -37,7 +37,8 @@ class FolderImages:
     def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - no two share their room
         """Run the command with the programs of its image; what happens to it is told as of any process."""
         work = task.work
-        assert isinstance(work, Container)
+        if not isinstance(work, Container):
+            raise TypeError(work)
         programs = self._images / work.image.replace("/", "_")
         if not programs.is_dir() or not work.command:
             why = f"there is no image {work.image}" if work.command else "a command is needed"

@@ -67,6 +67,7 @@ INLINE: Final = 16 << 10
 LINGER: Final = 2_000_000
 """Nanoseconds that a result waits for others while calls are there to be made."""
 STREAMS: Final = ("out", "err")
+INDEX: Final = "SPILL_ARRAY_INDEX"
 MOST_FUNCTIONS: Final = 64
 """Functions that are kept unpickled."""
 _SPOOL_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_TRUNC
@@ -197,9 +198,9 @@ class Worker:
         self._set("SPILL_JOB_ID", job)
         self._set("SPILL_ATTEMPT", str(attempt))
         if index >= 0:
-            self._set("SPILL_ARRAY_INDEX", str(index))
-        elif self._kept.pop(b"SPILL_ARRAY_INDEX", None) is not None:
-            del os.environ["SPILL_ARRAY_INDEX"]
+            self._set(INDEX, str(index))
+        elif self._kept.pop(INDEX.encode(), None) is not None:
+            del os.environ[INDEX]
         plain = bool(context.call)
         try:
             try:
