@@ -97,7 +97,7 @@ def test_every_policy_and_no_other_is_on_its_page_with_its_options() -> None:
 
 def test_every_axis_of_a_policy_is_on_the_page_as_its_protocol_is() -> None:
     page = text_of("policies.md")
-    for name in ("Order.key", "Backfill.strict", "Wait.wait", "Place.score"):
+    for name in ("Order.key", "Backfill.strict", "Wait.wait", "Place.score", "Route.pick"):
         kind, member = name.split(".")
         assert hasattr(getattr(protocols, kind), member) or member in getattr(protocols, kind).__annotations__
         assert f"`{name}" in page

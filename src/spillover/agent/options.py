@@ -8,6 +8,7 @@ from typing import NamedTuple
 from spillover.agent import gpus
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
+from spillover.agent.peers import Listening, is_loopback
 from spillover.agent.run import Options
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources
@@ -75,11 +76,40 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         help="given to the engine with every container, as --engine-option=--network=none",
     )
     parser.add_argument(
+        "--peer",
+        metavar="HOST:PORT",
+        help="where other agents may ask it for tasks that they took over (default: on loopback, beside the server)",
+    )
+    parser.add_argument(
+        "--peer-cert", type=Path, metavar="FILE", help="certificate for --peer, of the server's authority"
+    )
+    parser.add_argument("--peer-key", type=Path, metavar="FILE", help="key of that certificate")
+    parser.add_argument(
         "--drain-timeout",
         default=defaults.drain,
         metavar="DURATION",
         help=f"how long tasks may go on after SIGTERM (default: {defaults.drain})",
     )
+
+
+def _listening(given: argparse.Namespace) -> Listening:
+    """Where other agents may ask; raises ValueError with what is wrong."""
+    if given.peer is None:
+        if given.peer_cert or given.peer_key:
+            raise ValueError("--peer-cert and --peer-key go with --peer HOST:PORT")
+        return Listening()
+    host, _, port = given.peer.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"--peer {given.peer!r} is not HOST:PORT")
+    if is_loopback(given.peer):
+        return Listening(given.peer)
+    for flag in ("peer_cert", "peer_key"):
+        path = getattr(given, flag)
+        if path is None or not path.is_file():
+            name = f"--{flag.replace('_', '-')}"
+            told = f"{name} {path} is no file" if path else f"--peer {given.peer} needs {name} FILE"
+            raise ValueError(f"{told}: other agents are only spoken to over TLS beyond loopback")
+    return Listening(given.peer, given.peer_cert, given.peer_key)
 
 
 def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Options:
@@ -119,6 +149,7 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         drain=drain,
         isolation=given.isolation,
         output_limit=limit,
+        peers=_listening(given),
         devices=devices,
         settings=_settings(given),
     )

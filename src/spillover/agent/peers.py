@@ -56,6 +56,12 @@ class _Offered(NamedTuple):
     until: float
 
 
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT is of the machine itself."""
+    host = address.rpartition(":")[0]
+    return host in {"localhost", "[::1]"} or host.startswith("127.")
+
+
 class Peers:
     """What an agent tells others, and asks them."""
 
@@ -170,7 +176,7 @@ class Peers:
     def _bind(server: grpc.aio.Server, listening: Listening) -> int:
         """Take the port; raises RuntimeError or OSError if that cannot be."""
         if listening.cert is None or listening.key is None:
-            if listening.address.rpartition(":")[0] not in {"127.0.0.1", "localhost", "[::1]"}:
+            if not is_loopback(listening.address):
                 raise OSError(f"{listening.address} is not on loopback, and there is no certificate for it")
             return server.add_insecure_port(listening.address)
         pair = listening.key.read_bytes(), listening.cert.read_bytes()
@@ -263,7 +269,7 @@ class Peers:
             ("grpc.max_receive_message_length", MESSAGE_LIMIT),
         )
         target = self._server.target
-        if target is not None and target.tls:
+        if target is not None and target.tls and not is_loopback(address):
             credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)
             return grpc.aio.secure_channel(address, credentials, options=options)
         return grpc.aio.insecure_channel(address, options=options)
@@ -295,7 +301,7 @@ class _Blobs:
     async def drop(self) -> None:
         """Be rid of what did not come to its end."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)  # noqa: ASYNC240 - one small step
+            self._path.unlink(missing_ok=True)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -176,6 +176,9 @@ class Runner:
         contact = self._agents.contact(node)
         if contact is None or not contact.connected or not contact.peer:
             return None
+        thief = self._agents.contact(grant.node)
+        if _is_loopback(contact.peer) and not (thief is not None and _is_loopback(thief.peer)):
+            return None  # they may not be on one machine
         return Peer(contact.peer, self._tickets.ticket(lease), lease)
 
     async def starts(self, jobs: Sequence[Job]) -> list[Start]:
@@ -208,6 +211,11 @@ class Runner:
             self._news.set()
         else:
             self._failed = []
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether an agent can be asked on its own machine only."""
+    return address.startswith(("127.", "localhost:", "[::1]:"))
 
 
 def _limited(spec: JobSpec, limit: int | None) -> JobSpec:

@@ -489,7 +489,7 @@ class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
 
     at: int
     axis: str
-    """`order`, `backfill`, `wait` or `place`."""
+    """`order`, `backfill`, `wait`, `place` or `route`."""
     name: str
     """Of the policy."""
     took: int

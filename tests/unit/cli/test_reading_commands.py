@@ -271,7 +271,10 @@ def test_clusters_are_listed_with_use_and_price(spill: Callable[..., Any]) -> No
 
 def test_agents_are_listed(spill: Callable[..., Any]) -> None:
     line = spill("agents").out.splitlines()[1]
-    assert line.split() == ["n1", "onprem", "ready", "1", "2", "1/2", "0/4Gi", "-", "-", "shell"]
+    assert line.split() == [
+        *["n1", "onprem", "ready", "1", "2", "0", "1/2", "0/4Gi"],
+        *["-", "-", "-", "-", "shell"],
+    ]
     assert json.loads(spill("agents", "--json").out)[0]["leased"] == 2
 
 

@@ -58,7 +58,7 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent 
         args.cluster = _cluster(finder)
     try:
         options = read_options(args, args.data.absolute(), finder)
-        if not _is_here(args.server):  # others could not reach it on loopback: they have the server instead
+        if args.peer is None and not _is_here(args.server):  # others could not reach it on loopback: they have the server instead
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
     except (ValueError, Taken) as error:
