@@ -56,6 +56,8 @@ FAREWELL: Final = 2.0
 """Seconds for telling the last results to the server."""
 REAP_MARGIN: Final = 1.0
 """Seconds that killed tasks may take to be gone."""
+FLUSH_AFTER: Final = 0.005
+"""Seconds that what happened may wait to be put on disk, unless it is told before."""
 READY_THREADS: Final = 64
 """Tasks that the nursery is ready for from the beginning; it gets ready for more when there are more."""
 SWEEP: Final = 3600.0
@@ -344,6 +346,7 @@ class Agent:
             signal=lambda lease, kill: self._processes.signal(lease, kill=kill),
             name_output=name_output,
             files=self._files,
+            output_limit=options.output_limit,
             settings=options.settings,
         )
         return Runners(house, load_runners(house))
@@ -413,10 +416,10 @@ class Agent:
         self.act(self.state.tick(time.monotonic_ns()))
 
     def _flush_soon(self) -> None:
-        """Write once for all that happens in this turn of the loop."""
+        """Write once for all that happens within a moment; what is told is written before."""
         if not self._flushing:
             self._flushing = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_later(FLUSH_AFTER, self.flush)
 
     def flush(self) -> None:
         """Put on disk what must be there before it is told."""

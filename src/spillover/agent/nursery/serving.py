@@ -75,7 +75,7 @@ class Nursery:
         self._threads = 0
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._orphans = Orphans(self._libc, self._tasks)
-        self._watch = Watch(control, self._tasks, setup.watch_memory)
+        self._watch = Watch(control, self._tasks, setup.limit, setup.watch_memory)
         self._newborn: deque[Task] = self._watch.newborn
         self._born = self._watch.born
         self._null = os.open("/dev/null", os.O_RDONLY)
@@ -221,7 +221,7 @@ class Nursery:
 
     def _spawn(self, task: Task, shop: Workshop) -> tuple[Any, ...] | None:
         """Make the process; what to tell if there is none."""
-        slot, files, limit = shop.slot, shop.files, self._setup.limit
+        slot, files = shop.slot, shop.files
         env = self._setup.env | {"TMPDIR": shop.scratch} | task.env
         env["SPILL_SCRATCH"] = shop.scratch
         program, argv = _find(task.argv[0], env.get("PATH", os.defpath)), task.argv
@@ -237,8 +237,7 @@ class Nursery:
         with task.lock:
             if task.stopped or self._closing or task.key in self._early:
                 return _failed(task, "")
-            task.spools, task.slot = tuple(shop.spools), slot
-            task.streams = (Bounded(files[0], limit), Bounded(files[1], limit))
+            task.spools, task.files, task.slot = tuple(shop.spools), tuple(files), slot
             begun = time.monotonic_ns()
             try:
                 pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET)

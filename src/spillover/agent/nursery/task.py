@@ -14,6 +14,7 @@ class Task:
         "begun",
         "cpu",
         "env",
+        "files",
         "folder",
         "key",
         "lease",
@@ -65,7 +66,10 @@ class Task:
         """Bytes that it was seen to use at most, where they are watched."""
         self.slot: Slot | None = None
         """The groups that it runs in; None where there are none."""
+        self.files: tuple[int, ...] = ()
+        """Its output."""
         self.streams: tuple[Bounded, ...] = ()
+        """The same, once it has run for a moment."""
         self.spools: tuple[str, ...] = ()
         """The spool files it writes to; empty before and after."""
         self.named: set[int] = set()

@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from spillover.agent.nursery.frames import STARTED, pack
+from spillover.agent.nursery.holes import Bounded
 from spillover.agent.nursery.procfs import birth_of, descendants, proportional
 from spillover.agent.nursery.task import Task
 
-ANNOUNCE_AFTER: Final = 0.005
+ANNOUNCE_AFTER: Final = 0.01
 """Seconds after which a start is told. Most messages and half the wake-ups of short tasks are saved by it."""
 EVERY: Final = 0.05
 """Seconds between two looks at what runs, and what a look at each task adds to that."""
 EACH: Final = 0.0002
 MEMORY_EVERY: Final = 0.25
 """Seconds between two looks at all processes, where no group limits the memory of tasks."""
+RUSH_EVERY: Final = 0.005
+"""Seconds between two looks while some task writes fast."""
 RUSHING: Final = 4 << 20
 """Bytes of output between two looks from which on it is looked at more often."""
 
@@ -28,9 +31,13 @@ RUSHING: Final = 4 << 20
 class Watch:
     """One thread for all tasks."""
 
-    def __init__(self, channel: socket.socket, tasks: Mapping[int, Task], watch_memory: bool) -> None:
+    def __init__(
+        self, channel: socket.socket, tasks: Mapping[int, Task], limit: int, watch_memory: bool
+    ) -> None:
         self._channel = channel
         self._tasks = tasks
+        self._limit = limit
+        """Bytes that are kept of each stream."""
         self._watch_memory = watch_memory
         self._next_look = self._next_memory = 0.0
         self.newborn: deque[Task] = deque()
@@ -48,7 +55,7 @@ class Watch:
             now = time.monotonic()
             if now >= self._next_look:
                 rushing = self._look()
-                every = ANNOUNCE_AFTER if rushing else EVERY + EACH * len(self._tasks)
+                every = RUSH_EVERY if rushing else EVERY + EACH * len(self._tasks)
                 self._next_look = time.monotonic() + every
             if self._watch_memory and now >= self._next_memory:
                 self._weigh()
@@ -76,6 +83,8 @@ class Watch:
             with task.lock:
                 if not task.pid:
                     continue
+                if not task.streams:
+                    task.streams = tuple(Bounded(file, self._limit) for file in task.files)
                 for stream in task.streams:
                     with contextlib.suppress(OSError):
                         rushing |= stream.trim() > RUSHING
