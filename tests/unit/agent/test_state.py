@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.values import (
     Answered,
@@ -10,6 +12,7 @@ from spillover.agent.values import (
     Grant,
     Instruction,
     Phase,
+    Prefetch,
     Reconnect,
     Renewal,
     Result,
@@ -20,6 +23,7 @@ from spillover.agent.values import (
 )
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
+from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
@@ -545,3 +549,53 @@ def test_when_all_processes_are_lost_all_leases_end_as_lost_and_the_next_start()
     life.starts(A)
     assert life.state.lost_all(life.now, "gone") == [Start(B, a_task())]
     assert life.outcome(A) is Outcome.LOST
+
+
+def with_files(task: Task) -> Task:
+    return replace(task, inputs=(File("data", "0" * 64, 1),))
+
+
+def test_inputs_of_what_has_to_wait_are_fetched_ahead() -> None:
+    life = Life(cpu=1000)
+    life.registers()
+    grants = [Grant(a_lease(job), with_files(a_task())) for job in "abc"]
+    out = life.state.granted(life.now, life.incarnation, 1, [*grants, Grant(a_lease("plain"), a_task())])
+    assert [type(each) for each in out] == [Start, Prefetch, Prefetch]
+
+
+def test_a_task_whose_files_move_is_not_timed_and_not_lost_with_the_nursery() -> None:
+    life = Life()
+    life.registers()
+    life.state.granted(life.now, life.incarnation, 1, [Grant(a_lease("a"), a_task(walltime=SECOND))])
+    life.state.started(life.now, a_lease("a"), life.now)
+    life.state.moving(a_lease("a"), moving=True)
+    assert life.passes(2 * SECOND) == []
+    assert life.state.lost_all(life.now, "gone") == []
+    life.state.ended(life.now, a_lease("a"), Exit(life.now, code=0, outputs="1" * 64))
+    result = life.state.results[a_lease("a")]
+    assert (result.outcome, result.exit_code, result.outputs) == (Outcome.EXITED, 0, "1" * 64)
+
+
+def test_a_lease_that_ran_out_while_inputs_came_is_given_back_unharmed() -> None:
+    life = Life()
+    life.registers()
+    life.state.granted(life.now, life.incarnation, 1, [Grant(a_lease("a"), with_files(a_task()))])
+    life.state.moving(a_lease("a"), moving=True)
+    assert life.passes(SHORT) == [Signal(a_lease("a"), kill=True)]
+    life.state.ended(
+        life.now, a_lease("a"), Exit(life.now, spawned=False, message="stopped before it started")
+    )
+    assert life.state.results == {}
+    life.registers(keep=())
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert report.released == (a_lease("a"),)
+
+
+def test_outputs_that_could_not_be_kept_are_an_outcome_of_their_own() -> None:
+    life = Life()
+    life.registers()
+    life.state.granted(life.now, life.incarnation, 1, [Grant(a_lease("a"), a_task())])
+    life.state.ended(life.now, a_lease("a"), Exit(life.now, code=0, unkept=True, message="big is too large"))
+    result = life.state.results[a_lease("a")]
+    assert (result.outcome, result.message) == (Outcome.UNKEPT, "big is too large")

@@ -1,0 +1,270 @@
+"""Files around a task: a folder of its own with its inputs, and what it made brought away before its end is told."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from spillover.agent.files import Files
+from spillover.agent.process import Ended
+from spillover.agent.runners.port import Sight
+from spillover.agent.staging import Actors, Staging
+from spillover.agent.transfers import Away, Refused
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.model.files import File
+from spillover.model.ids import JobId
+from spillover.model.job import Shell
+from spillover.model.resources import Resources
+
+LEASE = Lease(JobId("abc"), 1, 7)
+
+
+async def until(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not there():  # noqa: ASYNC110 - nothing else tells
+            await asyncio.sleep(0.001)
+
+
+class Shelf:
+    """A server's blobs."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.breaks = 0
+
+    def add(self, data: bytes) -> str:
+        name = hashlib.sha256(data).hexdigest()
+        self.blobs[name] = data
+        return name
+
+    async def ready(self) -> None:
+        await self.gate.wait()
+
+    async def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
+        await self.gate.wait()
+        if digest not in self.blobs:
+            raise Refused("there is no such blob")
+        yield self.blobs[digest][offset:]
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
+        await self.gate.wait()
+        if self.breaks:
+            self.breaks -= 1
+            raise Away("broken")
+        self.blobs[digest] = b"".join([piece async for piece in pieces])
+
+
+class House:
+    """An agent that notes what it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shelf = Shelf()
+        self.folder = folder
+        self.started: list[Path] = []
+        self.signals: list[bool] = []
+        self.ends: asyncio.Queue[Exit] = asyncio.Queue()
+        self.moving: list[bool] = []
+        files = Files(folder / "files", self.shelf)
+        files.open()
+        actors = Actors(
+            start=lambda _, task, __: self.started.append(Path(task.workdir)),
+            signal=lambda _, __, kill: self.signals.append(kill),
+            seen=self._seen,
+            moving=lambda _, moving: self.moving.append(moving),
+        )
+        self.staging = Staging(folder / "work", files, actors)
+        self.staging.open()
+
+    def _seen(self, seen: Sequence[Sight]) -> None:
+        for what in self.staging.sift(seen):
+            assert isinstance(what, Ended)
+            self.ends.put_nowait(what.end)
+
+    def task(self, outputs: Sequence[str] = (), limit: int = 0, **inputs: bytes) -> Task:
+        files = tuple(
+            File(path.replace("__", "/"), self.shelf.add(data), len(data), executable=path == "tool")
+            for path, data in inputs.items()
+        )
+        return Task(Shell("true"), Resources(1000), inputs=files, outputs=tuple(outputs), outputs_limit=limit)
+
+    async def run(self, task: Task) -> Path:
+        """Start a task and return its folder."""
+        self.staging.start(LEASE, task, -1)
+        await until(lambda: bool(self.started))
+        return self.started.pop()
+
+    async def end(self, code: int = 0) -> Exit:
+        """The process ended; what is told of that in the end."""
+        self._seen([Ended(LEASE, Exit(1, code=code))])
+        async with asyncio.timeout(5):
+            return await self.ends.get()
+
+    def listed(self, end: Exit) -> dict[str, bytes]:
+        files = msgspec.json.decode(self.shelf.blobs[end.outputs], type=list[File])
+        return {file.path: self.shelf.blobs[file.digest] for file in files}
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    monkeypatch.setattr("spillover.agent.files.PAUSE", 0.0)
+    house = House(tmp_path)
+    yield house
+    await house.staging.close()
+
+
+def left(house: House) -> list[str]:
+    work = house.folder / "work"
+    return sorted(path.name for path in work.iterdir()) if work.exists() else []
+
+
+async def no_folder_is_left(house: House) -> None:
+    await until(lambda: not left(house))
+
+
+async def test_a_task_without_files_is_started_at_once(house: House) -> None:
+    house.staging.start(LEASE, Task(Shell("true"), Resources(1000), workdir="/srv"), -1)
+    assert house.started == [Path("/srv")]
+    assert house.moving == []
+
+
+async def test_inputs_are_there_and_outputs_come_back(house: House) -> None:
+    folder = await house.run(house.task(["out/*", "tool"], deep__data=b"data", tool=b"#!/bin/sh"))
+    assert (folder / "deep/data").read_bytes() == b"data"
+    assert (folder / "tool").stat().st_mode & 0o777 == 0o700
+    assert (folder / "deep/data").stat().st_mode & 0o777 == 0o600
+    (folder / "deep/data").write_bytes(b"changed by the task")
+    (folder / "out").mkdir()
+    (folder / "out/a").write_bytes(b"A")
+    (folder / "out/b").write_bytes(b"B")
+    (folder / "rest").write_bytes(b"not asked for")
+    house.shelf.breaks = 2
+    end = await house.end()
+    assert house.listed(end) == {"out/a": b"A", "out/b": b"B", "tool": b"#!/bin/sh"}
+    assert (end.code, end.unkept, end.message) == (0, False, "")
+    assert house.moving == [True, False, True]
+    await no_folder_is_left(house)
+    again = await house.run(house.task(deep__data=b"data"))
+    assert (again / "deep/data").read_bytes() == b"data", "a task changed what is kept for others"
+
+
+async def test_an_input_that_cannot_be_had_keeps_the_task_from_starting(house: House) -> None:
+    task = house.task(data=b"data", other=b"other")
+    del house.shelf.blobs[task.inputs[0].digest]
+    house.staging.start(LEASE, task, -1)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert (end.spawned, end.message) == (False, "input data: there is no such blob")
+    assert house.started == []
+    await no_folder_is_left(house)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", ""])
+async def test_a_server_cannot_write_outside_of_the_folder(house: House, path: str) -> None:
+    task = msgspec.structs.replace(house.task(), inputs=(File(path, house.shelf.add(b"x"), 1),))
+    house.staging.start(LEASE, task, -1)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert not end.spawned
+    assert "input" in end.message
+    assert not (house.folder / "x").exists()
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_task_that_is_stopped_while_its_inputs_come_never_starts(house: House, kill: bool) -> None:
+    house.shelf.gate.clear()
+    house.staging.start(LEASE, house.task(data=b"data"), -1)
+    await asyncio.sleep(0.01)
+    house.staging.signal(LEASE, house.task(), kill=kill)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert (end.spawned, end.message) == (False, "stopped before it started")
+    assert house.started == house.signals == []
+    await no_folder_is_left(house)
+
+
+async def test_a_task_that_runs_is_signalled_and_one_that_uploads_goes_on_until_it_is_killed(
+    house: House,
+) -> None:
+    folder = await house.run(house.task(["*"]))
+    house.staging.signal(LEASE, house.task(), kill=False)
+    assert house.signals == [False]
+    (folder / "made").write_bytes(b"made")
+    house.shelf.gate.clear()
+    house._seen([Ended(LEASE, Exit(1, code=0))])
+    await asyncio.sleep(0.01)
+    house.staging.signal(LEASE, house.task(), kill=False)
+    await asyncio.sleep(0.01)
+    assert house.ends.empty()
+    house.staging.signal(LEASE, house.task(), kill=True)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert (end.outputs, end.unkept) == ("", True)
+    assert "no time to bring them away" in end.message
+    assert house.signals == [False]
+
+
+async def test_what_is_too_large_is_named_and_the_rest_is_kept(house: House) -> None:
+    folder = await house.run(house.task(["*"], limit=100))
+    (folder / "a").write_bytes(b"a" * 60)
+    (folder / "b").write_bytes(b"b" * 60)
+    (folder / "c").write_bytes(b"c" * 40)
+    end = await house.end()
+    assert set(house.listed(end)) == {"a", "c"}
+    assert end.unkept
+    assert end.message.startswith("b has 60, with what goes before it 120; the most is 100")
+
+
+async def test_a_task_that_failed_brings_back_what_fits_and_stays_a_failure(house: House) -> None:
+    folder = await house.run(house.task(["*"], limit=10))
+    (folder / "a").write_bytes(b"a")
+    (folder / "b").write_bytes(b"b" * 60)
+    end = await house.end(code=3)
+    assert set(house.listed(end)) == {"a"}
+    assert (end.code, end.unkept) == (3, False)
+
+
+async def test_links_out_of_the_folder_and_what_is_no_file_stay_where_they_are(house: House) -> None:
+    folder = await house.run(house.task(["*", "deep"]))
+    (folder / "secret").symlink_to("/etc/passwd")
+    (folder / "deep").mkdir()
+    (folder / "deep/up").symlink_to("../..")
+    (folder / "deep/real").write_bytes(b"real")
+    (folder / "inside").symlink_to("deep/real")
+    os.mkfifo(folder / "pipe")
+    end = await house.end()
+    assert house.listed(end) == {"deep/real": b"real", "inside": b"real"}
+    assert end.unkept
+    assert "'secret' is a link that leads out of the folder" in end.message
+
+
+async def test_a_folder_that_a_task_closed_is_removed_all_the_same(house: House) -> None:
+    folder = await house.run(house.task(data=b"x"))
+    (folder / "closed/inner").mkdir(parents=True)
+    (folder / "closed/inner/file").touch()
+    (folder / "closed/inner").chmod(0)
+    (folder / "closed").chmod(0)
+    await house.end()
+    await no_folder_is_left(house)
+
+
+async def test_what_an_earlier_life_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "work/abc.1.0.1").mkdir(parents=True)
+    (tmp_path / "work/abc.1.0.1/file").touch()
+    house = House(tmp_path)
+    assert left(house) == []
+
+
+async def test_inputs_of_a_task_that_waits_are_fetched_ahead(house: House) -> None:
+    task = house.task(data=b"data")
+    house.staging.prefetch(task)
+    await until(lambda: any((house.folder / "files").glob("??/*")))
+    house.shelf.gate.clear()
+    folder = await house.run(task)
+    assert (folder / "data").read_bytes() == b"data"

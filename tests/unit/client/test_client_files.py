@@ -1,0 +1,179 @@
+"""Inputs are packed as they were meant, and what comes back is written where it should be."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillover.client.blobs import digest_of
+from spillover.client.errors import Refused
+from spillover.client.fetching import landed, plan
+from spillover.client.packing import needs_packing, pack
+from spillover.model.files import MOST_FILES
+from spillover.wire.api import FilesView, FileView
+
+MOST = 1 << 30
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    for name in ("data/b.csv", "data/a.csv", "data/deep/c.csv", "data/.hidden", "run.sh", "x[1].txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "latest").symlink_to("data")
+    return tmp_path
+
+
+def packed(work: Path, *inputs: Any) -> list[str]:
+    """Where inputs go."""
+    document = {"spec": {"workdir": str(work), "inputs": list(inputs)}}
+    return [file["path"] for file in pack([document], MOST).documents[0]["spec"]["inputs"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        ("data/*.csv", ["data/a.csv", "data/b.csv"]),
+        ("data", ["data/.hidden", "data/a.csv", "data/b.csv", "data/deep/c.csv"]),
+        ("data/", ["data/.hidden", "data/a.csv", "data/b.csv", "data/deep/c.csv"]),
+        ("**/*.csv", ["data/a.csv", "data/b.csv", "data/deep/c.csv"]),
+        ("data/.h*", ["data/.hidden"]),
+        ("x[[]1].txt", ["x[1].txt"]),
+        ("latest/a.csv", ["latest/a.csv"]),
+        ({"path": "run.sh", "as": "bin/tool"}, ["bin/tool"]),
+        ({"path": "run.sh", "as": "bin/"}, ["bin/run.sh"]),
+        ({"path": "data/*.csv", "as": "in/"}, ["in/a.csv", "in/b.csv"]),
+        ({"path": "data", "as": "in"}, ["in/.hidden", "in/a.csv", "in/b.csv", "in/deep/c.csv"]),
+        ({"path": "**/*.csv", "as": "all/"}, ["all/data/a.csv", "all/data/b.csv", "all/data/deep/c.csv"]),
+    ],
+)
+def test_what_an_entry_means(work: Path, given: Any, there: list[str]) -> None:
+    assert packed(work, given) == there
+
+
+def test_each_file_is_named_by_its_bytes(work: Path) -> None:
+    document = {"spec": {"workdir": str(work), "inputs": ["run.sh", "data/a.csv"]}, "other": 1}
+    result = pack([document, {"spec": {"run": "true"}}], MOST)
+    script, data = result.documents[0]["spec"]["inputs"]
+    assert script == {
+        "path": "run.sh",
+        "digest": hashlib.sha256(b"run.sh").hexdigest(),
+        "size": 6,
+        "executable": True,
+    }
+    assert "executable" not in data
+    assert result.sources[data["digest"]] == work / "data/a.csv"
+    assert result.bytes_of(result.sources) == 6 + 10
+    assert result.documents[0]["other"] == 1
+    assert result.documents[1] == {"spec": {"run": "true"}}
+    assert pack(result.documents, MOST).documents == result.documents
+    assert [needs_packing(each) for each in (document, *result.documents)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["none"], "'none' is not there in"),
+        (["*.none"], "matches no file"),
+        (["run.sh", {"path": "data/a.csv", "as": "run.sh"}], "'run.sh' would be there twice"),
+        (["run.sh", {"path": "data/a.csv", "as": "run.sh/a"}], "'run.sh' would be there twice"),
+        (["../run.sh"], "leads out of the folder"),
+        ([{"path": "run.sh", "as": "/bin/sh"}], "is absolute"),
+    ],
+)
+def test_what_cannot_be_packed_is_told(work: Path, given: list[Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        packed(work, *given)
+
+
+def test_all_problems_of_all_jobs_are_told_at_once(work: Path) -> None:
+    documents = [{"spec": {"workdir": str(work), "inputs": ["x", "y"]}}] * 2
+    with pytest.raises(Refused) as refused:
+        pack(documents, MOST)
+    assert [problem.path for problem in refused.value.problems] == [
+        "jobs[0].spec.inputs[0]",
+        "jobs[0].spec.inputs[1]",
+        "jobs[1].spec.inputs[0]",
+        "jobs[1].spec.inputs[1]",
+    ]
+
+
+def test_too_much_is_refused_by_name(work: Path) -> None:
+    document = {"spec": {"workdir": str(work), "inputs": ["data/*.csv", "run.sh"]}}
+    with pytest.raises(Refused, match=r"with data/b\.csv \(10\) the inputs have 20; the most is 15"):
+        pack([document], 15)
+    many = work / "many"
+    many.mkdir()
+    for at in range(MOST_FILES + 1):
+        (many / str(at)).touch()
+    with pytest.raises(Refused, match="'many' means more than 5,000 files"):
+        packed(work, "many")
+
+
+def test_a_file_that_cannot_be_read_is_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("spillover.client.packing.digest_of", failing)
+    with pytest.raises(Refused, match=r"run\.sh cannot be read: permission denied"):
+        packed(work, "run.sh")
+
+
+def view(**contents: str) -> FilesView:
+    files = [
+        FileView(
+            path.replace("__", "/"), hashlib.sha256(text.encode()).hexdigest(), len(text), path == "tool"
+        )
+        for path, text in contents.items()
+    ]
+    return FilesView("job", 1, [1], files)
+
+
+def test_only_what_is_missing_or_differs_is_fetched(tmp_path: Path) -> None:
+    (tmp_path / "same").write_text("same")
+    todo = plan(view(same="same", new="new", deep__new="deep"), tmp_path, force=False)
+    assert [file.path for file in todo.wanted] == ["new", "deep/new"]
+    assert todo.total == 7
+    assert todo.path(todo.wanted[1]) == tmp_path / "deep" / "new"
+    assert (tmp_path / "deep").is_dir()
+
+
+def test_what_differs_is_written_over_by_force_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(Refused, match=r"mine would be written over; give another folder, or --force"):
+        plan(view(mine="theirs"), tmp_path, force=False)
+    assert [file.path for file in plan(view(mine="theirs"), tmp_path, force=True).wanted] == ["mine"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_links_and_folders_in_the_way_are_refused(tmp_path: Path, force: bool) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    root = tmp_path / "root"
+    (root / "folder").mkdir(parents=True)
+    (root / "file").write_text("")
+    (root / "out").symlink_to(outside)
+    (root / "link").symlink_to(outside / "new")
+    for path, said in {
+        "out__x": "leads out of",
+        "link": "is there and no file",
+        "folder": "is there and no file",
+        "file__x": "is there and no folder",
+    }.items():
+        with pytest.raises(Refused, match=said):
+            plan(view(**{path: "x"}), root, force=force)
+    for path in ("../x", "/etc/x", "a/../../x"):
+        with pytest.raises(Refused, match="the server names a file"):
+            plan(FilesView("job", 1, [1], [FileView(path, "0" * 64, 1, executable=False)]), root, force=force)
+
+
+def test_a_program_may_be_run(tmp_path: Path) -> None:
+    for name in ("tool", "data"):
+        (tmp_path / name).write_text(name)
+        landed(tmp_path / name, view(**{name: name}).files[0])
+    assert (tmp_path / "tool").stat().st_mode & 0o111
+    assert not (tmp_path / "data").stat().st_mode & 0o111
+    assert digest_of(tmp_path / "tool") == digest_of(b"tool")
