@@ -62,6 +62,15 @@ def child():
 def odd():
     return object()
 
+def write(megabytes, pause):
+    for _ in range(megabytes):
+        os.write(1, b"x" * 1023 * 1024 + b"." * 1023 + b"\\n")
+        time.sleep(pause / megabytes)
+
+def hog(megabytes):
+    kept = [b"x" * (1 << 20) for _ in range(megabytes)]
+    return len(kept)
+
 async def later():
     return "later"
 """
@@ -292,6 +301,34 @@ async def test_nothing_is_left_when_the_agent_is_killed(
     await agent.start()
     assert (await result(server, grant)).outcome == pb.LOST
     assert not psutil.pid_exists(first[0])
+
+
+async def test_output_is_bounded_while_a_call_writes_and_at_its_end(
+    server: ScriptedServer, workdir: Path
+) -> None:
+    async with AgentProcess(server.data, "--output-limit", "1Mi") as agent:
+        await server.connected()
+        done = await result_of(server, a_call("a", "write", 64, 0.5, workdir=workdir))
+        assert done.exit_code == 0
+        done = await result_of(server, a_call("b", "write", 8, 0, workdir=workdir))
+        for job in ("a", "b"):
+            (file,) = (agent.folder / "output" / job[:2]).glob(f"{job}.*.out")
+            assert file.stat().st_blocks * 512 < 3 << 20
+            told = await output_of(server, job)
+            assert b"bytes left out" in told
+            assert len(told) < 2 << 20
+
+
+async def test_more_memory_than_was_asked_for_ends_the_call_and_is_named(
+    server: ScriptedServer, agent: AgentProcess, workdir: Path
+) -> None:
+    hog = a_call("a", "hog", 600, workdir=workdir)
+    hog.task.resources.memory = 100 << 20
+    done = await result_of(server, hog)
+    assert done.outcome == pb.OUT_OF_MEMORY
+    small = a_call("b", "double", 2, workdir=workdir)
+    small.task.resources.memory = 100 << 20
+    assert json.loads((await result_of(server, small)).value) == 4
 
 
 async def test_a_work_folder_that_is_missing_is_named(

@@ -22,7 +22,7 @@ from spillover.agent.finding import Finder
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import Listening, Peers
-from spillover.agent.process import OUTPUT_LIMIT, Processes, Seen, Spawned, end_earlier_life
+from spillover.agent.process import OUTPUT_LIMIT, Processes, Seen, Spawned, end_earlier_life, stem_of
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import House, Offer, Returned, Sight
@@ -47,6 +47,7 @@ from spillover.agent.values import (
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
 from spillover.model.cluster import WITHOUT
+from spillover.model.files import KEPT_STREAMS
 from spillover.model.resources import Resources
 from spillover.model.units import format_time
 from spillover.wire import agents_pb2 as pb
@@ -107,6 +108,7 @@ class Agent:
         self._lock = _lock(options.folder)
         self._spool = Spool(options.folder / "spool")
         self.log_retention = 0
+        self.keep_output = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set when it was told to stop once more."""
@@ -358,8 +360,17 @@ class Agent:
             signal=lambda lease, task, kill: self._runners.signal(lease, task, kill=kill),
             seen=self._seen,
             moving=self.state.moving,
+            wrote=self._wrote,
         )
         return Staging(self._options.folder / "work", self._files, actors)
+
+    def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
+        """Files with output of a task that the server wants, each with where it is to be listed."""
+        if not self.keep_output:
+            return ()
+        stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
+        files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)
+        return [(name, path) for name, path in files if path.exists()]
 
     def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
         """Make a process for a runner."""

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from spillover.agent.files import Files
-from spillover.agent.process import Ended, Seen, Spawned
+from spillover.agent.process import OUTPUT_LIMIT, Ended, Seen, Spawned
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
@@ -57,6 +57,8 @@ class House(Struct, frozen=True):
     """Returns once the output of a launched process can be found under its name."""
     files: Files
     """Brings what jobs refer to by its digest here, and what they made to the server."""
+    output_limit: int = OUTPUT_LIMIT
+    """Bytes that are kept of each stream of a task; what is launched is kept within it."""
     settings: Mapping[str, str] = {}
     """What the agent was told on its command line, by name: `python`, `engine` ..."""
 

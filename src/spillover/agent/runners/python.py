@@ -24,6 +24,7 @@ from spillover.agent.files import Unfetched
 from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
 from spillover.agent.runners import frames
+from spillover.agent.runners.bounding import Bounding
 from spillover.agent.runners.port import House, Offer, Returned, Sight
 from spillover.agent.runners.workers import Call, Connection, Worker
 from spillover.agent.values import Exit, Task
@@ -33,6 +34,11 @@ from spillover.model.job import Argv, PythonCall
 
 ANNOUNCE: Final = 0.01
 """Seconds after which it is looked which call of a worker runs, to tell of its start."""
+WATCH: Final = 0.05
+WATCH_RUSH: Final = 0.005
+"""Seconds between two looks at the output of calls that run, and while one writes fast."""
+RUSHING: Final = 4 << 20
+"""Bytes between two looks that are fast."""
 IDLE: Final = 120.0
 """Seconds that a worker without calls is kept."""
 MOST_CALLS: Final = 50_000
@@ -76,6 +82,8 @@ class PythonCalls:
         self._numbers = 0
         self._looking: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._bounding = Bounding(self._output, house.output_limit)
 
     # --- what the agent asks
 
@@ -104,9 +112,10 @@ class PythonCalls:
 
     async def close(self) -> None:
         """Let all workers go."""
-        for timer in (self._looking, self._sweeping):
+        for timer in (self._looking, self._sweeping, self._watching):
             if timer is not None:
                 timer.cancel()
+        self._bounding.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -229,7 +238,8 @@ class PythonCalls:
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = Worker(number, kind, self._folder, lease)
-        words = (self._python, "-P", "-c", _RUN, str(number), str(self._folder), str(self._output))
+        told = (number, self._folder, self._output, self._house.output_limit)
+        words = (self._python, "-P", "-c", _RUN, *map(str, told))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
         process = Task(Argv(words), task.need, env, task.workdir)
         self._house.launch(lease, process, lambda seen: self._process(each, seen))
@@ -424,6 +434,13 @@ class PythonCalls:
 
     # --- starts
 
+    def _watch(self) -> None:
+        """Keep the output of running calls within its bound, more often while one writes fast."""
+        grown = self._bounding.look()
+        pause = WATCH_RUSH if grown > RUSHING else WATCH
+        loop = asyncio.get_running_loop()
+        self._watching = loop.call_later(pause, self._watch) if self._bounding else None
+
     def _look_later(self) -> None:
         self._looking = asyncio.get_running_loop().call_later(ANNOUNCE, self._look)
 
@@ -444,6 +461,9 @@ class PythonCalls:
                     again = True
                     continue
                 call.told = True
+                self._bounding.begin(each, call)
+                if self._watching is None:
+                    self._watch()
                 sights.append(Spawned(call.lease, each.pid, birth_of(each.pid), began))
                 if next(iter(each.calls)) < key:
                     # Those before it are over, and their results would wait for its end. Nothing is written while it runs.

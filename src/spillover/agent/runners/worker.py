@@ -36,6 +36,7 @@ import time
 from types import CoroutineType, ModuleType
 from typing import Any, Final
 
+from spillover.agent.nursery.holes import Bounded
 from spillover.agent.runners.frames import (
     CONTEXT,
     DROP,
@@ -92,8 +93,10 @@ class _Context:
 class Worker:
     """The process."""
 
-    def __init__(self, number: int, folder: str, output: str) -> None:
+    def __init__(self, number: int, folder: str, output: str, limit: int) -> None:
         self._number = number
+        self._bound = limit
+        """Bytes that are kept of each stream of a call."""
         self._folder = folder
         self._output = output
         with open(f"{folder}/{number}.page", "r+b") as page:
@@ -108,7 +111,7 @@ class Worker:
         self._named: set[int] = set()
         """Streams of the current call that have its name."""
         self._dropped: set[int] = set()
-        self._limit = 1 << 62
+        self._last = 1 << 62
         """Calls above it never begin."""
         self._contexts: dict[int, _Context] = {}
         self._functions: dict[str, Any] = {}
@@ -158,7 +161,7 @@ class Worker:
     def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str) -> int:
         """Make one call and note its result; returns when it ended, or 0 if it must have been the last here."""
         with self._lock:
-            if key > self._limit or key in self._dropped:
+            if key > self._last or key in self._dropped:
                 self._dropped.discard(key)
                 return time.monotonic_ns()
             begun = time.monotonic_ns()
@@ -328,7 +331,10 @@ class Worker:
     def _settle_output(self) -> None:
         """The current call ended: keep what it wrote; the lock is held."""
         for stream in (0, 1):
-            if stream in self._named or os.fstat(stream + 1).st_size:
+            size = os.fstat(stream + 1).st_size
+            if stream in self._named or size:
+                if size > self._bound:
+                    Bounded(stream + 1, self._bound).trim()
                 with contextlib.suppress(OSError):
                     self._name(stream)
                     os.utime(f"{self._stem}.{STREAMS[stream]}")
@@ -348,7 +354,7 @@ class Worker:
                         answers.append((DROPPED, [key for key in what if key > self._begun]))
                         self._dropped.update(answers[-1][1])
                     elif kind == STOP:
-                        self._limit = self._begun
+                        self._last = self._begun
                         if self._current == what:
                             os.killpg(0, signal.SIGTERM)
                     else:
@@ -404,8 +410,8 @@ def connect(folder: str, secret: bytes, number: int, *, orders: bool) -> socket.
 
 
 def main() -> None:
-    """Work for the agent: NUMBER FOLDER OUTPUT, with the secret in the environment."""
-    number, folder, output = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    """Work for the agent: NUMBER FOLDER OUTPUT LIMIT, with the secret in the environment."""
+    number, folder, output, limit = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     secret = bytes.fromhex(os.environ.pop("SPILL_WORKER_SECRET"))
     # The work folder is where modules are looked for first, as in a script that lies there.
     sys.path.insert(0, os.getcwd())
@@ -413,7 +419,7 @@ def main() -> None:
     sys.modules["__main__"] = ModuleType("__main__")
     for name in [name for name in sys.modules if name.partition(".")[0] == "spillover"]:
         del sys.modules[name]
-    worker = Worker(number, folder, output)
+    worker = Worker(number, folder, output, limit)
     calls = connect(folder, secret, number, orders=False)
     orders = connect(folder, secret, number, orders=True)
     threading.Thread(target=worker.obey, args=(orders,), daemon=True).start()

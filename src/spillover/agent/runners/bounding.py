@@ -1,0 +1,52 @@
+"""Output of calls that run for more than a moment, kept within its bound while it grows."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from spillover.agent.nursery.frames import STREAMS
+from spillover.agent.nursery.holes import Bounded
+from spillover.agent.runners.workers import Call, Worker
+
+
+class Bounding:
+    """The streams of running calls. A worker has one spool file for each, until a call gives it its name."""
+
+    def __init__(self, output: Path, limit: int) -> None:
+        self._output = output
+        self._limit = limit
+        self._streams: dict[Call, list[tuple[int, Bounded]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def begin(self, worker: Worker, call: Call) -> None:
+        """Mind the output of the call that runs."""
+        files = []
+        for stream in STREAMS:
+            spools = list((self._output / "spool").glob(f"py{worker.number}-*.{stream}"))
+            with contextlib.suppress(OSError):
+                file = os.open(spools[0] if spools else f"{call.stem}.{stream}", os.O_RDWR | os.O_APPEND)
+                files.append((file, Bounded(file, self._limit)))
+        self._streams[call] = files
+
+    def look(self) -> int:
+        """Bound what has grown; the most bytes by which one did."""
+        grown = 0
+        for call, files in list(self._streams.items()):
+            if call.worker is None or call.key not in call.worker.calls:
+                self._end(call)
+                continue
+            for _, stream in files:
+                with contextlib.suppress(OSError):
+                    grown = max(grown, stream.trim())
+        return grown
+
+    def clear(self) -> None:
+        """No call runs any more."""
+        for call in list(self._streams):
+            self._end(call)
+
+    def _end(self, call: Call) -> None:
+        for file, _ in self._streams.pop(call):
+            os.close(file)
