@@ -185,7 +185,7 @@ async def test_a_task_that_is_stopped_while_its_inputs_come_never_starts(house: 
     async with asyncio.timeout(5):
         end = await house.ends.get()
     assert (end.spawned, end.message) == (False, "stopped before it started")
-    assert house.started == house.signals == []
+    assert (house.started, house.signals) == ([], [])
     await no_folder_is_left(house)
 
 

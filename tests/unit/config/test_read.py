@@ -14,6 +14,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
+from spillover.ports.blobs import Bounds
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
 
@@ -336,3 +337,21 @@ def test_all_that_is_wrong_with_a_budget_is_told_at_once() -> None:
     with pytest.raises(BadForm) as caught:
         read_config(head + text.replace("fortnight", "week"))
     assert [each.path for each in caught.value.problems] == ["budgets[1]", "budgets[1].limit"]
+
+
+def test_bounds_of_files_are_read() -> None:
+    text = HEAD + "blobs: {max_file: 1Gi, max_total: 100Gi}\nfiles: {max_inputs: 10Mi, max_outputs: 20M}\n"
+    config = read_config(text)
+    assert config.blobs == Bounds(2**30, 100 * 2**30)
+    assert (config.max_inputs, config.max_outputs) == (10 * 2**20, 20_000_000)
+    assert read_config(HEAD).blobs == Bounds(10 * 2**30, None)
+
+
+def test_bounds_of_files_that_make_no_sense_are_told() -> None:
+    with pytest.raises(BadForm) as bad:
+        read_config(HEAD + "blobs: {max_file: 0, max_total: x}\nfiles: {max_inputs: -1}\n")
+    assert [problem.path for problem in bad.value.problems] == [
+        "blobs.max_file",
+        "blobs.max_total",
+        "files.max_inputs",
+    ]

@@ -42,7 +42,10 @@ class FileKeeping:
         for job in jobs:
             if isinstance(job.phase, Ended) and _has_files(job):
                 until = job.phase.at + self._retention + DAY
-                await self._blobs.keep(await self._digests([job]), until)
+                try:
+                    await self._blobs.keep(await self._digests([job]), until)
+                except (BlobError, OSError) as error:  # they stay for a day, and the job is kept all the same
+                    log.warning("cannot keep the files of a job", job=job.id, error=str(error))
 
     async def run(self) -> None:
         """Drop what may go, again and again, until cancelled."""

@@ -1,0 +1,110 @@
+"""`inputs` and `outputs` of a job file: what they mean, and what leads elsewhere."""
+
+from typing import Any
+
+import pytest
+
+from spillover.forms.inputs import Unpacked
+from spillover.forms.jobs import BadForm, JobForm, read_job, read_jobs, to_doc
+from spillover.forms.matching import fixed
+from spillover.model.files import MOST_FILES, File
+
+ONE = "0" * 64
+PACKED = {"path": "a", "digest": ONE, "size": 3}
+
+
+def job(**spec: Any) -> JobForm:
+    return read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true", **spec}})
+
+
+def problems(**spec: Any) -> list[str]:
+    with pytest.raises(BadForm) as bad:
+        job(**spec)
+    return [f"{problem.path}: {problem.message}" for problem in bad.value.problems]
+
+
+def test_entries_are_packed_or_still_to_be() -> None:
+    form = job(
+        inputs=["data/*.csv", "folder/", {"path": "x", "as": "y"}, {"path": "x", "as": "in/"}, PACKED],
+        outputs=["out/", "*.txt", "out"],
+    )
+    assert form.unpacked == (
+        Unpacked("data/*.csv"),
+        Unpacked("folder"),
+        Unpacked("x", "y"),
+        Unpacked("x", "in/"),
+    )
+    assert form.spec.inputs == (File("a", ONE, 3),)
+    assert form.spec.outputs == ("out", "*.txt")
+    assert form.spec.digests == (ONE,)
+    assert read_job(to_doc(form)) == form
+
+
+def test_a_packed_entry_may_have_another_name_there() -> None:
+    form = job(inputs=[PACKED | {"as": "b/c", "executable": True}])
+    assert form.spec.inputs == (File("b/c", ONE, 3, executable=True),)
+    assert read_job(to_doc(form)).spec == form.spec
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("", "is empty"),
+        ("/etc/passwd", "is absolute"),
+        ("../x", "leads out of the folder"),
+        ("a/../../b", "leads out of the folder"),
+        ("a//b", "has a part without a name"),
+        ("./a", "has a part without a name"),
+        ("a\0b", "holds a NUL character"),
+        ("x" * 300, "is too long"),
+    ],
+)
+def test_paths_stay_below_the_folder(path: str, said: str) -> None:
+    for spec in ({"inputs": [path]}, {"outputs": [path]}, {"inputs": [{"path": "a", "as": path}]}):
+        (problem,) = problems(**spec)
+        assert said in problem
+        assert "write a path below the folder" in problem
+    (problem,) = problems(inputs=[PACKED | {"path": path}])
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([{"path": "*.csv", "as": "one"}], "would be several files; write 'one/' for a folder"),
+        ([{"path": "x", "as": "*"}], "is a pattern; write one path"),
+        ([PACKED | {"digest": "abc"}], "'abc' is not the SHA-256 of a file"),
+        ([PACKED | {"size": None}], "is missing; a file with a `digest` has a `size` too"),
+        ([PACKED, PACKED], "'a' would be there twice"),
+        ([PACKED, PACKED | {"path": "a/b"}], "'a' would be there twice"),
+        ([{"as": "x"}], "path: is missing"),
+        ([{"path": "x", "to": "y"}], "unknown field"),
+        ([3], "must be"),
+        ([PACKED | {"size": -1}], "too small"),
+        ([PACKED | {"path": str(at)} for at in range(MOST_FILES + 1)], "has 5,001 files; the most is 5,000"),
+    ],
+)
+def test_what_is_absurd_is_told(inputs: list[Any], said: str) -> None:
+    assert any(said in problem for problem in problems(inputs=inputs))
+
+
+def test_problems_have_their_lines() -> None:
+    text = "apiVersion: spillover/v1\nkind: Job\nspec:\n  run: x\n  inputs:\n    - ok\n    - /abs\n"
+    with pytest.raises(BadForm, match=r"job\.yaml:7: spec\.inputs\[1\]: '/abs' is absolute"):
+        read_jobs(text, "job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "base"),
+    [
+        ("a", ""),
+        ("a/b", "a/"),
+        ("*.x", ""),
+        ("a/b/*.x", "a/b/"),
+        ("a/*/b", "a/"),
+        ("**", ""),
+        ("a/b?/c/d", "a/"),
+    ],
+)
+def test_the_folder_that_all_matches_are_in(pattern: str, base: str) -> None:
+    assert fixed(pattern) == base
