@@ -85,7 +85,7 @@ async def victim(tmp_path: Path) -> AsyncIterator[tuple[Side, str]]:
     side = Side(server, a_folder(tmp_path / "victim", server))
     address = await side.peers.open()
     grant = pb.Grant(lease=convert.lease_out(OLD), task=pb.Task(shell="from the peer"))
-    side.peers.remember([grant], [OLD])
+    side.peers.remember([(convert.grant_in(grant), grant)], [OLD])
     side.peers.offer(OLD, TICKET)
     yield side, address
     await side.peers.close()
@@ -117,7 +117,7 @@ async def test_without_the_ticket_of_that_lease_nothing_is_told_and_the_server_i
 async def test_a_lease_that_was_never_given_up_is_not_told(victim: tuple[Side, str]) -> None:
     held = Lease(JobId("held"), 1, 1)
     grant = pb.Grant(lease=convert.lease_out(held), task=pb.Task(shell="secret"))
-    victim[0].peers.remember([grant], [held])
+    victim[0].peers.remember([(convert.grant_in(grant), grant)], [held])
     thief = Side(Server(knows=False))
     assert await thief.fetch(victim[1], b"", held) == "nobody"
 
@@ -147,7 +147,8 @@ async def test_files_come_along_and_are_checked(victim: tuple[Side, str], tmp_pa
     wrong.write_bytes(b"other")
     assert not await files.adopt("0" * 64, wrong)
     task = pb.Task(shell="from the peer", inputs=[pb.File(path="in", digest=digest, size=len(data))])
-    side.peers.remember([pb.Grant(lease=convert.lease_out(OLD), task=task)], [OLD])
+    grant = pb.Grant(lease=convert.lease_out(OLD), task=task)
+    side.peers.remember([(convert.grant_in(grant), grant)], [OLD])
     side.peers.offer(OLD, TICKET)
     server = Server()
     kept = a_folder(tmp_path / "thief", server)

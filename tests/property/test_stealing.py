@@ -58,6 +58,7 @@ from spillover.core.proposals import (
 )
 from spillover.core.proposals import Result as Said
 from spillover.core.state import Placed, Running
+from spillover.deciding.replay import Replay
 from spillover.deciding.stealing import choose
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Retry, Shell
@@ -370,6 +371,11 @@ def test_no_job_is_lost_or_doubled(block: int) -> None:
         assert sum(node.taken for node in state.nodes.values()) == sum(
             node.given for node in state.nodes.values()
         )
+        replay = Replay(load)
+        for revision, event in enumerate(story.world.events, 1):
+            replay.take(revision, event)
+        replay.end(len(story.world.events))
+        assert replay.difference is None, f"seed {seed}"
         twice = [job for job, count in story.runs.items() if count > 1]
         assert not twice, f"seed {seed}: {twice} ran to their end twice"
 

@@ -136,6 +136,7 @@ class Link:
         self._hungry = asyncio.Event()
         self._drained = asyncio.Event()
         self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
+        self._registrations = 0
         self.connected = False
 
     def ready(self) -> None:
@@ -206,7 +207,10 @@ class Link:
         sent = self._now()
         held, instructions = self._state.register(sent)
         self._act(instructions)
-        request = pb.RegisterRequest(epoch=self._state.epoch, held=convert.held_out(held))
+        self._registrations += 1
+        request = pb.RegisterRequest(
+            epoch=self._state.epoch, held=convert.held_out(held), number=self._registrations
+        )
         request.MergeFrom(self._introduction)
         reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
         calls.admitted(reply.session)
@@ -224,8 +228,8 @@ class Link:
             grants = [convert.grant_in(grant) for grant in message.grants]
             now = self._now()
             self._act(self._state.granted(now, incarnation, message.epoch, grants))
-            if self._peers is not None:
-                self._peers.remember(message.grants, self._state.waiting)
+            if self._peers is not None and self._state.waiting:
+                self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
             for read in message.reads:
                 self._worker.outputs.request(read, self._chunks.put)
             if message.heartbeat_now:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from spillover.agent import convert
 from spillover.agent.files import Files
 from spillover.agent.transfers import Away, Refused, ServerTransfers
-from spillover.agent.values import Fetch, Task
+from spillover.agent.values import Fetch, Grant, Task
 from spillover.core.events import Lease
 from spillover.wire import agents_pb2 as pb
 
@@ -116,12 +116,11 @@ class Peers:
 
     # --- telling
 
-    def remember(self, grants: Iterable[pb.Grant], waiting: Collection[Lease]) -> None:
-        """Keep tasks of leases that wait, as somebody may take them over."""
-        for grant in grants:
-            lease = convert.lease_in(grant.lease)
-            if lease in waiting and grant.HasField("task"):
-                self._tasks[lease] = grant.task
+    def remember(self, grants: Iterable[tuple[Grant, pb.Grant]], waiting: Collection[Lease]) -> None:
+        """Keep tasks of leases that wait as they were sent, as somebody may take them over."""
+        for grant, sent in grants:
+            if grant.task is not None and grant.lease in waiting:
+                self._tasks[grant.lease] = sent.task
         if len(self._tasks) > 2 * len(waiting) + SPARE:
             self._tasks = {lease: task for lease, task in self._tasks.items() if lease in waiting}
 

@@ -146,7 +146,7 @@ def test_what_is_queued_comes_before_what_others_hold() -> None:
 def test_the_longest_backlog_of_those_drawn_is_asked_first() -> None:
     lab = Lab("one", "two")
     lab.hand_out(*[a_job(f"j{at}").terms(estimate=SECOND if at % 2 else 9 * SECOND) for at in range(10)])
-    by_node = {node.name: node for node in lab.state.nodes.values()}
+    by_node = {str(node.name): node for node in lab.state.nodes.values()}
     assert len(by_node["one"].ahead) == len(by_node["two"].ahead) == 4
     lab.agent("idle", cpus=1)
     asked = {lab.chosen(seed)[0][1] for seed in range(20)}
