@@ -33,15 +33,20 @@ def without(ranges: Ranges, index: int) -> Ranges:
 
 def minus(ranges: Ranges, others: Ranges) -> Ranges:
     """The same, less the indexes of others."""
-    for other in others:
-        kept: list[Range] = []
-        for part in ranges:
-            if part.first < other.first:
-                kept.append(Range(part.first, min(part.last, other.first - 1)))
-            if other.last < part.last:
-                kept.append(Range(max(part.first, other.last + 1), part.last))
-        ranges = tuple(kept)
-    return ranges
+    kept: list[Range] = []
+    at = 0
+    for part in ranges:
+        while at < len(others) and others[at].last < part.first:
+            at += 1
+        first, next_at = part.first, at
+        while next_at < len(others) and others[next_at].first <= part.last:
+            if first < others[next_at].first:
+                kept.append(Range(first, others[next_at].first - 1))
+            first = others[next_at].last + 1
+            next_at += 1
+        if first <= part.last:
+            kept.append(part if first == part.first else Range(first, part.last))
+    return tuple(kept)
 
 
 def last(ranges: Ranges, count: int) -> Ranges:

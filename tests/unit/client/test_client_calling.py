@@ -1,0 +1,145 @@
+"""What calls become, and what becomes of their results, without a server."""
+
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from spillover.client.calling import INLINE, MOST_RANGES, Gathering, a_call, a_map, error_of, outcome
+from spillover.client.errors import CallFailed, RemoteError
+from spillover.forms.jobs import BadForm, read_jobs
+from spillover.wire.api import ReasonView, ResultPage, ResultView
+from spillover.wire.items import MAGIC
+
+
+def ended(job: str = "abc", state: str = "SUCCEEDED", **more: Any) -> ResultView:
+    fields: dict[str, Any] = {
+        "exit_code": 0,
+        "signal": None,
+        "reason": None,
+        "value": None,
+        "value_digest": None,
+    }
+    return ResultView(job, state, **(fields | more))
+
+
+def asked(gathering: Gathering, first: int = 0) -> str:
+    body = gathering.ask(0.0, first).body
+    assert body is not None
+    return body.decode()
+
+
+def test_a_call_is_a_job_with_its_function_as_a_blob() -> None:
+    parcel = a_call(len, ("abc",), {}, {"cpu": 2, "name": "counter"})
+    python = parcel.doc["spec"]["python"]
+    (blob,) = parcel.blobs.items()
+    assert python["function"] == blob[0]
+    assert blob[1].startswith(MAGIC + f"{sys.version_info[0]}.{sys.version_info[1]}\n".encode())
+    assert pickle.loads(blob[1].partition(b"\n")[2]) is len
+    assert pickle.loads(python["arguments"]) == (("abc",), {})
+    assert parcel.doc["metadata"]["name"] == "counter"
+    assert parcel.doc["spec"]["resources"] == {"cpu": 2}
+    assert parcel.doc["spec"]["key"].startswith("call-")
+
+
+def test_large_arguments_are_a_blob_too() -> None:
+    parcel = a_call(len, (b"x" * INLINE,), {"a": 1}, None)
+    python = parcel.doc["spec"]["python"]
+    assert pickle.loads(python["arguments"]) == ((), {"a": 1})
+    assert set(parcel.blobs) == {python["function"], python["items"]}
+    assert "array" not in parcel.doc["spec"]
+
+
+def test_a_map_is_one_array() -> None:
+    parcel, size = a_map(max, [(1, 2), (3, 4)], {}, None)
+    assert size == 2
+    assert parcel is not None
+    assert parcel.doc["spec"]["array"] == "0-1"
+    assert "arguments" not in parcel.doc["spec"]["python"]
+    assert a_map(max, [], {}, None) == (None, 0)
+
+
+def test_names_come_from_functions() -> None:
+    assert a_call(lambda: 1, (), {}, None).doc["metadata"]["name"] == "lambda"
+
+    class Callable_:  # noqa: N801 - its name is what is tested
+        def __call__(self) -> None: ...
+
+    assert a_call(Callable_(), (), {}, None).doc["metadata"]["name"] == "Callable"
+
+
+def test_missing_results_are_asked_for_and_no_others() -> None:
+    gathering = Gathering("abc", 10)
+    assert '"members":"0-9"' in asked(gathering)
+    assert gathering.take(ResultPage([ended("abc.3"), ended("abc.4"), ended("abc.0")])) == [3, 4, 0]
+    assert '"members":"1-2,5-9"' in asked(gathering)
+    assert '"members":"7-9"' in asked(gathering, first=7)
+    assert gathering.take(ResultPage([ended("abc.3")])) == []
+    assert not gathering.complete
+    gathering.take(ResultPage([ended(f"abc.{index}") for index in range(10)]))
+    assert gathering.complete
+
+
+def test_a_request_names_a_bounded_number_of_ranges() -> None:
+    gathering = Gathering("abc", 10 * MOST_RANGES)
+    gathering.take(ResultPage([ended(f"abc.{index}") for index in range(0, 10 * MOST_RANGES, 2)]))
+    assert asked(gathering).count(",") < MOST_RANGES + 10
+
+
+def test_a_single_job_is_asked_for_as_it_is() -> None:
+    gathering = Gathering("abc", None)
+    assert '"members":null' in asked(gathering)
+    assert gathering.take(ResultPage([ended("abc")])) == [0]
+    assert gathering.complete
+
+
+def test_values_are_pickled_or_plain() -> None:
+    assert outcome(ended(), pickle.dumps({1, 2})) == {1, 2}
+    assert outcome(ended(), b'{"a": [1]}') == {"a": [1]}
+    assert outcome(ended(), None) is None
+
+
+def test_what_was_raised_is_raised_with_its_cause() -> None:
+    value = pickle.dumps((pickle.dumps(KeyError("k")), "KeyError: 'k'", "Traceback ..."))
+    error = error_of(ended(state="FAILED"), value)
+    assert isinstance(error, KeyError)
+    assert isinstance(error.__cause__, RemoteError)
+    assert error.__cause__.traceback == "Traceback ..."
+    with pytest.raises(KeyError):
+        outcome(ended(state="FAILED"), value)
+
+
+@pytest.mark.parametrize("whole", [b"", b"no pickle", pickle.dumps("no exception")])
+def test_what_cannot_be_raised_is_told(whole: bytes) -> None:
+    error = error_of(ended(state="FAILED"), pickle.dumps((whole, "Odd: it", "Traceback of it")))
+    assert type(error) is RemoteError
+    assert "Odd: it" in str(error)
+    assert "Traceback of it" in str(error)
+    plain = error_of(ended(state="FAILED"), b'{"error": "E: x", "traceback": "T"}')
+    assert type(plain) is RemoteError
+
+
+def test_a_call_without_a_value_says_why() -> None:
+    reason = ReasonView("past_walltime", "reached its walltime", never=False, details={})
+    error = error_of(ended(state="TIMED_OUT", reason=reason), None)
+    assert type(error) is CallFailed
+    assert str(error) == "abc TIMED_OUT: reached its walltime"
+    assert (error.job, error.state) == ("abc", "TIMED_OUT")
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("{}", "one of `call` and `function`"),
+        ('{call: "m:f", function: "' + "a" * 64 + '"}', "one of `call` and `function`"),
+        ("{function: abc}", "no SHA-256"),
+        ('{call: "m:f", items: "' + "a" * 64 + '"}', "is for a pickled function"),
+        ('{function: "' + "a" * 64 + '", args: [1]}', "is for a function of a module"),
+    ],
+)
+def test_what_a_job_file_says_of_calls_is_checked(python: str, said: str) -> None:
+    text = f"apiVersion: spillover/v1\nkind: Job\nspec: {{python: {python}}}\n"
+    with pytest.raises(BadForm) as bad:
+        read_jobs(text.encode(), "job.yaml")
+    assert any(said in problem.message for problem in bad.value.problems)
