@@ -51,14 +51,16 @@ def build_floor() -> Path:
 
 def floor(path: Path, count: int) -> Round:
     """Start and wait, nothing else."""
-    told = json.loads(_output([str(build_floor()), str(path), str(count)]))
+    told = json.loads(output_of([str(build_floor()), str(path), str(count)]))
     cpu = {"spawning": told["own_cpu"] / count * 1e6, "children": told["children_cpu"] / count * 1e6}
     return Round(count / told["seconds"], cpu)
 
 
 def peer(name: str, path: Path, count: int) -> Round:
     """A peer that runs the same."""
-    told = json.loads(_output([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)]))
+    told = json.loads(
+        output_of([str(PEERS), str(HERE / "peers" / f"{name}_tasks.py"), str(path), str(count)])
+    )
     return Round(count / told["seconds"], {})
 
 
@@ -104,7 +106,8 @@ def _split(used: tuple[Cpu, Cpu], count: int) -> dict[str, float]:
     return {name: value / count * 1e6 for name, value in parts.items()}
 
 
-def _output(command: list[str]) -> str:
+def output_of(command: list[str]) -> str:
+    """The last line that a program prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{command[:2]} failed: {done.stderr[-500:]}")
