@@ -76,26 +76,22 @@ async def test_a_task_larger_than_a_message_should_be_goes_by_itself() -> None:
 
 async def test_what_cannot_be_sent_is_handed_back_and_the_rest_is_sent() -> None:
     hub, session = connected()
-    spec = {"container": {"image": "x"}}
-    container = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec}).spec
     huge, torn = large(MOST_GRANT), JobSpec(Shell("\ud800"), "torn", "default", "default", SMALL.shape)
     refused = hub.start(
         NODE,
         1,
         [
-            *starts(container, "a", "b"),
+            *starts(huge, "a", "b"),
             *starts(SMALL, "c"),
-            *starts(huge, "d"),
             *starts(torn, "e"),
             *starts(SMALL, "f"),
         ],
     )
-    assert [(each.lease.job, each.why) for each in refused[:3]] == [
-        ("a", "agents cannot run containers yet"),
-        ("b", "agents cannot run containers yet"),
-        ("d", "it is 32 MiB large, more than an agent can be sent"),
+    assert [(each.lease.job, each.why) for each in refused[:2]] == [
+        ("a", "it is 32 MiB large, more than an agent can be sent"),
+        ("b", "it is 32 MiB large, more than an agent can be sent"),
     ]
-    assert [each.lease.job for each in refused[3:]] == ["e"]
+    assert [each.lease.job for each in refused[2:]] == ["e"]
     assert jobs_of(await said(session, 2)) == ["c", "f"]
 
 
@@ -103,9 +99,7 @@ async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:
     hub, _ = connected()
     hub.open(NODE, 2, 0)
     hub.activate(NODE, 2)
-    spec = {"container": {"image": "x"}}
-    container = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec}).spec
-    assert hub.start(NODE, 1, starts(container, "a")) == []
+    assert hub.start(NODE, 1, starts(large(MOST_GRANT), "a")) == []
 
 
 async def test_a_name_is_taken_while_an_agent_of_another_cluster_is_connected_under_it() -> None:

@@ -19,13 +19,18 @@ from spillover.testing.inside import Inside, form
 from spillover.wire import agents_pb2 as pb
 
 
-def container(**fields: object) -> JobForm:
-    spec = {"container": {"image": "x"}, **fields}
+@pytest.fixture(autouse=True)
+def _agents_are_sent_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillover.clusters.agents.hub.MOST_GRANT", 4096)
+
+
+def too_large(**fields: object) -> JobForm:
+    spec = {"run": "true", "env": {"LARGE": "x" * 8192}, **fields}
     return read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec})
 
 
 class Served:
-    """An agent that offers more than agents can do, and a runner that serves it."""
+    """An agent that can be sent little, and a runner that serves it."""
 
     def __init__(self, control: Inside) -> None:
         self.control = control
@@ -36,9 +41,7 @@ class Served:
         control.loop.listen(lambda *_: self.news.set())
 
     async def register(self) -> None:
-        intro = Introduction(
-            ClusterName("onprem"), NodeName("n1"), Resources(8000), ("container",), {}, 0, (), 0
-        )
+        intro = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)
         await self.desk.register(intro)
 
     async def granted(self, count: int) -> list[str]:
@@ -76,17 +79,17 @@ async def served(control: Inside) -> AsyncIterator[Served]:
 
 async def test_a_job_that_no_agent_can_be_sent_ends_and_its_neighbours_are_sent(served: Served) -> None:
     await served.register()
-    jobs = await served.control.submitting.submit([form("a"), container(), form("b")], "ada")
+    jobs = await served.control.submitting.submit([form("a"), too_large(), form("b")], "ada")
     assert await served.granted(2) == [jobs[0], jobs[2]]
     assert await served.ended(jobs[1]) == (
         JobState.FAILED,
-        "could not be started: agents cannot run containers yet",
+        "could not be started: it is 0 MiB large, more than an agent can be sent",
     )
 
 
 async def test_a_job_that_no_agent_can_be_sent_is_tried_as_often_as_it_may_be(served: Served) -> None:
     await served.register()
-    (job,) = await served.control.submitting.submit([container(retry={"exit": 2})], "ada")
+    (job,) = await served.control.submitting.submit([too_large(retry={"exit": 2})], "ada")
     assert (await served.ended(job))[0] is JobState.FAILED
     assert served.job(job).attempt == 3
 
@@ -121,6 +124,6 @@ async def test_a_job_that_no_agent_can_be_sent_ends_once_that_can_be_written(
     monkeypatch.setattr(loop, "propose", failing)
     monkeypatch.setattr("spillover.control.runner.RETRY", 0.005)
     await served.register()
-    (job,) = await served.control.submitting.submit([container()], "ada")
+    (job,) = await served.control.submitting.submit([too_large()], "ada")
     assert (await served.ended(job))[0] is JobState.FAILED
     assert next(failures, None) is None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from spillover.agent.convert import grant_in
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.forms.jobs import read_job
@@ -35,12 +36,26 @@ def test_an_outcome_of_a_newer_agent_counts_as_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "why"),
+    "work",
     [
-        ({"container": {"image": "x"}}, "agents cannot run containers yet"),
-        ({"python": {"call": "m:f"}}, "agents cannot call Python functions yet"),
+        {"run": "x | y"},
+        {"command": ["a", "b c"]},
+        {"python": {"call": "m:f", "args": [1, "a", {"b": [None, 2.5]}]}},
+        {"python": {"call": "m:f"}},
+        {"python": {"function": "ab" * 32, "arguments": "gAVOLg==", "items": "cd" * 32, "first": 3}},
+        {"container": {"image": "x", "command": ["a", "b"]}},
+        {"container": {"image": "x", "manifest": {"kind": "Job"}}},
     ],
 )
-def test_work_that_agents_do_not_do_is_not_encoded(work: dict[str, object], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        task_out(spec(**work), ClusterName("onprem"))
+def test_every_kind_of_work_arrives_as_it_was(work: dict[str, object]) -> None:
+    sent = spec(**work)
+    grant = grant_in(pb.Grant(lease=lease_out(LEASE), task=task_out(sent, ClusterName("onprem"))))
+    assert grant.lease == LEASE
+    assert grant.task is not None
+    assert grant.task.work == sent.work
+
+
+def test_a_value_is_read_unless_it_is_far_too_large_for_the_journal() -> None:
+    small = pb.TaskResult(lease=lease_out(LEASE), value=b"v", value_digest="ab" * 32)
+    assert (result_in(NODE, small).value, result_in(NODE, small).value_digest) == (b"v", "ab" * 32)
+    assert result_in(NODE, pb.TaskResult(lease=lease_out(LEASE), value=b"x" * 40_000)).value == b""
