@@ -61,6 +61,26 @@ COMMANDS: Final[dict[str, Entry]] = {
 }
 
 
+class Formatter(RawDescriptionHelpFormatter):
+    """As wide as the terminal. Every option makes one to be checked with, so it is not left to load what it measures by."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """How wide the terminal is; 80 if there is none."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isascii() and wanted.isdigit() and int(wanted):
+        return int(wanted)
+    try:
+        return (
+            os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1).columns or 80
+        )
+    except (OSError, ValueError):
+        return 80
+
+
 class Parser(ArgumentParser):
     """A parser whose errors are one line, as all errors of the command line are."""
 
@@ -160,7 +180,7 @@ def make_parser(name: str, command: "Command") -> Parser:
         prog=f"spill {name}",
         description=command.about,
         epilog=f"example:\n{indented}",
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     command.configure(parser)

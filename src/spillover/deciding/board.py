@@ -331,7 +331,7 @@ class Board:
         if type(job.phase) is not Queued:
             return
         lane = self.lane_of(job)
-        entry = self.entry(job)
+        entry = (self._key(job), job.number, job.id)
         if not lane.weighed:
             self._weigh(lane)
         self.queue.push(lane, entry)

@@ -11,6 +11,7 @@ from operator import attrgetter, itemgetter
 from typing import cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.core import ranges
 from spillover.core.state import NO_EXTRA, Job, Queued, State
@@ -136,10 +137,13 @@ class _Cycle:
         """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
         if len(queue.woken) > 1 or len(queue.first) > self.policies.chosen.depth:
             return False
-        found = queue.alone()
-        if found is None or (job := self.state.jobs[found[0][2]]).extra.members is not None:
+        (lane,) = queue.woken
+        if len(queue.heaps[lane]) > 1:
             return False
-        self._place(job, found[1], OWNED)
+        job = self.state.jobs[queue.first[lane][2]]
+        if job.extra.members is not None:
+            return False
+        self._place(job, lane, OWNED)
         return True
 
     def admit(self) -> None:
@@ -201,7 +205,7 @@ class _Cycle:
             if job.extra.members is not None:
                 count = self._patient(job) if waiter.rentable else self._left(job)
                 if count > 0:
-                    queue[job.id] = waiter._replace(many=count)
+                    queue[job.id] = replace(waiter, many=count)
             elif job.id not in self.taken:
                 queue[job.id] = waiter
         return queue

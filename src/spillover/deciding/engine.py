@@ -185,13 +185,14 @@ class Engine:
         found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
         if debug and before != _fingerprint(board):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
-        plan = found.plan or None
-        if plan is not None:
+        plan = found.plan
+        decided = bool(plan.placements or plan.admitted or plan.expired)
+        if decided:
             self._accept(events_of(plan, state, self._policies_digest), events)
             if found.settled:
                 state.moved.clear()
-        board.calm(decided=plan is not None, passed=found.passed, again=found.again)
-        return plan
+        board.calm(decided=decided, passed=found.passed, again=found.again)
+        return plan if decided else None
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
         state, board = self.state, self.board

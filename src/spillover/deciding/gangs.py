@@ -37,7 +37,7 @@ class GangSeat:
             asked = self.shape.resources
             together = Resources(asked.cpu * count, asked.memory * count, asked.gpu * count)
             parts.append(Part(machine, machine.free, count, together))
-            room.take(machine, self.shape.resources, count)
+            room.take(machine, together)
             left -= count
         self._others.put_back(passed)
         if not left and self._last is not None:

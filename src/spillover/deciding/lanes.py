@@ -128,11 +128,6 @@ class Line:
         """Each lane that has a new head since the last cycle, with that, in order."""
         return sorted([(self.first[lane], lane) for lane in self.woken])
 
-    def alone(self) -> tuple[Entry, Lane] | None:
-        """The one lane that has a new head, if that is its only job."""
-        (lane,) = self.woken
-        return (self.first[lane], lane) if len(self.heaps[lane]) == 1 else None
-
     def jobs(self, lane: Lane) -> Iterator[Entry]:
         """The valid entries of a lane, in order."""
         previous: Entry | None = None

@@ -7,7 +7,9 @@ without jobs that are yet to come. Bounded: only so many ends are looked at.
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from spillover.deciding.outlook import End, overdue_among
 from spillover.deciding.protocols import Place
@@ -21,7 +23,7 @@ Parts = Sequence[tuple[Room, Machine, Resources]]
 """Room that a job holds."""
 
 
-class Waiter(NamedTuple):
+class Waiter(Struct, frozen=True, gc=False):
     """A job that waits for owned capacity."""
 
     job: JobId
@@ -40,7 +42,7 @@ class Waiter(NamedTuple):
     """Whether it could be rented instead; else it is only in the way, or may be rented already."""
 
 
-class Outlook(NamedTuple):
+class Outlook(Struct, frozen=True):
     """What is known at the end of a cycle's placing."""
 
     now: int
@@ -60,7 +62,7 @@ class Outlook(NamedTuple):
     """Whether nothing behind a job that does not fit is tried."""
 
 
-class Late(NamedTuple):
+class Late(Struct, frozen=True, gc=False):
     """A job that would not start in time."""
 
     job: JobId

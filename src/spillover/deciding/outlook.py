@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from spillover.core.state import Job, Placed, Running, State
 from spillover.deciding.estimates import began_at
 from spillover.deciding.protocols import Place
@@ -17,7 +19,7 @@ from spillover.model.units import FOREVER, MINUTE
 _AT = attrgetter("at")
 
 
-class Release(NamedTuple):
+class Release(Struct, frozen=True, gc=False):
     """Room that is expected to become free."""
 
     at: int

@@ -107,6 +107,8 @@ class Room:
 
     def refresh(self, node: Node) -> bool:
         """Look at a node anew; True if it has more room than before."""
+        if len(self.changes) > self._most:
+            self._forget()
         machine = self.by_name.get(node.name)
         if machine is None:
             machine = Machine(node.name, len(self.machines))
@@ -144,7 +146,7 @@ class Room:
         machine.ready = node.status == "ready"
         machine.offers = frozenset(node.offers)
         machine.total = node.capacity
-        self.changed(machine)
+        self.changes.append(machine.index)
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
         return more or (machine.ready and not was)
 
@@ -152,16 +154,16 @@ class Room:
         """Whether as much is free on all machines together as all tasks of a job ask for."""
         return total.gpu <= self.gpu and total.cpu <= self.cpu and total.memory <= self.memory
 
-    def take(self, machine: Machine, asked: Resources, tasks: int = 1) -> None:
+    def take(self, machine: Machine, asked: Resources) -> None:
         """Use room, of a machine where there is enough."""
-        cpu, memory, gpu = asked.cpu * tasks, asked.memory * tasks, asked.gpu * tasks
+        cpu, memory, gpu = asked.cpu, asked.memory, asked.gpu
         machine.cpu -= cpu
         machine.memory -= memory
         machine.gpu -= gpu
         self.cpu -= cpu
         self.memory -= memory
         self.gpu -= gpu
-        self.changed(machine)
+        self.changes.append(machine.index)
 
     def take_ahead(self, machine: Machine) -> None:
         """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
@@ -179,15 +181,13 @@ class Room:
             self.memory += memory - machine.memory
             self.gpu += gpu - machine.gpu
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
-        self.changed(machine)
-
-    def changed(self, machine: Machine) -> None:
-        """Let lanes know that a machine is to be looked at again."""
         self.changes.append(machine.index)
-        if len(self.changes) > self._most:
-            half = len(self.changes) // 2
-            del self.changes[:half]
-            self.forgotten += half
+
+    def _forget(self) -> None:
+        """Drop the older changes: who has not read them looks at all machines."""
+        half = len(self.changes) // 2
+        del self.changes[:half]
+        self.forgotten += half
 
 
 class Seat:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.ids import NAME_RULE, is_name
@@ -17,7 +17,9 @@ from spillover.model.units import (
     parse_memory,
     parse_money,
 )
-from spillover.wire.jobfile import Quantity
+
+if TYPE_CHECKING:
+    from spillover.wire.jobfile import Quantity
 
 MOST_CPU: Final = 1_000_000 * 1000
 """Thousandths, of one task."""
@@ -33,7 +35,7 @@ WORD_RULE: Final = "1 to 100 letters, digits, ':', '.', '_', '/', '=' or '-'"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/=-]{0,99}", re.ASCII)
 
 
-def number_text(value: Quantity) -> str:
+def number_text(value: "Quantity") -> str:
     """A quantity as text, whichever way it was written."""
     if isinstance(value, float):
         # The shortest digits that mean this float: more of them would be its binary rounding, not what was written.
@@ -41,7 +43,7 @@ def number_text(value: Quantity) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
-def quantity(parse: Callable[[str], int], value: Quantity, path: Path, found: Findings) -> int | None:
+def quantity(parse: Callable[[str], int], value: "Quantity", path: Path, found: Findings) -> int | None:
     """What a quantity means, or None with the problem noted."""
     try:
         return parse(value if isinstance(value, str) else number_text(value))
@@ -52,7 +54,7 @@ def quantity(parse: Callable[[str], int], value: Quantity, path: Path, found: Fi
 
 
 def duration(
-    value: Quantity, path: Path, found: Findings, *, least: int = 0, most: int = MOST_TIME
+    value: "Quantity", path: Path, found: Findings, *, least: int = 0, most: int = MOST_TIME
 ) -> int | None:
     """Nanoseconds within bounds, or None with the problem noted."""
     time = quantity(parse_duration, value, path, found)
@@ -71,7 +73,7 @@ def duration(
     return time
 
 
-def read_cpu(value: Quantity, path: Path, found: Findings, least: int = 1) -> int | None:
+def read_cpu(value: "Quantity", path: Path, found: Findings, least: int = 1) -> int | None:
     """Thousandths of a CPU within bounds, or None with the problem noted."""
     if type(value) is int and 0 < value <= MOST_CPU // 1000:
         return value * 1000
@@ -83,7 +85,7 @@ def read_cpu(value: Quantity, path: Path, found: Findings, least: int = 1) -> in
     return cpu
 
 
-def read_memory(value: Quantity, path: Path, found: Findings) -> int | None:
+def read_memory(value: "Quantity", path: Path, found: Findings) -> int | None:
     """Bytes within bounds, or None with the problem noted."""
     memory = quantity(parse_memory, value, path, found)
     if memory is not None and not 0 < memory <= MOST_MEMORY:
@@ -107,7 +109,7 @@ def check_name(name: str, path: Path, found: Findings) -> None:
         found.add(path, f"{shown(name)} is not a name; write {NAME_RULE}")
 
 
-def money(value: Quantity, path: Path, found: Findings) -> int | None:
+def money(value: "Quantity", path: Path, found: Findings) -> int | None:
     """Millionths within bounds, or None with the problem noted."""
     amount = quantity(parse_money, value, path, found)
     if amount is not None and not 0 <= amount <= MOST_COST:

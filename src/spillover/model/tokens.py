@@ -1,7 +1,5 @@
 """What lets somebody in: a token says what it may be used for, and is known here by a digest of its secret alone."""
 
-import hashlib
-import hmac
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -51,7 +49,9 @@ class Token(Struct, frozen=True, array_like=True):
 
     def opens_with(self, secret: str) -> bool:
         """Whether this is its secret."""
-        return hmac.compare_digest(self.digest, digest_of(secret))
+        from hmac import compare_digest  # noqa: PLC0415 - takes long to load, and what has no network needs no tokens
+
+        return compare_digest(self.digest, digest_of(secret))
 
 
 class TokenText(NamedTuple):
@@ -73,4 +73,6 @@ def read_token(text: str) -> TokenText | None:
 
 def digest_of(secret: str) -> bytes:
     """What is kept of a secret; it is drawn from 256 bits, so that nothing slower is needed."""
-    return hashlib.sha256(secret.encode()).digest()
+    from hashlib import sha256  # noqa: PLC0415 - likewise
+
+    return sha256(secret.encode()).digest()

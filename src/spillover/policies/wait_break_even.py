@@ -3,6 +3,8 @@
 from fractions import Fraction
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.core.tally import size_of
 from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
@@ -56,7 +58,7 @@ class BreakEven:
             return hopeless  # nothing has changed for those that waited before
         gone = {each.job: None for each in hopeless}
         others = [each for each in outlook.queue if each.job not in gone]
-        return hopeless + latecomers(outlook._replace(queue=others), limits, self._most)
+        return hopeless + latecomers(replace(outlook, queue=others), limits, self._most)
 
     def _left(self, waiter: Waiter, now: int) -> int:
         """Within how many nanoseconds a job has to start for its wait to be worth it."""

@@ -132,14 +132,12 @@ class _Simulation:
             now = min(happening, engine.board.next_time(), submitting, changing)
             if now >= FOREVER:
                 break
-            proposals = world.observe(now) if happening <= now else []
-            if len(world.ended) >= ARCHIVED_AT_ONCE:
-                proposals.insert(0, Archived(tuple(world.ended)))
-                ended += len(world.ended)
-                world.ended.clear()
-                engine.state.dirty.clear()  # nobody writes checkpoints
-                if self._ended is not None:
-                    self._ended(ended)
+            proposals: list[Proposal] = []
+            if happening <= now:
+                if len(world.ended) >= ARCHIVED_AT_ONCE:
+                    ended += len(world.ended)
+                    proposals.append(self._archive(ended))
+                proposals += world.observe(now)
             while changing <= now:
                 proposals.append(SetPolicies(changes.pop()[1], WHO))
                 changing = changes[-1][0] if changes else FOREVER
@@ -152,6 +150,15 @@ class _Simulation:
                 sink(now, events)
             world.carry_out(events)
         return world.outcomes()
+
+    def _archive(self, ended: int) -> Archived:
+        """Let jobs that ended leave the state, so many by now; nobody writes checkpoints."""
+        gone = Archived(tuple(self._world.ended))
+        self._world.ended.clear()
+        self._engine.state.dirty.clear()
+        if self._ended is not None:
+            self._ended(ended)
+        return gone
 
     def _load(self, chosen: PolicySet) -> Policies:
         """Make policies, and remember those that may fail."""

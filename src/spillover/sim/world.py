@@ -37,13 +37,12 @@ _JOB = attrgetter("job")
 class Task(Struct, gc=False):
     """A job where it was placed last."""
 
-    lease: Lease
+    result: Result
+    """What its agent will say when it has run as long as its trace says."""
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
     start: int
     """When it runs, or will."""
-    end: int
-    """When it will have run as long as its trace says."""
     why: Reason
 
 
@@ -83,15 +82,15 @@ class World:
                 task = self._tasks.get(job)
                 if task is not None:  # else it ended at the very moment
                     ran = Usage(max(0, now - task.start))
-                    seen.append(Result(task.nodes[0], task.lease, Ending.STOPPED, None, None, ran, 0))
+                    lease = task.result.lease
+                    seen.append(Result(task.nodes[0], lease, Ending.STOPPED, None, None, ran, 0))
             self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
             _, job, seq = heapq.heappop(heap)
             running = self._tasks.get(job)
-            if running is not None and running.lease.seq == seq:  # else it was stopped before
-                ran = Usage(running.end - running.start)
-                seen.append(Result(running.nodes[0], running.lease, EXITED, 0, None, ran, 0))
+            if running is not None and running.result.lease.seq == seq:  # else it was stopped before
+                seen.append(running.result)
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
@@ -112,10 +111,11 @@ class World:
         start = event.at
         if self._startup:
             start += self._startup.get(event.cluster, 0)
-        end = start + self._jobs[job].runtime
+        runtime = self._jobs[job].runtime
         lease = Lease(event.job, event.attempt, event.seq)
-        self._tasks[job] = Task(lease, event.cluster, nodes, start, end, event.why)
-        heapq.heappush(self._ends, (end, job, event.seq))
+        result = Result(nodes[0], lease, EXITED, 0, None, Usage(runtime), 0)
+        self._tasks[job] = Task(result, event.cluster, nodes, start, event.why)
+        heapq.heappush(self._ends, (start + runtime, job, event.seq))
 
     def _stopping(self, event: JobStopping) -> None:
         self._now = event.at

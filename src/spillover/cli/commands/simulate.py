@@ -1,5 +1,6 @@
 """`spill simulate`: what would become of the jobs of a trace, under one set of policies or under many."""
 
+import gc
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from time import perf_counter
@@ -98,21 +99,30 @@ def _error(text: str) -> tuple[float, float]:
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
-    from spillover.sim.study import read_jobs  # noqa: PLC0415 - heavy
-
     started = perf_counter()
-    _check(args)
-    study = _study(args)
-    policies = read_policies("".join(args.policy), "--policy", study=True)
-    _load(policies)
-    trace = read_jobs(study)
-    _remark(args.rented, study, trace, context)
+    gc.disable()  # what is loaded and read stays
+    try:
+        _check(args)
+        study, policies, trace = _read(args)
+        _remark(args.rented, study, trace, context)
+    finally:
+        gc.enable()
     if args.sweep:
         from spillover.cli.sweeping import sweep  # noqa: PLC0415 - heavy
 
         return sweep(args, context, study, trace, policies)
     return _single(args, context, study, trace, policies, started)
+
+
+def _read(args: Namespace) -> "tuple[Study, PolicySet, Trace]":
+    """What is asked for, and the jobs."""
+    from spillover.forms.policystring import read_policies  # noqa: PLC0415 - heavy
+    from spillover.sim.study import read_jobs  # noqa: PLC0415 - heavy
+
+    study = _study(args)
+    policies = read_policies("".join(args.policy), "--policy", study=True)
+    _load(policies)
+    return study, policies, read_jobs(study)
 
 
 def _check(args: Namespace) -> None:
@@ -188,6 +198,7 @@ def _single(
     )
     if result.failures:
         context.out.note(f"these are not numbers of the policy: {told_of(result.failures)}")
+    gc.freeze()  # what is left goes with the process: nothing is to be looked for in it
     return codes.POLICY_FAILED if result.failures else codes.OK
 
 

@@ -148,7 +148,7 @@ def decided(state: State, event: Decided) -> None:
     if event.now > facts.now:
         facts.now = event.now
     facts.cycles += 1
-    state.touch_facts()
+    state.dirty["facts", ""] = None
 
 
 def _wait_anew(state: State) -> None:

@@ -49,13 +49,6 @@ def elapsed(state: State, job: Job, now: int) -> int:
     return ran if walltime is None else min(ran, walltime + job.terms.grace + WALLTIME_SLACK)
 
 
-def finish_one(state: State, ending: JobEnded, now: int) -> list[AnyEvent]:
-    """The end of one job, and what follows: most have no array and nobody who waits for them."""
-    if state.members or ending.job in state.waiters:
-        return finish(state, [ending], now)
-    return [ending]
-
-
 def finish(
     state: State, endings: Iterable[JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:

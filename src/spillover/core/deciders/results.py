@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from spillover.core.deciders.endings import attempt_cost, elapsed, finish_one
+from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
 from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
 from spillover.core.state import Ended, Job, Placed, Running, State
@@ -92,7 +92,9 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         proposal.value_digest,
         proposal.outputs,
     )
-    return finish_one(state, ending, now), ACCEPTED
+    if state.members or job.id in state.waiters:
+        return finish(state, [ending], now), ACCEPTED
+    return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
 
 
 def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:

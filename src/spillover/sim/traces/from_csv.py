@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable, Sequence
 from io import StringIO
+from operator import attrgetter
 from typing import Final
 
 from spillover.model.units import HOUR, SECOND
@@ -41,7 +42,7 @@ def read(text: str, rows: Rows) -> Trace:
             continue
         break
     rows.check()
-    jobs.sort(key=lambda job: job.submit)
+    jobs.sort(key=attrgetter("submit"))
     return Trace(tuple(jobs), left_out=rows.left_out)
 
 

@@ -11,6 +11,8 @@ MOST_TOLD: Final = 20
 """Wrong rows that are told; the rest are counted."""
 MOST: Final = 10**6 * DAY
 """Nanoseconds: no trace is longer, and every store could hold it."""
+TENS: Final[tuple[int, ...]] = tuple([10**digits for digits in range(40)])
+"""By the number of digits behind the point."""
 MOST_UNITS: Final = 10**9
 """GPUs, CPUs or nodes of one job."""
 
@@ -77,10 +79,9 @@ def times(unit: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         before, _, after = text.partition(".")
-        if before.isdigit() and len(before) < 12 and not after:
-            value = int(before) * unit
-        elif before.isdigit() and after.isdigit() and len(text) < 40:
-            value, rest = divmod(int(before + after) * unit, base := 10 ** len(after))
+        digits = before + after
+        if digits.isdigit() and len(digits) < len(TENS):
+            value, rest = divmod(int(digits) * unit, base := TENS[len(after)])
             value += 2 * rest >= base
         else:  # with an exponent, a sign, or no number at all
             number = _decimal(text)
