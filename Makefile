@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test check format proto docs bench study clean
+.PHONY: demo test test-deploy check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest
+
+# Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
+test-deploy: $(STAMP)
+	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
 
 check: $(STAMP)
 	@$(BIN)/ruff check
