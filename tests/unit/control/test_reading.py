@@ -67,8 +67,9 @@ class Agents:
             for read in message.reads:
                 if not read.stop:
                     data = self.files.get((name, read.job, read.attempt), b"")[read.offset :]
-                    await self.hub.chunk(pb.OutputChunk(id=read.id, data=data))
-                    await self.hub.chunk(pb.OutputChunk(id=read.id, end=True))
+                    own = session.incarnation
+                    await self.hub.chunk(pb.OutputChunk(incarnation=own, id=read.id, data=data))
+                    await self.hub.chunk(pb.OutputChunk(incarnation=own, id=read.id, end=True))
                     self._reads.put_nowait((name, read.attempt, read.offset))
 
     async def report(self, name: str, job: str, outcome: Outcome = Outcome.EXITED) -> None:
