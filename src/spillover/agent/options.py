@@ -9,13 +9,13 @@ from spillover.agent import gpus
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.peers import Listening, is_loopback
+from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.agent.run import Options
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory
 
 DEFAULT_QUEUE = 64
-LEAST_OUTPUT = 1 << 20
 
 
 class Defaults(NamedTuple):
@@ -54,6 +54,12 @@ def add_options(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
         default="64Mi",
         metavar="SIZE",
         help="the most that is kept of each stream of a task",
+    )
+    parser.add_argument(
+        "--cache",
+        default="10Gi",
+        metavar="SIZE",
+        help="how much of inputs is kept for other tasks that need them",
     )
     parser.add_argument(
         "--python", metavar="PATH", help="the interpreter that makes Python calls (default: this one)"
@@ -127,8 +133,12 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         limit = parse_memory(given.output_limit)
     except UnitError as error:
         raise ValueError(f"--output-limit: {error}") from None
-    if limit < LEAST_OUTPUT:
-        raise ValueError(f"--output-limit {given.output_limit}: the least is {format_memory(LEAST_OUTPUT)}")
+    if limit < LEAST_LIMIT:
+        raise ValueError(f"--output-limit {given.output_limit}: the least is {format_memory(LEAST_LIMIT)}")
+    try:
+        cache = parse_memory(given.cache)
+    except UnitError as error:
+        raise ValueError(f"--cache: {error}") from None
     try:
         drain = parse_duration(given.drain_timeout) / SECOND
     except UnitError as error:
@@ -149,6 +159,7 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         drain=drain,
         isolation=given.isolation,
         output_limit=limit,
+        cache=cache,
         peers=_listening(given),
         devices=devices,
         settings=_settings(given),

@@ -81,7 +81,7 @@ class ServerTransfers:
         try:
             async for piece in call(pb.BlobRequest(digest=digest, offset=offset), metadata=self._metadata):
                 yield piece.data
-        except grpc.aio.AioRpcError as error:
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             raise _told(error) from None
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
@@ -98,7 +98,7 @@ class ServerTransfers:
 
         try:
             await call(messages(), metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             raise _told(error) from None
 
     async def tasks(self, leases: Iterable[pb.Lease], limit: float) -> list[pb.Grant]:
@@ -108,7 +108,7 @@ class ServerTransfers:
         )
         try:
             reply = await call(pb.TasksRequest(leases=leases), metadata=self._metadata, timeout=limit)
-        except grpc.aio.AioRpcError as error:
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             raise _told(error) from None
         return list(reply.grants)
 
@@ -119,8 +119,12 @@ class ServerTransfers:
         return self._channel
 
 
-def _told(error: grpc.aio.AioRpcError) -> Away | Refused:
+def _told(error: grpc.aio.AioRpcError | asyncio.CancelledError) -> BaseException:
     """What a failed call means."""
+    if isinstance(error, asyncio.CancelledError):
+        # A channel that is closed cancels its calls, which looks as if whoever waits for them was cancelled.
+        task = asyncio.current_task()
+        return error if task is not None and task.cancelling() else Away("the connection is gone")
     said = error.details() or error.code().name
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Full(said)
