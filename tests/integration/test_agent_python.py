@@ -71,6 +71,12 @@ def hog(megabytes):
     kept = [b"x" * (1 << 20) for _ in range(megabytes)]
     return len(kept)
 
+def getenv(name):
+    return os.environ.get(name)
+
+def pause(seconds):
+    time.sleep(seconds)
+
 async def later():
     return "later"
 """
@@ -329,6 +335,58 @@ async def test_more_memory_than_was_asked_for_ends_the_call_and_is_named(
     small = a_call("b", "double", 2, workdir=workdir)
     small.task.resources.memory = 100 << 20
     assert json.loads((await result_of(server, small)).value) == 4
+
+
+async def test_a_worker_is_replaced_after_some_calls(server: ScriptedServer, workdir: Path) -> None:
+    async with AgentProcess(server.data, "--python-calls", "2", cpu="1"):
+        await server.connected()
+        pids = [
+            json.loads((await result_of(server, a_call(f"a{n}", "where", workdir=workdir))).value)[0]
+            for n in range(4)
+        ]
+    assert (pids[0], pids[2]) == (pids[1], pids[3])
+    assert pids[1] != pids[2]
+
+
+async def test_calls_of_other_variables_need_another_worker_and_idle_ones_make_room(
+    server: ScriptedServer, workdir: Path
+) -> None:
+    async with AgentProcess(server.data, cpu="1"):
+        await server.connected()
+        first = json.loads((await result_of(server, a_call("a", "where", workdir=workdir))).value)[0]
+        other = a_call("b", "getenv", "MINE", workdir=workdir)
+        other.task.env["MINE"] = "yes"
+        assert json.loads((await result_of(server, other)).value) == "yes"
+        unset = await result_of(server, a_call("c", "getenv", "MINE", workdir=workdir))
+        assert json.loads(unset.value) is None
+        assert not psutil.pid_exists(first)
+
+
+async def test_an_interpreter_that_does_not_work_is_named(server: ScriptedServer, workdir: Path) -> None:
+    async with AgentProcess(server.data, "--python", "/bin/false"):
+        await server.connected()
+        done = await result_of(server, a_call("a", "double", 1, workdir=workdir))
+    assert done.outcome == pb.NOT_STARTED
+    assert done.message.startswith("/bin/false does not work: ")
+
+
+async def test_a_call_that_is_stopped_before_it_began_never_does(
+    server: ScriptedServer, workdir: Path
+) -> None:
+    async with AgentProcess(server.data, cpu="1"):
+        await server.connected()
+        for n in range(3):
+            await result_of(server, a_call(f"w{n}", "pause", 0, workdir=workdir))
+        slow = a_call("slow", "pause", 1.0, workdir=workdir)
+        behind = [a_call(f"b{n}", "pause", 0, workdir=workdir) for n in range(6)]
+        server.grant(slow, *behind)
+        stops = [pb.StopOrder(lease=grant.lease) for grant in behind[:3]]
+        server.next_heartbeat.append(pb.HeartbeatReply(epoch=1, stops=stops))
+        for grant in (slow, *behind):
+            await result(server, grant)
+    outcomes = {key[0]: done.outcome for key, done in server.results.items()}
+    assert {outcomes[f"b{n}"] for n in range(3, 6)} | {outcomes["slow"]} == {pb.EXITED}
+    assert all(count == 1 for count in server.told.values())
 
 
 async def test_a_work_folder_that_is_missing_is_named(

@@ -86,6 +86,8 @@ class AgentState:
         """Of the current registration; None from sending Register until its answer."""
         self.heartbeat = 2 * SECOND
         self.short_term = 30 * SECOND
+        self.keep_output = False
+        """Whether the server wants a copy of what tasks wrote."""
         self.draining = False
         self.leaving = False
         """Whether the agent itself was told to stop."""
@@ -141,6 +143,7 @@ class AgentState:
         self.epoch = welcome.epoch
         self.incarnation = welcome.incarnation
         self.heartbeat, self.short_term = welcome.heartbeat, welcome.short_term
+        self.keep_output = welcome.keep_output
         self.draining = False
         self._renew(sent)
         out: list[Instruction] = []
@@ -347,7 +350,9 @@ class AgentState:
     # --- telling the server
 
     def news(self) -> bool:
-        """Whether there is something to tell."""
+        """Whether there is something that can be told now."""
+        if self._reporting is not None or self.incarnation is None:
+            return False  # it is looked at again when the report is answered, and after the next registration
         told = self._starts or self._released or self._yielding.answers
         return bool(self.results or told or self._unsaid())
 
@@ -562,6 +567,8 @@ class AgentState:
 
 def _outcome_of(end: Exit) -> Outcome:
     """How a task ended that nobody stopped."""
+    if end.lost:
+        return Outcome.LOST
     if end.out_of_memory:
         return Outcome.OUT_OF_MEMORY
     if end.unkept:

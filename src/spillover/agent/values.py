@@ -77,6 +77,8 @@ class Welcome(Struct, frozen=True):
     """Nanoseconds that a lease lasts without an acknowledged start."""
     log_retention: int = 0
     """Nanoseconds that output is kept; 0 is for ever."""
+    keep_output: bool = False
+    """Whether the server wants a copy of the output of every task that ended."""
 
 
 class Renewal(Struct, frozen=True):
@@ -108,6 +110,8 @@ class Exit(Struct, frozen=True):
     """What a call returned or raised, if it is small."""
     value_digest: str = ""
     """Where that is if it is not."""
+    lost: bool = False
+    """Whether it was ended by no fault of its own, together with the process that it shared."""
     out_of_memory: bool = False
     """Whether it was killed for using more memory than it asked for."""
     outputs: str = ""

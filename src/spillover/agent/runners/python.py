@@ -376,14 +376,20 @@ class PythonCalls:
         self._calls.pop(call.lease, None)
         self._clear_output(each, call.stem)
         message = end.message
-        if not message and call.stop is None:
+        # A call that was killed may have ended at that very moment, and the next one begun: that is not its fault.
+        lost = each.killed_for not in {None, call.lease}
+        if lost:
+            message = "its worker process was killed for the sake of another call"
+        elif not message and call.stop is None:
             how = f"with exit code {end.code}" if end.code is not None else f"of signal {end.signal}"
             message = f"its worker process ended {how} before the call returned"
             _note(call.stem, message)
         ran = max(0, end.ended - began)
         code = NEW_CODE if end.code == 0 else end.code
         usage = Usage(ran, min(end.usage.cpu, ran), end.usage.peak_memory)
-        return Ended(call.lease, msgspec.structs.replace(end, code=code, usage=usage, message=message))
+        return Ended(
+            call.lease, msgspec.structs.replace(end, code=code, usage=usage, message=message, lost=lost)
+        )
 
     def _why_not(self, each: Worker, end: Exit) -> str:
         """Why a worker did not come."""
