@@ -122,6 +122,7 @@ def welcome_in(reply: pb.RegisterReply) -> Welcome:
         heartbeat=reply.heartbeat,
         short_term=reply.short_term,
         log_retention=reply.log_retention,
+        keep_output=reply.keep_output,
     )
 
 

@@ -87,6 +87,22 @@ class Bounded:
             raise
 
 
+def flattened(path: Path) -> Path:
+    """A file without a hole that reads as a file of output does: itself, or a copy."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(file).st_size
+        if size == 0 or os.lseek(file, 0, os.SEEK_HOLE) >= size:
+            return path
+        copy, reader = path.with_name(f"{path.name}.flat"), Bounded(file, 0)
+        with copy.open("wb") as out:
+            while data := reader.next():
+                out.write(data)
+        return copy
+    finally:
+        os.close(file)
+
+
 class Outputs:
     """Requests for output, each served by a coroutine of its own."""
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spillover import __version__
 from spillover.agent import convert
-from spillover.agent.files import Files
+from spillover.agent.files import CACHE, Files
 from spillover.agent.finding import Finder
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
@@ -88,6 +88,8 @@ class Options(Struct, frozen=True):
     """What keeps tasks apart and within what they asked for; one of ISOLATIONS."""
     output_limit: int = OUTPUT_LIMIT
     """Bytes that are kept of each stream of a task."""
+    cache: int = CACHE
+    """Bytes of files that are kept for tasks that need them."""
     devices: tuple[str, ...] = ()
     """Names of its GPUs, as many as its capacity has."""
     settings: dict[str, str] = {}
@@ -108,7 +110,6 @@ class Agent:
         self._lock = _lock(options.folder)
         self._spool = Spool(options.folder / "spool")
         self.log_retention = 0
-        self.keep_output = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set when it was told to stop once more."""
@@ -124,7 +125,7 @@ class Agent:
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that are no tasks of the server's, and whoever wants to hear of them."""
         transfers = ServerTransfers()
-        self._files = Files(options.folder / "files", transfers)
+        self._files = Files(options.folder / "files", transfers, options.cache)
         self._runners = self._new_runners()
         self._staging = self._new_staging()
         self._introduction = _introduction(options)
@@ -366,7 +367,7 @@ class Agent:
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Files with output of a task that the server wants, each with where it is to be listed."""
-        if not self.keep_output:
+        if not self.state.keep_output:
             return ()
         stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
         files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)

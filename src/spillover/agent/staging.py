@@ -9,6 +9,7 @@ Inputs are copied from the agent's cache, as clones where the file system has th
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import stat
@@ -22,12 +23,15 @@ import msgspec
 from msgspec.structs import replace
 
 from spillover.agent.files import Files, Unfetched, digest_of
+from spillover.agent.output import flattened
 from spillover.agent.process import Ended, Spawned
 from spillover.agent.runners.port import Sight
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.forms.matching import Folder
 from spillover.model.files import MOST_FILES, File, clash, wrong_path
+from spillover.model.job import Argv
+from spillover.model.resources import Resources
 from spillover.model.units import format_memory
 
 AT_ONCE: Final = 8
@@ -36,8 +40,11 @@ AHEAD: Final = 4
 """Tasks that wait and whose files are fetched."""
 OUTPUTS_LIMIT: Final = 1 << 30
 """Bytes that outputs may have where the server says nothing."""
+NO_FILES: Final = Task(Argv(("",)), Resources())
+"""Stands for a task that has no files but what it wrote."""
 _FICLONE: Final = 0x40049409
 _encode = msgspec.json.Encoder().encode
+log = logging.getLogger("spillover.agent")
 
 
 class _Phase(Enum):
@@ -70,6 +77,8 @@ class Actors(NamedTuple):
     """Told how a task ended, once its files are away."""
     moving: Callable[[Lease, bool], None]
     """Told while files of a task move and no process of it is there."""
+    wrote: Callable[[Lease], Sequence[tuple[str, Path]]] = lambda _: ()
+    """Files with output of a task that are to be kept by the server, each with the path under which it is listed."""
 
 
 class Staging:
@@ -81,6 +90,8 @@ class Staging:
         self._actors = actors
         self._stages: dict[Lease, _Stage] = {}
         self._ahead: set[asyncio.Task[None]] = set()
+        self._over: set[Lease] = set()
+        """Tasks whose end is being told, with nothing more to bring away."""
 
     def open(self) -> None:
         """Delete what an earlier life left."""
@@ -107,6 +118,7 @@ class Staging:
 
     def sift(self, seen: Sequence[Sight]) -> Sequence[Sight]:
         """What was seen, without ends of tasks that have yet to bring their files away."""
+        self._stage_writers(seen)
         if not self._stages or not any(what.lease in self._stages for what in seen):
             return seen
         rest: list[Sight] = []
@@ -123,6 +135,17 @@ class Staging:
                 stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
                 rest.append(what)
         return rest
+
+    def _stage_writers(self, seen: Sequence[Sight]) -> None:
+        """Have the output of tasks that ended brought away, too, where it is to be kept."""
+        for what in seen:
+            if (
+                isinstance(what, Ended)
+                and what.lease not in self._stages
+                and what.lease not in self._over
+                and self._actors.wrote(what.lease)
+            ):
+                self._stages[what.lease] = _Stage(NO_FILES, self._folder / "none")
 
     def prefetch(self, task: Task) -> None:
         """Have the inputs of a task here that waits, if not too many do."""
@@ -203,14 +226,16 @@ class Staging:
 
     async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """Bring away what a task made, then tell its end."""
-        if end.spawned and stage.task.outputs:
+        streams = self._actors.wrote(lease)
+        if end.spawned and (stage.task.outputs or streams):
             try:
-                end = await self._bring_away(stage, end)
+                end = await self._bring_away(stage, end, streams)
             except asyncio.CancelledError:
-                end = _unkept(end, "there was no time to bring them away")
+                if stage.task.outputs:
+                    end = _unkept(end, "there was no time to bring them away")
         self._end(lease, stage, end)
 
-    async def _bring_away(self, stage: _Stage, end: Exit) -> Exit:
+    async def _bring_away(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
         """Upload all outputs that fit; the end of the task, with what became of them."""
         task = stage.task
         limit = task.outputs_limit or OUTPUTS_LIMIT
@@ -219,6 +244,7 @@ class Staging:
         files = await asyncio.gather(*(self._take(stage.folder, path, gate) for path in paths))
         kept = [file for file in files if isinstance(file, File)]
         problem = problem or next((each for each in files if isinstance(each, str)), "")
+        kept += [file for name, path in streams if (file := await self._keep(name, path)) is not None]
         if kept:
             try:
                 end = replace(end, outputs=await self._files.upload(_encode(kept)))
@@ -240,13 +266,30 @@ class Staging:
                 return f"{path}: {error.strerror or error}"
         return File(path, digest, found.st_size, bool(found.st_mode & stat.S_IXUSR))
 
+    async def _keep(self, name: str, path: Path) -> File | None:
+        """Bring the output of a task away as it can be read; without it the task has not failed."""
+        flat = path
+        try:
+            flat = await asyncio.to_thread(flattened, path)
+            digest = await asyncio.to_thread(digest_of, flat)
+            await self._files.upload(flat, digest)
+            return File(name, digest, flat.stat().st_size, executable=False)
+        except (Unfetched, OSError) as error:
+            log.warning("output %s is not kept by the server: %s", path, error)
+            return None
+        finally:
+            if flat != path:
+                flat.unlink(missing_ok=True)
+
     def _end(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """A task is over, with all its files."""
         del self._stages[lease]
+        self._over.add(lease)
         cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
         self._actors.seen([Ended(lease, end)])
+        self._over.discard(lease)
 
 
 def _unkept(end: Exit, problem: str) -> Exit:

@@ -104,7 +104,15 @@ class Config(Struct, frozen=True):
     """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
     ahead: int = SECOND // 10
     """Nanoseconds of work that an agent is given beyond what it has room for."""
+    stealing: bool = True
+    """Whether idle agents take over what busy ones have not begun."""
     on_shutdown: OnShutdown = OnShutdown.STOP
+    keep_output: bool = False
+    """Whether the server keeps a copy of what tasks wrote."""
+    output_limit: int = 64 << 20
+    """Bytes that local agents keep of each stream of a task."""
+    isolation: str = "auto"
+    """How local agents keep tasks within what they asked for."""
     retention: Retention = Retention()
     budgets: tuple[Budget, ...] = ()
     blobs: Bounds = Bounds()

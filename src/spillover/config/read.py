@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 import msgspec
 
+from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention, Tls
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
@@ -27,7 +28,7 @@ from spillover.forms.quantities import (
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
-from spillover.model.units import DAY, SECOND, format_duration
+from spillover.model.units import DAY, SECOND, format_duration, format_memory
 from spillover.ports.blobs import Bounds
 from spillover.wire.configfile import (
     AgentsDoc,
@@ -184,6 +185,9 @@ def _understand(
     )
     lost_after, heartbeat = _agents(doc.agents, found)
     ahead = duration(doc.agents.ahead, ("agents", "ahead"), found, most=60 * SECOND)
+    output_limit = read_memory(doc.agents.output_limit, ("agents", "output_limit"), found)
+    if output_limit is not None and output_limit < LEAST_LIMIT:
+        found.add(("agents", "output_limit"), f"is too small; the least is {format_memory(LEAST_LIMIT)}")
     retention = _retention(doc.retention, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
@@ -204,7 +208,11 @@ def _understand(
         lost_after=lost_after,
         heartbeat=heartbeat,
         ahead=ahead or 0,
+        stealing=doc.agents.stealing,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),
+        keep_output=doc.agents.keep_output,
+        output_limit=output_limit or 0,
+        isolation=doc.agents.isolation,
         retention=retention,
         budgets=budgets,
         blobs=blobs,

@@ -64,6 +64,7 @@ class Welcome(Struct, frozen=True):
     keep: tuple[Lease, ...]
     terms: LeaseTerms
     log_retention: int
+    keep_output: bool = False
 
 
 class Orders(Struct, frozen=True):
@@ -99,8 +100,11 @@ class Desk:
         log_retention: int,
         heartbeat: int | None = None,
         tickets: Tickets | None = None,
+        *,
+        keep_output: bool = False,
     ) -> None:
         self._loop = loop
+        self._keep_output = keep_output
         self._tickets = tickets or Tickets()
         self._agents = agents
         self._log_retention = log_retention
@@ -143,7 +147,9 @@ class Desk:
         match reply:
             case Registered(keep):
                 log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
-                return Welcome(self._loop.epoch, incarnation, keep, self.terms(), self._log_retention)
+                return Welcome(
+                    self._loop.epoch, incarnation, keep, self.terms(), self._log_retention, self._keep_output
+                )
             case Refusal():
                 self._agents.forget(incarnation)
                 raise CommandError(Kind.INVALID, reply.message)

@@ -97,7 +97,7 @@ class Commands:
         self._parts = parts
         self._loop = parts.loop
         self._lookup = parts.lookup
-        self._reading = Reading(parts.loop, parts.lookup, parts.agents)
+        self._reading = Reading(parts.loop, parts.lookup, parts.agents, parts.files)
         self._policies = PolicyDesk(parts.loop)
         self._pace = Pace(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
@@ -114,7 +114,7 @@ class Commands:
         limited = copy(self)
         limited._project = caller.project  # noqa: SLF001 - its own
         limited._lookup = lookup  # noqa: SLF001 - its own
-        limited._reading = Reading(self._loop, lookup, self._parts.agents)  # noqa: SLF001 - its own
+        limited._reading = Reading(self._loop, lookup, self._parts.agents, self._parts.files)  # noqa: SLF001 - its own
         limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - its own
         return limited
 

@@ -1,6 +1,7 @@
 """Files of jobs: whether those that a job needs are there, and which ones it brought back."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from spillover.control.lookup import Found, id_of
 from spillover.core.state import Job
 from spillover.forms.jobs import JobForm
-from spillover.model.files import MOST_FILES, File, clash, is_digest, wrong_path
+from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, is_digest, wrong_path
 from spillover.model.units import format_memory
 from spillover.ports.archive import Finished
 from spillover.ports.blobs import GIB, Blobs, NoBlob, TooLarge, whole
@@ -102,8 +103,26 @@ class FileDesk:
                 ) from None
             except Unlisted as error:
                 raise CommandError(Kind.UNKNOWN, str(error)) from None
-        views = [FileView(file.path, file.digest, file.size, file.executable) for file in files]
+        views = [
+            FileView(file.path, file.digest, file.size, file.executable)
+            for file in files
+            if file.path not in KEPT_STREAMS
+        ]
         return FilesView(id_of(found), chosen, sorted(outputs), views)
+
+    async def output(self, found: Found, attempt: int, *, stderr: bool) -> File | None:
+        """What an attempt wrote, if it was kept here."""
+        outputs = dict(found.outputs if isinstance(found, Finished) else _of_job(found))
+        if attempt in outputs:
+            with contextlib.suppress(NoBlob, Unlisted):
+                for file in await files_in(self._blobs, outputs[attempt]):
+                    if file.path == KEPT_STREAMS[stderr] and await self._blobs.sizes([file.digest]):
+                        return file
+        return None
+
+    def pieces(self, file: File, offset: int) -> AsyncIterator[bytes]:
+        """A file that is kept here, from an offset on."""
+        return self._blobs.get(file.digest, offset)
 
 
 def _of_job(found: Found) -> tuple[tuple[int, str], ...]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.control.files import FileDesk
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
@@ -24,7 +25,9 @@ AGAIN: Final = 0.2
 class Reading:
     """Readers of output."""
 
-    def __init__(self, loop: Loop, lookup: Lookup, agents: Agents) -> None:
+    def __init__(self, loop: Loop, lookup: Lookup, agents: Agents, files: FileDesk | None = None) -> None:
+        self._files = files
+        """Has what was kept of output; None where nothing is."""
         self._loop = loop
         self._lookup = lookup
         self._agents = agents
@@ -91,8 +94,13 @@ class Reading:
     async def _pieces(
         self, found: Found, asked: OutputAsked, home: str | None
     ) -> AsyncGenerator[bytes, None]:
-        """Output of one attempt from the agent it ran on, wherever that is; raises OutputGone."""
+        """Output of one attempt, kept here or from the agent it ran on, wherever that is; raises OutputGone."""
         attempt = asked.lease.attempt
+        files = self._files if _over(found, attempt) else None
+        if files is not None and (kept := await files.output(found, attempt, stderr=asked.stderr)) is not None:
+            async for piece in files.pieces(kept, asked.offset):
+                yield piece
+            return
         place = _place(found, attempt) or home
         if place is not None:
             pieces = self._agents.output(place, asked)

@@ -39,7 +39,7 @@ _PATTERNS: Final[dict[str, dict[str, str]]] = {
     "PriceDoc": dict.fromkeys(("cpu_hour", "memory_gib_hour", "gpu_hour"), _MONEY),
     "BillingDoc": dict.fromkeys(("step", "minimum"), _DURATION),
     "ClusterDoc": {"name": _NAME},
-    "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION),
+    "AgentsDoc": dict.fromkeys(("lost_after", "heartbeat"), _DURATION) | {"output_limit": _MEMORY},
     "RetentionDoc": dict.fromkeys(("jobs", "logs", "events"), _DURATION),
     "BlobsDoc": dict.fromkeys(("max_file", "max_total"), _MEMORY),
     "FilesDoc": dict.fromkeys(("max_inputs", "max_outputs"), _MEMORY),

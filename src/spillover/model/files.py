@@ -13,6 +13,8 @@ MOST_PATH: Final = 1024
 MOST_PART: Final = 255
 """Bytes between two slashes: no file system takes more."""
 PATH_RULE: Final = "a path below the folder that the job runs in, without `..`, as data/train.csv"
+KEPT_STREAMS: Final = (".spillover/stdout", ".spillover/stderr")
+"""Where the output of a task is listed among the files that it brought back, where the server keeps it."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MAGIC = re.compile(r"[*?\[]")

@@ -84,7 +84,14 @@ class Server:
             self._blobs = FileBlobs(data / "blobs", config.blobs)
         self._specs = Specs(store.journal)
         tickets = Tickets()
-        self._desk = Desk(self.loop, self._hub, config.retention.logs, config.heartbeat, tickets)
+        self._desk = Desk(
+            self.loop,
+            self._hub,
+            config.retention.logs,
+            config.heartbeat,
+            tickets,
+            keep_output=config.keep_output,
+        )
         self._lookup = Lookup(self.loop, store.archive)
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
@@ -94,7 +101,15 @@ class Server:
         self._local = LocalAgents(
             data,
             tuple(
-                LocalSpec(each.cluster, each.name, each.capacity, each.queue, each.offers, each.labels)
+                LocalSpec(
+                    each.cluster,
+                    each.name,
+                    each.capacity,
+                    each.queue,
+                    each.offers,
+                    each.labels,
+                    ("--isolation", config.isolation, "--output-limit", str(config.output_limit)),
+                )
                 for each in config.agents
             ),
             umask,
@@ -145,17 +160,18 @@ class Server:
                 Retention(self._config.retention.jobs, self._config.retention.events),
             )
             leases = Leases(self.loop, self._hub, self._desk)
-            stealing = Stealing(self.loop, self._specs)
             for name, work in (
                 ("runner", self._runner.run()),
                 ("archiving", self._archiving.run()),
                 ("keeping", keeping.run()),
                 ("files", self._files.run()),
                 ("leases", leases.run()),
-                ("stealing", stealing.run()),
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
+            if self._config.stealing:
+                stealing = Stealing(self.loop, self._specs)
+                tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
             async with serving(self._app(self._address(grpc_port)), http, self._files_of_tls()):
                 url = self.url(http)
                 grpc = str(Address(self._called(self._config.grpc), grpc_port))

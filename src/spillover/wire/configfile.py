@@ -148,6 +148,19 @@ class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ahead: Annotated[
         Quantity, Meta(description="How much work an agent is given beyond what it has room for.")
     ] = "100ms"
+    stealing: Annotated[
+        bool, Meta(description="Whether idle agents take over what busy ones have not begun.")
+    ] = True
+    keep_output: Annotated[bool, Meta(description="Whether the server keeps a copy of what tasks wrote.")] = (
+        False
+    )
+    output_limit: Annotated[
+        Quantity, Meta(description="The most that local agents keep of each stream of a task.")
+    ] = "64Mi"
+    isolation: Annotated[
+        Literal["auto", "cgroup", "cgroup-v1", "cgroup-v2", "watch", "none"],
+        Meta(description="How local agents keep tasks within what they asked for."),
+    ] = "auto"
 
 
 class TlsDoc(Struct, frozen=True, forbid_unknown_fields=True):

@@ -51,7 +51,7 @@ clusters:
   local: [{name: v1, cpu: 1.5, memory: 8Gi}]
   price: {cpu_hour: 0.04, gpu_hour: "2.5", memory_gib_hour: 1}
   billing: {step: 60s, minimum: 2m}
-agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms}
+agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, keep_output: true, output_limit: 2Mi, isolation: watch}
 retention: {jobs: 30d, logs: 0s, events: 1d}
 """)
     assert config == Config(
@@ -89,6 +89,9 @@ retention: {jobs: 30d, logs: 0s, events: 1d}
         lost_after=10 * SECOND,
         heartbeat=SECOND // 2,
         on_shutdown=OnShutdown.KEEP,
+        keep_output=True,
+        output_limit=2 << 20,
+        isolation="watch",
         retention=Retention(30 * DAY, 0, DAY),
     )
     assert str(config.grpc) == "[::1]:7071"
@@ -174,6 +177,9 @@ retention: {jobs: 90}
             "agents.lost_after: '5s' is less than three heartbeats; write 30s or more",
         ),
         ("agents: {heartbeat: 1ms}", "agents.heartbeat: '1ms' is out of bounds; the least is 50ms"),
+        ("agents: {output_limit: 4Ki}", "agents.output_limit: is too small; the least is 1Mi"),
+        ("agents: {output_limit: much}", "agents.output_limit: 'much' is not an amount of memory"),
+        ("agents: {isolation: jail}", "agents.isolation: 'jail' is not"),
         ("agents: {on_shutdown: kill}", "agents.on_shutdown: 'kill' is not keep or stop"),
         (
             "clusters: [{name: a, price: {cpu_hour: 1}}]",

@@ -10,6 +10,8 @@ import os
 from typing import Final
 
 _PUNCH_HOLE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+LEAST_LIMIT: Final = 1 << 20
+"""Bytes that are kept of a stream, at the least."""
 BLOCK: Final = 1 << 16
 """Bytes: holes begin and end at multiples of it, which is one of the block size of any file system."""
 

@@ -134,6 +134,7 @@ class AgentsService:
             heartbeat=welcome.terms.heartbeat,
             short_term=welcome.terms.short,
             log_retention=welcome.log_retention,
+            keep_output=welcome.keep_output,
             session=self._entry.admit(welcome.incarnation, caller),
         )
 

@@ -42,6 +42,8 @@ class LocalSpec(Struct, frozen=True):
     """None lets the agent choose."""
     offers: tuple[str, ...] = ()
     labels: dict[str, str] = {}
+    options: tuple[str, ...] = ()
+    """What else is said on its command line."""
 
 
 def is_time(looks: int) -> bool:
@@ -137,6 +139,7 @@ class LocalAgents:
             *("--gpu", str(spec.capacity.gpu)),
         ]
         words += ["--queue", str(spec.queue)] if spec.queue is not None else []
+        words += spec.options
         for word in spec.offers:
             words += ["--offer", word]
         for key, value in spec.labels.items():
