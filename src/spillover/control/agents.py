@@ -1,10 +1,12 @@
 """What agents ask of the server, as the gRPC service calls it. Every answer passes the gate."""
 
+import asyncio
 from collections.abc import Sequence
 
 import structlog
 from msgspec import Struct
 
+from spillover.control.lives import Lives
 from spillover.control.loop import Loop
 from spillover.control.terms import LeaseTerms, lease_terms
 from spillover.control.tickets import Tickets
@@ -54,6 +56,10 @@ class Introduction(Struct, frozen=True):
     """Of the leases that it has, those not started."""
     peer: str = ""
     """Where other agents may ask it for what they took over, HOST:PORT; empty if nowhere."""
+    life: str = ""
+    """Drawn anew at each start of the agent."""
+    number: int = 0
+    """Counts the registrations of a life; 0 is that of an agent that does not."""
 
 
 class Welcome(Struct, frozen=True):
@@ -110,6 +116,7 @@ class Desk:
         self._log_retention = log_retention
         self._heartbeat = heartbeat
         self._incarnation = 0
+        self._lives = Lives()
 
     def terms(self) -> LeaseTerms:
         """The terms of leases, by how many agents there are."""
@@ -122,9 +129,10 @@ class Desk:
             raise CommandError(
                 Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
             )
+        key = f"{intro.cluster}/{intro.name}"
+        self._lives.check(key, intro.life, intro.number)
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
-        key = f"{intro.cluster}/{intro.name}"
         self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer)
         proposal = Register(
             intro.cluster,
@@ -141,6 +149,8 @@ class Desk:
         )
         try:
             (reply,) = await self._loop.propose(proposal)
+        except asyncio.CancelledError:
+            raise  # the agent hung up; it is registered all the same, as what was proposed is decided
         except BaseException:
             self._agents.forget(incarnation)
             raise
@@ -233,7 +243,8 @@ class Desk:
         """
         node_key = self._agents.current(incarnation)
         nodes = self._loop.state.nodes
-        if node_key is not None and nodes[node_key].status in {"ready", "draining"}:
+        node = nodes.get(node_key) if node_key is not None else None
+        if node is not None and node.status in {"ready", "draining"}:
             return node_key
         if any(node.incarnation == incarnation for node in nodes.values()):
             raise CommandError(Kind.UNAVAILABLE, "register anew")

@@ -125,6 +125,8 @@ class AgentsService:
                 caller.is_admin,
                 tuple(lease_in(held.lease) for held in request.held if held.phase == pb.WAITING),
                 request.peer,
+                request.life,
+                request.number,
             )
         )
         return pb.RegisterReply(
