@@ -127,13 +127,17 @@ def test_an_agent_joins_with_a_token_and_a_url_and_runs_jobs(
     token = token_file(server, tmp_path / "agent.token")
     words = ("--server", server.url, "--token-file", str(token), "--name", "far", "--slots", "2")
     more = ("--memory", "2Gi", "--offer", "gpu:a100", "--label", "rack=7", "--queue", "3")
-    agent = agents(*words, *more).start()
+    agent = agents(*words, *more, SPILL_TOKEN="not-for-tasks").start()
     view = joined(server, "far")
     assert (view.cluster, view.capacity["cpu"], view.capacity["memory"]) == ("onprem", 2, 2 * 2**30)
     assert "gpu:a100" in view.offers
     assert view.labels["rack"] == "7"
     ran = server.spill("run", "--wait", "--", "echo", "from afar")
     assert (ran.returncode, ran.stdout) == (0, "from afar\n"), ran
+    seen = server.spill("run", "--wait", "--", "env").stdout
+    assert "SPILL_JOB_ID=" in seen
+    assert "not-for-tasks" not in seen
+    assert token.read_text().strip() not in seen
     assert (agent.folder / "state" / "spillover" / "agents" / "far" / "agent.json").exists()
     assert not list(server.data.glob("agents/*"))
     agent.signal()

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec import structs
 
 from spillover.api.grpc.agents import MOST_MESSAGE, PROTOCOL, SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
@@ -14,7 +15,6 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
 from spillover.core.state import Placed
-from spillover.forms.jobs import read_job
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.testing.inside import Inside, form, leading
@@ -112,11 +112,11 @@ async def wire() -> AsyncIterator[Wire]:
 
 
 async def test_an_array_of_large_tasks_arrives_whole_beside_a_job_that_cannot_be_sent(wire: Wire) -> None:
-    spec = {"container": {"image": "x"}}
-    container = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": spec})
+    plain = form("huge")
+    huge = structs.replace(plain, spec=structs.replace(plain.spec, env={"V": "x" * (40 << 20)}))
     large = form("large", array="1-100", env={f"V{at}": "x" * 100_000 for at in range(9)})
-    await wire.control.submitting.submit([container, large, form("small")], "ada")
-    incarnation = await wire.register("onprem", "n1", cpus=102, offers=("container",))
+    await wire.control.submitting.submit([huge, large, form("small")], "ada")
+    incarnation = await wire.register("onprem", "n1", cpus=102)
     got: list[tuple[str, int]] = []
     async with asyncio.timeout(30):
         stream = wire.listen(incarnation)
