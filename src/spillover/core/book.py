@@ -38,9 +38,11 @@ def stuck_after(horizon: int) -> int:
     return max(STUCK, 4 * horizon)
 
 
-def takes_over(node: Node, asked: Resources) -> bool:
-    """Whether a node has room right now for a lease that moves to it."""
-    return node.status == "ready" and not node.ahead and asked.fits(room_of(node))
+def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
+    """Whether a node has room right now for a lease that moves to it, or takes one more ahead of room."""
+    if node.status != "ready" or not asked.fits(node.capacity):
+        return False
+    return (not node.ahead and asked.fits(room_of(node))) or len(node.ahead) < ahead_of(node, horizon)
 
 
 def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) -> None:

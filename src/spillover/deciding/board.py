@@ -473,8 +473,11 @@ def _started(board: Board, event: JobStarted) -> None:
 
 
 def _moved(board: Board, event: LeaseMoved) -> None:
+    job = board.state.jobs[event.job]
     if board.ends is not None:
-        board.ends.set(board.state.jobs[event.job])
+        board.ends.set(job)
+    if job.due is None and board.is_ahead(job):
+        board.wait(job)
 
 
 def _jumped(board: Board, event: ClockJumped) -> None:

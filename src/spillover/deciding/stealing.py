@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from spillover.core.book import room_of
+from spillover.core.book import ahead_of, room_of, slots_of
 from spillover.core.events import Lease
 from spillover.core.proposals import AskSteal
 from spillover.core.state import Job, Node, Placed, Running, State
@@ -37,6 +37,8 @@ class _Held(NamedTuple):
 
     start: int
     """Nanoseconds until it would start where it is."""
+    expected: int
+    """Nanoseconds that it is expected to run."""
     job: Job
 
 
@@ -55,6 +57,37 @@ class _Victim:
         """How many more may be asked for: half of what it holds, at the most."""
         self.leases = [each for each in starts[1:] if _is_free(each.job)]
         """Never what starts next; the last one is what waits the longest."""
+
+
+class _Thief:
+    """An agent with room, and what it would do with more than fits."""
+
+    def __init__(self, node: Node, coming: Collection[Resources], horizon: int) -> None:
+        self.node = node
+        self.offers = frozenset(node.offers)
+        self.room = room_of(node)
+        for resources in coming:
+            self.room = self.room - resources
+        self.spare = ahead_of(node, horizon) - len(coming)
+        """How many it takes ahead of room."""
+        self.work = 0
+        """Nanoseconds of work that it asked for, on all of its CPUs together."""
+
+    def wants(self, held: _Held, carried: int) -> bool:
+        """Whether a lease starts sooner here; it is counted if so."""
+        shape = held.job.kind.shape
+        if not self.offers.issuperset(shape.needs) or not shape.resources.fits(self.node.capacity):
+            return False
+        fits = shape.resources.fits(self.room)
+        later = 0 if fits else self.work // slots_of(self.node)
+        if held.start <= MOVING + carried + later or (not fits and self.spare <= 0):
+            return False
+        if fits:
+            self.room = self.room - shape.resources
+        else:
+            self.spare -= 1
+        self.work += held.expected
+        return True
 
 
 def choose(
@@ -79,14 +112,12 @@ def choose(
             continue
         victims = [_Victim(state, node, now) for node in busy]
         coming = _coming(state, nodes)
-        for thief in idle:
-            room = room_of(thief)
-            for resources in coming.get(thief.name, ()):
-                room = room - resources
+        for node in idle:
             victim = _drawn(victims, mixed(seed, len(asked)))
             if victim is None:
                 break
-            asked += _take(cluster, thief, room, victim, spared, carrying)
+            thief = _Thief(node, coming.get(node.name, ()), state.facts.ahead)
+            asked += _take(cluster, thief, victim, spared, carrying)
     return asked
 
 
@@ -138,28 +169,23 @@ def _drawn(victims: list[_Victim], bits: int) -> _Victim | None:
 
 def _take(
     cluster: ClusterName,
-    thief: Node,
-    room: Resources,
+    thief: _Thief,
     victim: _Victim,
     spared: Collection[JobId],
     carrying: Callable[[Job], int],
 ) -> list[AskSteal]:
-    """What one agent asks of another: the last ones first, as many as it has room for, if they start sooner for it."""
+    """What one agent asks of another: the last ones first, as many as start sooner for it."""
     asked: list[AskSteal] = []
-    offers = frozenset(thief.offers)
     for held in reversed(tuple(victim.leases)):
-        job, shape = held.job, held.job.kind.shape
+        job = held.job
         if victim.left <= 0 or held.start <= MOVING:
             break
-        if job.id in spared or not shape.resources.fits(room) or not offers.issuperset(shape.needs):
-            continue
-        if held.start <= MOVING + carrying(job):
+        if job.id in spared or not thief.wants(held, carrying(job)):
             continue
         victim.leases.remove(held)
         victim.left -= 1
-        room = room - shape.resources
         lease = Lease(job.id, job.attempt, job.seq)
-        asked.append(AskSteal(cluster, victim.node.name, lease, thief.name))
+        asked.append(AskSteal(cluster, victim.node.name, lease, thief.node.name))
     return asked
 
 
@@ -183,9 +209,10 @@ def _starts(state: State, node: Node, now: int) -> list[_Held]:
         while not asked.fits(free) and ends:
             ended, _, resources = heapq.heappop(ends)
             time, free = max(time, ended), free + resources
-        starts.append(_Held(time, job))
+        expected = _expected(job, node)
+        starts.append(_Held(time, expected, job))
         count += 1
-        heapq.heappush(ends, (time + _expected(job, node), count, asked))
+        heapq.heappush(ends, (time + expected, count, asked))
         free = free - asked
     return starts
 

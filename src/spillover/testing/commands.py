@@ -295,7 +295,7 @@ class FakeCommands:
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Its one agent is neither lost nor unknown."""
-        self._called("act_on_agents", action, who)
+        self._called(f"{who}: {action.act} {' '.join(action.agents)}")
         for name in action.agents:
             if name not in {"n1", "onprem/n1"}:
                 raise CommandError(Kind.UNKNOWN, f"there is no agent {name!r}; `spill agents` lists them")

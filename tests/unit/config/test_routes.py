@@ -20,6 +20,8 @@ def test_the_route_and_the_horizon_are_read() -> None:
     assert (plain.policies.route, plain.ahead) == (Choice("least_loaded"), SECOND // 10)
     off = read_config((HEAD + "agents: {ahead: 0s}\n").encode(), "spill.yaml")
     assert off.ahead == 0
+    assert plain.stealing
+    assert not read_config((HEAD + "agents: {stealing: false}\n").encode(), "spill.yaml").stealing
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillover.core.proposals import AskSteal, Drain
+from spillover.core.proposals import AskSteal, Drain, Resume, Yield, Yielded
 from spillover.deciding.stealing import MOVING, choose
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
@@ -177,3 +177,23 @@ def test_all_that_is_chosen_is_granted() -> None:
         lab.propose(ask)
         phase = lab.job(ask.lease.job).phase
         assert getattr(phase, "thief", None) == "idle"
+
+
+def test_an_agent_whose_tasks_are_short_takes_some_ahead_of_room_while_they_start_sooner_there() -> None:
+    lab = Lab("busy", queue=9)
+    lab.agent("idle", queue=9)
+    lab.submit(a_job("once"), a_job("more"))
+    for name in ("once", "more"):
+        lab.start(name)
+        lab.finish(name, ran=0.01)
+    lab.propose(Drain(LAB, NodeName("idle"), "ada"))
+    lab.hand_out(*jobs(10))
+    lab.propose(Resume(LAB, NodeName("idle"), "ada"))
+    assert [job for job, _, _ in lab.chosen()] == ["j9", "j8", "j7", "j6"], "half of nine"
+    lab.state.nodes["onprem/idle"].queue = 2
+    assert [job for job, _, _ in lab.chosen()] == ["j9", "j8", "j7"], "one runs, and two wait"
+    for ask in choose(lab.state, lab.engine.board, lab.now, 0):
+        lab.propose(ask)
+        lab.propose(Yielded(NodeName("busy"), ask.lease, Yield.RELEASED))
+    node = lab.state.nodes["onprem/idle"]
+    assert (list(node.holding), list(node.ahead)) == (["j9"], ["j8", "j7"])

@@ -15,7 +15,7 @@ def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Rep
     """A lease is wanted by an agent that has room for it; whoever holds it is asked."""
     job = holder(state, proposal.lease, proposal.node)
     thief = state.nodes.get(f"{proposal.cluster}/{proposal.thief}")
-    if job is None or thief is None or proposal.thief == proposal.node or not _may_move(job, thief):
+    if job is None or thief is None or proposal.thief == proposal.node or not _may_move(state, job, thief):
         return [], Refusal(Refused.STALE, f"{proposal.lease.job} cannot move to {proposal.thief}")
     asked = StealAsked(
         job.id, now, proposal.cluster, proposal.node, proposal.thief, job.attempt, proposal.lease.seq
@@ -33,7 +33,7 @@ def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], 
         refused = StealRefused(job.id, now, _UNMOVED[proposal.answer])
         return ([refused] if phase.thief is not None else []), Done()
     thief = state.nodes.get(f"{phase.cluster}/{phase.thief}")
-    if phase.stopping is None and thief is not None and takes_over(thief, job.kind.shape.resources):
+    if phase.stopping is None and thief is not None and _has_room(state, thief, job):
         moved = LeaseMoved(
             job.id, now, phase.cluster, phase.node, thief.name, job.attempt, proposal.lease.seq + 1
         )
@@ -42,7 +42,11 @@ def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], 
     return (finish(state, [back], now) if type(back) is JobEnded else [back]), Done()
 
 
-def _may_move(job: Job, thief: Node) -> bool:
+def _has_room(state: State, thief: Node, job: Job) -> bool:
+    return takes_over(thief, job.kind.shape.resources, state.facts.ahead)
+
+
+def _may_move(state: State, job: Job, thief: Node) -> bool:
     """Whether a lease that nobody else wants would find its room there."""
     phase, shape = job.phase, job.kind.shape
     return (
@@ -52,5 +56,5 @@ def _may_move(job: Job, thief: Node) -> bool:
         and phase.stopping is None
         and not phase.others
         and set(thief.offers).issuperset(shape.needs)
-        and takes_over(thief, shape.resources)
+        and _has_room(state, thief, job)
     )
