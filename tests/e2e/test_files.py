@@ -228,6 +228,24 @@ def test_a_retry_sees_the_inputs_that_were_submitted(server: ServerProcess, tmp_
             assert (tmp_path / f"attempt-{attempt}" / "seen").read_text() == "as submitted"
 
 
+def test_an_input_that_is_gone_keeps_the_job_from_starting_and_is_named(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_text("as submitted")
+    soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+    with server.client() as client:
+        [job] = client.submit(
+            run="cat source", inputs=["source"], workdir=str(tmp_path), not_before=soon, name="reader"
+        )
+        for path in (server.data / "blobs").glob("??/*"):
+            path.unlink()
+        [ended] = client.wait(job, timeout=30)
+        assert ended.state == "FAILED"
+        assert ended.reason is not None
+        assert ended.reason.code == "could_not_start"
+        assert "input source: there is no blob" in ended.reason.message
+
+
 @pytest.mark.slow
 def test_uploads_and_downloads_outlive_kills_of_server_and_agent(
     servers: Callable[..., ServerProcess], tmp_path: Path

@@ -1,6 +1,7 @@
 """What every archive must do."""
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.model.ids import JobId, member_id
 from spillover.model.units import DAY
@@ -22,6 +23,7 @@ class ArchiveSuite:
     async def test_every_field_comes_back(self, store: Store) -> None:
         """And what is not there is not found."""
         job = a_finished(key="nightly", why=b"why", array=b"sum", signal=9, not_before=4, exit_code=None)
+        job = replace(job, outputs=((1, "list"), (3, "other")))
         bare = a_finished(
             "bbbbbbbbbbbb", 2, started=None, cluster=None, node=None, placed_why=None, deadline=None, body=b""
         )

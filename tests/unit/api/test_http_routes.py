@@ -15,7 +15,7 @@ from spillover.ports.commands import JobQuery
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN
 from spillover.testing.stores import a_finished
-from spillover.wire.api import PastJob
+from spillover.wire.api import FileView, PastJob
 
 
 def doc(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -193,3 +193,20 @@ async def test_health_and_readiness_need_no_token(http: httpx.AsyncClient, comma
     answer = await http.get("/v1/ready")
     assert (answer.status_code, answer.json()["message"]) == (503, "the disk is full")
     assert (await http.get("/v1/health")).status_code == 200
+
+
+async def test_files_that_a_job_brought_back_are_listed(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    (job,) = (await http.post("/v1/jobs", json=doc())).json()["jobs"]
+    commands.brought[job] = [FileView("out/a", "0" * 64, 3, executable=True)]
+    answer = await http.get(f"/v1/jobs/{job}/files", params={"attempt": 2})
+    assert answer.json() == {
+        "job": job,
+        "attempt": 2,
+        "attempts": [1],
+        "files": [{"path": "out/a", "digest": "0" * 64, "size": 3, "executable": True}],
+    }
+    assert commands.calls[-1] == f"files {job} attempt=2"
+    assert (await http.get("/v1/jobs/none/files")).status_code == 404
+    assert (await http.get(f"/v1/jobs/{job}/files", params={"attempt": 0})).status_code == 400
