@@ -79,8 +79,8 @@ class Peers:
         self._files = files
         self._listening = listening
         self._grpc: grpc.aio.Server | None = None
-        self._tasks: dict[Lease, pb.Task] = {}
-        """Of leases that wait, as the server sent them."""
+        self._tasks: dict[Lease, bytes] = {}
+        """Of leases that wait, as the server sent them; a message that is kept would keep all that came with it."""
         self._offered: dict[Lease, _Offered] = {}
         """The oldest first."""
         self._fetches: set[asyncio.Task[None]] = set()
@@ -120,7 +120,7 @@ class Peers:
         """Keep tasks of leases that wait as they were sent, as somebody may take them over."""
         for grant, sent in grants:
             if grant.task is not None and grant.lease in waiting:
-                self._tasks[grant.lease] = sent.task
+                self._tasks[grant.lease] = sent.task.SerializeToString()
         if len(self._tasks) > 2 * len(waiting) + SPARE:
             self._tasks = {lease: task for lease, task in self._tasks.items() if lease in waiting}
 
@@ -129,7 +129,7 @@ class Peers:
         self._forget_old()
         task = self._tasks.pop(lease, None)
         if task is not None:
-            self._offered[lease] = _Offered(ticket, task, time.monotonic() + KEPT)
+            self._offered[lease] = _Offered(ticket, pb.Task.FromString(task), time.monotonic() + KEPT)
 
     def _forget_old(self) -> None:
         now = time.monotonic()
@@ -258,7 +258,7 @@ class Peers:
             self._failed(lease)
             return
         if grant.task is not None:
-            self._tasks[lease] = task
+            self._tasks[lease] = task.SerializeToString()
             self._arrived(lease, grant.task)
 
     def _dial(self, address: str) -> grpc.aio.Channel:

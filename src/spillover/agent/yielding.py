@@ -5,10 +5,14 @@ all: the server may have given it to somebody else on our word.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from spillover.agent.values import HandOver, Instruction
 from spillover.core.events import Lease
 from spillover.core.proposals import Yield
+
+MOST: Final = 10_000
+"""Leases that are remembered as given up: far more than can be on their way."""
 
 
 class Yielding:
@@ -28,6 +32,8 @@ class Yielding:
             return []
         self.answers[lease] = Yield.RELEASED if held else Yield.UNKNOWN
         self._refused[lease] = None
+        if len(self._refused) > MOST:
+            del self._refused[next(iter(self._refused))]
         return [HandOver(lease, ticket)] if held else []
 
     def refuses(self, lease: Lease) -> bool:
