@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from spillover.agent.transfers import Away, Full, Refused, Transfers
+from spillover.model.files import is_digest
 
 PIECE: Final = 1 << 20
 """Bytes that are read or written at once."""
@@ -65,6 +66,8 @@ class Files:
     @asynccontextmanager
     async def held(self, digest: str) -> AsyncIterator[Path]:
         """A file of its own bytes, which stays until the block is left; it must not be written. Raises Unfetched."""
+        if not is_digest(digest):
+            raise Unfetched(f"{digest[:100]!r} is no SHA-256")  # and so no name for a file here
         self._holders[digest] = self._holders.get(digest, 0) + 1
         try:
             yield await self._fetch(digest)

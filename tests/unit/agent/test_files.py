@@ -189,3 +189,12 @@ async def test_an_upload_is_tried_until_it_is_done_or_refused(tmp_path: Path) ->
     assert shelf.blobs[await files.upload(b"bytes")] == b"bytes"
     with pytest.raises(Unfetched, match="10000"):
         await files.upload(b"x" * 10_001)
+
+
+@pytest.mark.parametrize("name", ["", "../../x", "/etc/passwd", "0" * 63, "A" * 64])
+async def test_what_is_no_digest_names_no_file(tmp_path: Path, name: str) -> None:
+    shelf = Shelf()
+    files = opened(tmp_path / "files", shelf)
+    with pytest.raises(Unfetched, match="is no SHA-256"):
+        await files.read(name)
+    assert shelf.asked == []
