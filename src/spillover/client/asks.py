@@ -288,6 +288,8 @@ def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = Problem("", "", status, f"what answers there is not a Spillover server (status {status})")
     kind = problem.type.rpartition(":")[2] or "unknown"
+    if status == 429:  # nothing was done, which is known
+        return Unavailable(problem.detail, kind=kind, retry_after=problem.retry_after_s)
     if status < 500:
         return Refused(problem.detail, status=status, kind=kind, problems=problem.problems)
     note = "" if ask.repeatable or kind == "not_leader" else UNKNOWN

@@ -51,7 +51,7 @@ class Unavailable(SpillError):
     def __init__(self, message: str, *, kind: str = "unavailable", retry_after: float | None = None) -> None:
         super().__init__(message)
         self.kind = kind
-        """One word: unavailable, not_leader, internal."""
+        """One word: unavailable, not_leader, limited (nothing was done: the server takes no more now), internal."""
         self.retry_after = retry_after
 
 

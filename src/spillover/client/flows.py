@@ -20,6 +20,9 @@ PERSIST: Final = 30.0
 """Seconds that a wait or a followed stream goes on without its server once it has begun."""
 PAUSE: Final = 1.0
 """Seconds until a stream is asked for again that ended though there should be more of it."""
+LIMITED_TRIES: Final = 5
+LIMITED_PAUSE: Final = 30.0
+"""How often a server that takes no more now is asked again, and the most seconds that it may ask for between."""
 _FIRST: Final = 0.05
 _MOST: Final = 1.0
 """Seconds between two attempts, at first and in the end."""
@@ -33,6 +36,8 @@ class Attempts:
         self._clock = clock
         self._until: float | None = None
         self._delay = _FIRST
+        self._limited = 0
+        """How often the server took no more."""
 
     def succeeded(self, patience: float) -> None:
         """Begin anew, with this patience from the next failure on."""
@@ -41,7 +46,20 @@ class Attempts:
         self._delay = _FIRST
 
     def after(self, error: SpillError, *, repeatable: bool) -> float:
-        """Seconds until the next attempt; raises the error if there is none."""
+        """Seconds until the next attempt; raises the error if there is none.
+
+        A server that takes no more now is asked again when it says, for a few times however much patience there is.
+        """
+        if (
+            isinstance(error, Unavailable)
+            and error.kind == "limited"
+            and repeatable
+            and error.retry_after is not None
+        ):
+            self._limited += 1
+            if self._limited > LIMITED_TRIES or error.retry_after > LIMITED_PAUSE:
+                raise error
+            return max(_FIRST, error.retry_after)
         if isinstance(error, Unreachable):
             again = repeatable or not error.sent
         else:

@@ -78,6 +78,25 @@ class Retention(Struct, frozen=True):
     events: int = 7 * DAY
 
 
+class Rate(Struct, frozen=True):
+    """Jobs a second in the long run, and at once."""
+
+    rate: float
+    burst: int
+
+
+class Limits(Struct, frozen=True):
+    """How much the server takes."""
+
+    body: int = 64 * 2**20
+    """Bytes of a request."""
+    queued: int | None = 1_000_000
+    """Jobs that wait, members of arrays counted one by one; None is any number."""
+    queued_per_project: int | None = None
+    submissions: Rate | None = None
+    """Of one token; None is any number."""
+
+
 class Config(Struct, frozen=True):
     """Everything that a server is told before it starts."""
 
@@ -114,6 +133,7 @@ class Config(Struct, frozen=True):
     isolation: str = "auto"
     """How local agents keep tasks within what they asked for."""
     retention: Retention = Retention()
+    limits: Limits = Limits()
     budgets: tuple[Budget, ...] = ()
     blobs: Bounds = Bounds()
     max_inputs: int = GIB

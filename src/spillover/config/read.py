@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import msgspec
 
 from spillover.agent.nursery.holes import LEAST_LIMIT
-from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention, Tls
+from spillover.config.config import Address, Config, Limits, LocalAgent, OnShutdown, Rate, Retention, Tls
 from spillover.config.machine import cpus, memory
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_billing, read_budgets, read_price
@@ -36,6 +36,7 @@ from spillover.wire.configfile import (
     ClusterDoc,
     ConfigDoc,
     FilesDoc,
+    LimitsDoc,
     LocalDoc,
     RetentionDoc,
 )
@@ -47,6 +48,11 @@ _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
+
+
+LEAST_BODY = 64 * 2**10
+MOST_BODY = 2**30
+"""Bytes that `limits.body` may be."""
 
 
 def read_config(
@@ -189,6 +195,7 @@ def _understand(
     if output_limit is not None and output_limit < LEAST_LIMIT:
         found.add(("agents", "output_limit"), f"is too small; the least is {format_memory(LEAST_LIMIT)}")
     retention = _retention(doc.retention, found)
+    limits = _limits(doc.limits, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
     if found.found or http is None or grpc is None:
@@ -214,6 +221,7 @@ def _understand(
         output_limit=output_limit or 0,
         isolation=doc.agents.isolation,
         retention=retention,
+        limits=limits,
         budgets=budgets,
         blobs=blobs,
         max_inputs=max_inputs,
@@ -287,6 +295,20 @@ def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
             f"{shown(doc.lost_after)} is less than three heartbeats; write {format_duration(least)} or more",
         )
     return lost_after or 0, heartbeat
+
+
+def _limits(doc: LimitsDoc, found: Findings) -> Limits:
+    """How much the server takes."""
+    body = read_memory(doc.body, ("limits", "body"), found)
+    if body is not None and not LEAST_BODY <= body <= MOST_BODY:
+        found.add(("limits", "body"), f"{shown(doc.body)} is not between 64Ki and 1Gi")
+    rate = doc.submissions_per_second
+    return Limits(
+        body or 0,
+        doc.queued,
+        doc.queued_per_project,
+        None if rate is None else Rate(rate.rate, rate.burst),
+    )
 
 
 def _retention(doc: RetentionDoc, found: Findings) -> Retention:

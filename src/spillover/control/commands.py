@@ -16,6 +16,7 @@ from spillover.control.changes import Watching
 from spillover.control.costs import budget_views, cost_report
 from spillover.control.files import FileDesk
 from spillover.control.history import history
+from spillover.control.limits import Gauge
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
@@ -88,6 +89,8 @@ class Parts(Struct, frozen=True):
     """None where nobody asks for them."""
     files: FileDesk | None = None
     """Likewise."""
+    gauge: Gauge | None = None
+    """None where nothing is limited."""
 
 
 class Commands:
@@ -104,15 +107,18 @@ class Commands:
         self._submitting = parts.submitting
         self._project: str | None = None
         """The only one whose jobs there are for whoever asks; None is all."""
+        self._token = ""
+        """Id of the token of whoever asks; empty for the server's own."""
         self._loop.listen(self._see)
 
     def of(self, caller: Caller) -> Self:
         """The same for a caller, who may be one of a project."""
-        if caller.project == self._project:
+        if caller.project == self._project and (self._parts.gauge is None or caller.token == self._token):
             return self
         lookup = self._lookup.within(caller.project)
         limited = copy(self)
         limited._project = caller.project  # noqa: SLF001 - its own
+        limited._token = caller.token  # noqa: SLF001 - its own
         limited._lookup = lookup  # noqa: SLF001 - its own
         limited._reading = Reading(self._loop, lookup, self._parts.agents, self._parts.files)  # noqa: SLF001 - its own
         limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - its own
@@ -122,6 +128,8 @@ class Commands:
 
     async def submit(self, jobs: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none; their ids in the same order."""
+        if self._parts.gauge is not None:
+            self._parts.gauge.submit(self._token, len(jobs))
         return await self._submitting.submit(forms_of(jobs, self._project), user)
 
     async def forecast(self, jobs: Sequence[JobForm], user: str) -> Forecasts:

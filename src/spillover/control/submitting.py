@@ -8,6 +8,7 @@ from typing import Self
 from msgspec import structs
 
 from spillover.control.files import FileDesk
+from spillover.control.limits import Gauge
 from spillover.control.lookup import Lookup, Pending
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
@@ -27,7 +28,10 @@ _KINDS = {
     Refused.UNKNOWN: Kind.UNKNOWN,
     Refused.CONFLICT: Kind.CONFLICT,
     Refused.STALE: Kind.UNAVAILABLE,
+    Refused.FULL: Kind.LIMITED,
+    Refused.PROJECT_FULL: Kind.LIMITED,
 }
+_LIMITS = {Refused.FULL: "queued", Refused.PROJECT_FULL: "queued_per_project"}
 TRIES = 5
 """How often a submission is proposed that rests on what changed meanwhile."""
 
@@ -56,8 +60,11 @@ class Submitting:
         least_lost_after: int = 0,
         draw: Callable[[], JobId] = draw_id,
         files: FileDesk | None = None,
+        gauge: Gauge | None = None,
     ) -> None:
         self._loop = loop
+        self._gauge = gauge
+        """None where nothing is limited."""
         self._archive = archive
         self._lookup = lookup
         self._specs = specs
@@ -82,6 +89,8 @@ class Submitting:
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}
             proposal, known = await self._proposal(forms, user, blobs)
+            if self._gauge is not None:
+                proposal = structs.replace(proposal, bounds=self._gauge.bounds)
             (reply,) = await self._loop.propose(proposal, blobs=blobs)
             match reply:
                 case Submitted(jobs):
@@ -89,6 +98,8 @@ class Submitting:
                     return tuple(known[at] if at in known else next(taken) for at in range(len(forms)))
                 case Refusal(Refused.STALE):
                     last = reply
+                case Refusal(kind) if self._gauge is not None and kind in _LIMITS:
+                    raise self._gauge.full(_LIMITS[kind], reply.message)
                 case Refusal():
                     raise refused(reply)
         raise refused(last or Refusal(Refused.STALE, "try again"))

@@ -1,9 +1,10 @@
 """What must hold of the state after every step. Checked in tests and with the debug switch; each breach is one line."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from spillover.core import ranges
-from spillover.core.appliers.queue import granted
+from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
 from spillover.core.state import Ended, Job, Placed, Queued, Running, State
 from spillover.core.transitions import TERMINAL
@@ -109,6 +110,11 @@ def _counts(state: State) -> list[str]:
     waits = sum(granted(job) for job in state.jobs.values() if type(job.phase) is Queued)
     if waits != state.facts.tally.granted:
         found.append(f"queued jobs may wait {waits}, {state.facts.tally.granted} are counted")
+    live = Counter[str]()
+    for job in state.jobs.values():
+        live[job.kind.project] += live_of(job)
+    if +live != state.live or live.total() != state.alive:
+        found.append(f"{dict(+live)} jobs have not ended, {state.live} ({state.alive}) are counted")
     if running != state.running:
         found.append(f"{running} jobs run, {state.running} are counted")
     return found

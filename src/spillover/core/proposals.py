@@ -27,6 +27,10 @@ class Refused(StrEnum):
     """Not possible in the state that things are in."""
     STALE = "stale"
     """It rests on something that has changed: look again and retry."""
+    FULL = "full"
+    """So many jobs wait already: retry when some have started."""
+    PROJECT_FULL = "project_full"
+    """So many jobs of a project wait already: likewise."""
 
 
 class Refusal(Struct, frozen=True):
@@ -65,6 +69,17 @@ class Submit(Struct, frozen=True):
     user: str
     archived: int | None = None
     """How many jobs were archived when the archive was asked for keys and dependencies; None if it was not asked."""
+    bounds: "QueueBounds | None" = None
+    """How many jobs may wait; None is any number."""
+
+
+class QueueBounds(Struct, frozen=True):
+    """How many jobs may wait to be placed, held ones included and members of arrays counted one by one."""
+
+    queued: int | None = None
+    """In all; None is any number."""
+    queued_per_project: int | None = None
+    """Of each project; likewise."""
 
 
 class Act(StrEnum):

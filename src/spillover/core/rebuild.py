@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from spillover.core.appliers.queue import weight
+from spillover.core.appliers.queue import live_of, weight
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, PolicyBook, Purse, Queued, Running, State
@@ -64,6 +64,8 @@ def _index(state: State, job: Job) -> None:
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
     state.jobs[JobId(job.id)] = job
+    if (count := live_of(job)) > 0:
+        state.count_live(job.kind.project, count)
     if type(job.phase) is Queued:
         state.queued += weight(job)
     elif type(job.phase) is Running:

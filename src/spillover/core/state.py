@@ -401,6 +401,10 @@ class State:
         self.queued = 0
         """Queued jobs, pending members of arrays counted one by one."""
         self.running = 0
+        self.live: dict[str, int] = {}
+        """Jobs of each project that have not ended, members of arrays counted one by one."""
+        self.alive = 0
+        """Those of all projects."""
         self.dirty: dict[tuple[str, str], None] = {}
         """Records that differ from the last checkpoint."""
         self.moved: dict[str, None] = {}
@@ -416,6 +420,15 @@ class State:
         if len(self._shared) >= MOST_SHARED:
             self._shared.clear()  # sharing saves memory; it must not become what uses it
         return self._shared
+
+    def count_live(self, project: str, count: int) -> None:
+        """Count jobs that came or, below 0, that have ended."""
+        self.alive += count
+        left = self.live.get(project, 0) + count
+        if left:
+            self.live[project] = left
+        else:
+            del self.live[project]
 
     def steady(self, now: int) -> int:
         """Time as waits count it: without the spans in which nothing could be decided."""

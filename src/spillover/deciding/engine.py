@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from spillover.core import invariants, ranges
+from spillover.core.appliers.queue import live_of
 from spillover.core.apply import APPLIERS
 from spillover.core.decide import DECIDERS, decide
 from spillover.core.deciders import changes
@@ -169,8 +170,10 @@ class Engine:
         job = self.state.jobs.pop(job_id, None)
         if job is None:
             return
+        members = job.extra.members
+        if (count := live_of(job)) > 0:
+            self.state.count_live(job.kind.project, -count)
         if type(job.phase) is Queued:
-            members = job.extra.members
             self.state.queued -= 1 if members is None else ranges.size(members.pending)
         if job.extra.key is not None:
             self.state.keys.pop(job.extra.key, None)

@@ -64,6 +64,8 @@ class Kind(StrEnum):
     """Another server leads: ask that one."""
     FORBIDDEN = "forbidden"
     """Not with this token."""
+    LIMITED = "limited"
+    """More than the server takes now: nothing was done; ask again later."""
     TOO_LARGE = "too_large"
     """More than one request may carry: split it."""
 

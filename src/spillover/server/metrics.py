@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from spillover.control.costs import budget_views
+from spillover.control.limits import KINDS, Gauge
 from spillover.control.loop import Loop
 from spillover.core.events import (
     AnyEvent,
@@ -24,8 +25,9 @@ from spillover.model.units import MONEY, SECOND
 class _Now(Collector):
     """What is true at the moment."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, gauge: Gauge | None) -> None:
         self._loop = loop
+        self._gauge = gauge
 
     def collect(self) -> Iterator[Metric]:
         state = self._loop.state
@@ -78,14 +80,20 @@ class _Now(Collector):
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
+        refused = CounterMetricFamily(
+            "spill_refused", "What a limit of the server refused.", labels=("limit",)
+        )
+        for limit in KINDS:
+            refused.add_metric((limit,), 0 if self._gauge is None else self._gauge.refused[limit])
+        yield refused
 
 
 class Metrics:
     """Everything that is counted."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, gauge: Gauge | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Now(loop))
+        self.registry.register(_Now(loop, gauge))
         self._loop = loop
         self._submitted = Counter("spill_jobs_submitted", "Jobs that were accepted.", registry=self.registry)
         self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)

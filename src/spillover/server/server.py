@@ -27,6 +27,7 @@ from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.files import FileDesk
 from spillover.control.leader import Leader
+from spillover.control.limits import Gauge, Rate
 from spillover.control.lookup import Lookup
 from spillover.control.loop import RETRY, Loop
 from spillover.control.runner import Runner
@@ -35,7 +36,7 @@ from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
 from spillover.control.tickets import Tickets
 from spillover.control.tokens import Tokens
-from spillover.core.proposals import StartEpoch
+from spillover.core.proposals import QueueBounds, StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.blobs import Blobs
@@ -97,7 +98,14 @@ class Server:
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
         desk = FileDesk(self._blobs, config.max_inputs, config.max_outputs)
         self._runner = Runner(self.loop, self._hub, self._specs, tickets)
-        self._metrics = Metrics(self.loop)
+        limits = config.limits
+        self._gauge = Gauge(
+            self._clock,
+            QueueBounds(limits.queued, limits.queued_per_project),
+            None if limits.submissions is None else Rate(limits.submissions.rate, limits.submissions.burst),
+            limits.body,
+        )
+        self._metrics = Metrics(self.loop, self._gauge)
         self._local = LocalAgents(
             data,
             tuple(
@@ -122,6 +130,7 @@ class Server:
             lost_after=config.lost_after,
             least_lost_after=least_lost_after(config.heartbeat),
             files=desk,
+            gauge=self._gauge,
         )
         self.commands = Commands(
             Parts(
@@ -135,6 +144,7 @@ class Server:
                 config.currency,
                 files=desk,
                 tokens=self._tokens,
+                gauge=self._gauge,
             )
         )
 
@@ -145,7 +155,7 @@ class Server:
         service = AgentsService(
             self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
         )
-        jobs = JobsService(self.commands.of, self._tokens)
+        jobs = JobsService(self.commands.of, self._tokens, self._gauge)
         pair = self._identity.pair() if self._identity is not None else None
         grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs.handler()])
         tasks: list[asyncio.Task[None]] = []
@@ -202,7 +212,13 @@ class Server:
         """What people ask."""
         hosts = self._config.hosts + (self._identity.hosts() if self._identity is not None else ())
         return build_app(
-            self.commands, self._tokens, self._metrics.registry, hosts, blobs=self._blobs, address=address
+            self.commands,
+            self._tokens,
+            self._metrics.registry,
+            hosts,
+            blobs=self._blobs,
+            address=address,
+            gauge=self._gauge,
         )
 
     def _files_of_tls(self) -> tuple[Path, Path] | None:

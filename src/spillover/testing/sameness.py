@@ -25,6 +25,7 @@ def said_by(state: State) -> dict[str, Any]:
         "usage": {using.project: msgspec.to_builtins(using) for using in state.usage.values()},
         "queued": state.queued,
         "running": state.running,
+        "live": state.live,
     }
 
 

@@ -202,6 +202,32 @@ class FilesDoc(Struct, frozen=True, forbid_unknown_fields=True):
     max_outputs: Annotated[Quantity, Meta(description="All outputs of a task together.")] = "1Gi"
 
 
+class RateDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many in a second, and how many at once."""
+
+    rate: Annotated[float, Meta(ge=0.001, le=1_000_000, description="Jobs a second, in the long run.")]
+    burst: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="Jobs that may come at once after a pause.")
+    ] = 1000
+
+
+class LimitsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much the server takes; what is more is refused, with when to ask again."""
+
+    body: Annotated[Quantity, Meta(description="The largest request.")] = "64Mi"
+    queued: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="Jobs that wait, members of arrays counted one by one; null is any number."),
+    ] = 1_000_000
+    queued_per_project: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="Likewise of each project; default: any number."),
+    ] = None
+    submissions_per_second: Annotated[
+        RateDoc | None, Meta(description="Jobs that one token may submit, an array as one; default: any.")
+    ] = None
+
+
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """A server."""
 
@@ -235,3 +261,4 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()
     blobs: Annotated[BlobsDoc, Meta(description="How much of files the server keeps.")] = BlobsDoc()
     files: Annotated[FilesDoc, Meta(description="How much of files one job may have.")] = FilesDoc()
+    limits: Annotated[LimitsDoc, Meta(description="How much the server takes.")] = LimitsDoc()

@@ -8,7 +8,7 @@ import pytest
 
 from spillover.client import AsyncClient, Client, asks
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.client.flows import Attempts, History, Output, Past, waiting
+from spillover.client.flows import LIMITED_TRIES, Attempts, History, Output, Past, waiting
 from spillover.wire.api import EventView, FieldProblem, JobView, Problem
 
 
@@ -93,6 +93,34 @@ def test_only_what_does_no_harm_is_repeated(
 
 def test_a_server_that_says_when_is_asked_then(clock: Clock) -> None:
     assert Attempts(5.0, clock).after(Unavailable("no", retry_after=0.7), repeatable=True) == 0.7
+
+
+def test_a_server_that_takes_no_more_is_asked_again_a_few_times_without_patience(clock: Clock) -> None:
+    attempts, error = Attempts(0.0, clock), Unavailable("full", kind="limited", retry_after=2.0)
+    assert [attempts.after(error, repeatable=True) for _ in range(LIMITED_TRIES)] == [2.0] * LIMITED_TRIES
+    for again, limited in (
+        (attempts, error),
+        (Attempts(0.0, clock), Unavailable("full", kind="limited", retry_after=3600.0)),
+    ):
+        with pytest.raises(Unavailable):
+            again.after(limited, repeatable=True)
+    with pytest.raises(Unavailable):
+        Attempts(0.0, clock).after(error, repeatable=False)
+
+
+def test_a_limit_is_known_to_have_changed_nothing() -> None:
+    body = msgspec.json.encode(
+        {
+            "type": "urn:spillover:problem:limited",
+            "title": "",
+            "status": 429,
+            "detail": "full",
+            "retry_after_s": 1.5,
+        }
+    )
+    error = asks.refusal(asks.submit([{}]), 429, body)
+    assert isinstance(error, Unavailable)
+    assert (str(error), error.kind, error.retry_after) == ("full", "limited", 1.5)
 
 
 def test_waiting_goes_on_until_all_have_ended(clock: Clock) -> None:

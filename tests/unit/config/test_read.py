@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from spillover.config import machine
-from spillover.config.config import Address, Config, LocalAgent, OnShutdown, Retention
+from spillover.config.config import Address, Config, Limits, LocalAgent, OnShutdown, Rate, Retention
 from spillover.config.read import default_config, read_config
 from spillover.forms.policies import OPTIONS, installed
 from spillover.forms.problems import BadForm
@@ -361,3 +361,26 @@ def test_bounds_of_files_that_make_no_sense_are_told() -> None:
         "blobs.max_total",
         "files.max_inputs",
     ]
+
+
+def test_limits_are_read() -> None:
+    text = (
+        HEAD
+        + "limits: {body: 1Mi, queued: null, queued_per_project: 5, submissions_per_second: {rate: 0.5}}\n"
+    )
+    assert read_config(text).limits == Limits(2**20, None, 5, Rate(0.5, 1000))
+    assert read_config(HEAD).limits == Limits(64 * 2**20, 1_000_000, None, None)
+
+
+def test_limits_that_make_no_sense_are_told() -> None:
+    with pytest.raises(BadForm) as bad:
+        read_config(HEAD + "limits: {body: 2Gi, queued: 0, submissions_per_second: {rate: 0, burst: 0}}\n")
+    assert {problem.path for problem in bad.value.problems} >= {
+        "limits.queued",
+        "limits.submissions_per_second.rate",
+        "limits.submissions_per_second.burst",
+    }
+    for size in ("2Gi", "1Ki", "soon"):
+        with pytest.raises(BadForm) as bad:
+            read_config(HEAD + f"limits: {{body: {size}}}\n")
+        assert [problem.path for problem in bad.value.problems] == ["limits.body"]

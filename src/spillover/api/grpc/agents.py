@@ -50,6 +50,7 @@ _CODES: Final = {
     Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
     Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from spillover.api.grpc.documents import change_out, document_of, status_out
+from spillover.control.limits import Gauge
 from spillover.forms.jobs import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.tokens import TokenRole
@@ -36,6 +37,7 @@ _CODES: Final = {
     Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
     Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
     Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 Request = TypeVar("Request")
@@ -52,7 +54,11 @@ class Asked(msgspec.Struct, frozen=True):
 class JobsService:
     """What programs can ask."""
 
-    def __init__(self, commands: Callable[[Caller], Commands], callers: Callers) -> None:
+    def __init__(
+        self, commands: Callable[[Caller], Commands], callers: Callers, gauge: Gauge | None = None
+    ) -> None:
+        self._gauge = gauge
+        """None where nothing is limited."""
         self._commands = commands
         self._callers = callers
 
@@ -74,7 +80,9 @@ class JobsService:
 
         async def call(request: Request, context: Any) -> Reply:
             try:
-                return await method(self._asked(context), request)
+                asked = self._asked(context)
+                self._check_size(request)
+                return await method(asked, request)
             except Exception as error:  # noqa: BLE001 - nobody sees a traceback
                 await _refuse(context, error)
 
@@ -90,6 +98,14 @@ class JobsService:
                 )
         except Exception as error:  # noqa: BLE001 - as above
             await _refuse(context, error)
+
+    def _check_size(self, request: Any) -> None:
+        """Refuse a request that is larger than it may be."""
+        most = None if self._gauge is None else self._gauge.body
+        if self._gauge is not None and most is not None and request.ByteSize() > most:
+            self._gauge.refused["body"] += 1
+            told = f"the request has {request.ByteSize()} bytes, of at most {most}; send several"
+            raise CommandError(Kind.TOO_LARGE, told)
 
     def _asked(self, context: Any) -> Asked:
         """Who calls; raises if nobody may."""

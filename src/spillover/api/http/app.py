@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from spillover.api.http.bodies import receive_body
-from spillover.api.http.guard import Guard
+from spillover.api.http.guard import Guard, Headers
 from spillover.api.http.openapi import describe
 from spillover.api.http.problems import Refused, refused
 from spillover.api.http.queries import read_query
@@ -21,6 +21,7 @@ from spillover.api.http.replies import Reply, as_problem, send_reply
 from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
+from spillover.control.limits import Gauge
 from spillover.model.files import is_digest
 from spillover.model.ids import is_name
 from spillover.model.tokens import TokenRole
@@ -39,8 +40,9 @@ _BLOB_PATH: Final = re.compile(r"(/v1/blobs)/((?!missing$)[^/]+)")
 class App:
     """An ASGI application over some commands."""
 
-    def __init__(self, around: Surroundings, guard: Guard) -> None:
+    def __init__(self, around: Surroundings, guard: Guard, gauge: Gauge | None = None) -> None:
         self._around = around
+        self._gauge = gauge
         self._guard = guard
         self._table: dict[str, dict[str, Route[Any, Any]]] = {}
         for route in ROUTES:
@@ -96,11 +98,23 @@ class App:
         user = caller.user or self._guard.user(headers)
         body: Any = pieces(receive) if route.streamed else None
         if route.body is not None:
-            raw = await receive_body(headers, receive)
+            raw = await self._body(headers, receive)
             if raw is None:
                 return None
             body = await route.body.read(raw)
         return await route.handler(Call(self._around, user, job, asked, body, digest, caller))
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The body of a request, unless it is larger than it may be."""
+        gauge = self._gauge
+        if gauge is None or gauge.body is None:
+            return await receive_body(headers, receive)
+        try:
+            return await receive_body(headers, receive, gauge.body)
+        except Refused as refusal:
+            if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                gauge.refused["body"] += 1
+            raise
 
 
 def _not_for(caller: Caller, route: Route[Any, Any]) -> str:
@@ -159,6 +173,7 @@ def build_app(
     hosts: Collection[str] = (),
     blobs: Blobs | None = None,
     address: AgentsAddress | None = None,
+    gauge: Gauge | None = None,
 ) -> App:
     """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
     around = Surroundings(
@@ -168,4 +183,4 @@ def build_app(
         blobs if blobs is not None else MemoryBlobs(),
         address,
     )
-    return App(around, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts))
+    return App(around, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)

@@ -56,16 +56,18 @@ def json_body(form: type[T]) -> Body[T]:
     return Body((form,), read)
 
 
-async def receive_body(headers: Headers, receive: Callable[[], Awaitable[Any]]) -> bytes | None:
-    """The whole body; None when the caller went away before it was there."""
+async def receive_body(
+    headers: Headers, receive: Callable[[], Awaitable[Any]], most: int = MOST_BYTES
+) -> bytes | None:
+    """The whole body, of so many bytes at the most; None when the caller went away before it was there."""
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
         raise Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json"
         )
     length = headers.get(b"content-length", b"0")
-    if length.isdigit() and (len(length) > 18 or int(length) > MOST_BYTES):
-        raise _too_large(f"the body is larger than {MOST_BYTES // 2**20} MiB; send several requests")
+    if length.isdigit() and (len(length) > 18 or int(length) > most):
+        raise _larger(most)
     message = await receive()
     if message["type"] == "http.disconnect":
         return None
@@ -79,10 +81,8 @@ async def receive_body(headers: Headers, receive: Callable[[], Awaitable[Any]]) 
                 if message["type"] == "http.disconnect":
                     return None
                 parts += message.get("body", b"")
-                if len(parts) > MOST_BYTES:
-                    raise _too_large(
-                        f"the body is larger than {MOST_BYTES // 2**20} MiB; send several requests"
-                    )
+                if len(parts) > most:
+                    raise _larger(most)
     except TimeoutError:
         raise Refused(
             HTTPStatus.REQUEST_TIMEOUT,
@@ -204,6 +204,12 @@ def _check_count(docs: Sequence[object]) -> None:
         raise invalid([FieldProblem("jobs", "is empty; give at least one job")], "the body")
     if len(docs) > MOST_JOBS:
         raise _too_large(f"{len(docs)} jobs in one request; send at most {MOST_JOBS} at a time")
+
+
+def _larger(most: int) -> Refused:
+    """A body that is larger than it may be."""
+    size = f"{most // 2**20} MiB" if most % 2**20 == 0 else f"{most} bytes"
+    return _too_large(f"the body is larger than {size}; send several requests")
 
 
 def _too_large(detail: str) -> Refused:

@@ -20,6 +20,7 @@ _STATUS: Final[dict[Kind, HTTPStatus]] = {
     Kind.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
     Kind.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    Kind.LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
 WORDS: Final[dict[int, str]] = {
@@ -33,6 +34,7 @@ WORDS: Final[dict[int, str]] = {
     414: "query_too_long",
     415: "unsupported_media_type",
     421: "wrong_host",
+    429: "limited",
     431: "headers_too_large",
     500: "internal",
     503: "unavailable",

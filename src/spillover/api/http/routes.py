@@ -358,7 +358,7 @@ _BODY: Final = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
 )
-_SUBMITTED: Final = (*_JOB, *_BODY, *_BUSY)
+_SUBMITTED: Final = (*_JOB, *_BODY, HTTPStatus.TOO_MANY_REQUESTS, *_BUSY)
 
 ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("POST", "/v1/jobs", submit, "Submit one job or many, all or none", Ids, NoQuery, JOBS, 201, errors=_SUBMITTED),

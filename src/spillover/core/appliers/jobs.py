@@ -84,6 +84,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
     )
     state.jobs[event.job] = job
     state.dirty["job", event.job] = None
+    state.count_live(kind.project, 1 if members is None else members.size)
     expected = terms.estimate or terms.walltime or event.predicted
     if expected:
         facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
@@ -215,6 +216,8 @@ def ended(state: State, event: JobEnded) -> None:
             usage.end(state, job, event.at)
     else:
         leave_queue(state, job)
+    if job.extra.members is None:  # those of an array are counted out one by one
+        state.count_live(job.kind.project, -1)
     job.phase = Ended(
         event.state,
         event.at,

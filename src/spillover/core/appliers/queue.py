@@ -2,7 +2,7 @@
 
 from spillover.core import ranges
 from spillover.core.events import AnyEvent
-from spillover.core.state import NO_EXTRA, QUEUED, STATE_OF, Job, Queued, State
+from spillover.core.state import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued, State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER
@@ -24,6 +24,14 @@ def weight(job: Job) -> int:
     """What a queued job counts: 1, or the pending members of an array."""
     members = job.extra.members
     return 1 if members is None else ranges.size(members.pending)
+
+
+def live_of(job: Job) -> int:
+    """What a job counts among those that have not ended: an array by its pending members, as the others are jobs of their own."""
+    members = job.extra.members
+    if members is not None:
+        return ranges.size(members.pending)
+    return 0 if type(job.phase) is Ended else 1
 
 
 def expected_of(job: Job) -> int:

@@ -1,5 +1,8 @@
 """Taking jobs in: all of a submission, or none of it."""
 
+from collections.abc import Iterable
+
+from spillover.core import ranges
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.history import predict
@@ -17,6 +20,8 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     for new in proposal.jobs:
         if new.after or new.key is not None:
             return _submit_with_ties(state, proposal, now)
+    if (full := _full(state, proposal, proposal.jobs)) is not None:
+        return [], full
     taken_in: list[JobId] = []
     for new in proposal.jobs:
         if new.job in state.jobs:
@@ -54,11 +59,51 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
             if isinstance(resolved, Refusal):
                 return [], resolved
             wanted[new.job] = resolved
+    if (full := _full(state, proposal, [fresh[job] for job in wanted])) is not None:
+        return [], full
     failed = _doomed(wanted)
     for new in proposal.jobs:
         if new.job in wanted:
             events += _take(state, new, proposal.user, now, wanted[new.job], failed)
     return events, Submitted(tuple(there.get(new.job, new.job) for new in proposal.jobs))
+
+
+def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal | None:
+    """Why there is no room in the queue for all of these jobs, if there is none."""
+    bounds = proposal.bounds
+    if bounds is None:
+        return None
+    counts: dict[str, int] = {}
+    for new in coming:
+        project = new.spec.project
+        counts[project] = counts.get(project, 0) + (ranges.size(new.spec.array) if new.spec.array else 1)
+    total, most = sum(counts.values()), bounds.queued
+    # What has ended is counted out, so that all is well as a rule without a look at what runs.
+    if most is not None and total + state.alive > most:
+        waiting = state.alive - len(_placed(state, None))
+        if total and total + waiting > most:
+            return Refusal(Refused.FULL, _no_room("the queue", waiting, most, total))
+    each = bounds.queued_per_project
+    if each is None:
+        return None
+    for project, count in counts.items():
+        live = state.live.get(project, 0)
+        if count + live > each and count + (waiting := live - len(_placed(state, project))) > each:
+            told = _no_room(f"the queue of project {project!r}", waiting, each, count)
+            return Refusal(Refused.PROJECT_FULL, told)
+    return None
+
+
+def _placed(state: State, project: str | None) -> dict[JobId, None]:
+    """Jobs that have a place: all, or those of a project."""
+    ids = {job: None for node in state.nodes.values() for job in (*node.holding, *node.ahead)}
+    if project is None:
+        return ids
+    return {job: None for job in ids if state.jobs[job].kind.project == project}
+
+
+def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
+    return f"{whose} holds {waiting} of at most {most} jobs; {count} more would pass that, so none was taken"
 
 
 def _taken(new: NewJob) -> Refusal:
