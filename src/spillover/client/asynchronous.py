@@ -86,7 +86,7 @@ class AsyncClient:
     ) -> AsyncCall[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return AsyncCall(self._reach, Gathering(await self._submit_parcel(parcel), None))
+        return AsyncCall(self._reach(), Gathering(await self._submit_parcel(parcel), None))
 
     async def map(
         self,
@@ -99,21 +99,20 @@ class AsyncClient:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
         return AsyncMap(
-            self._reach, Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
+            self._reach(), Gathering(await self._submit_parcel(parcel) if parcel is not None else "", size)
         )
 
     async def call_of(self, job: str) -> AsyncCall[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return AsyncCall(self._reach, Gathering((await self.job(job)).id, None))
+        return AsyncCall(self._reach(), Gathering((await self.job(job)).id, None))
 
     async def map_of(self, job: str) -> AsyncMap[Any]:
         """The handle of a map that was submitted before."""
         found = await self.job(job)
         if found.array is None:
             raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
-        return AsyncMap(self._reach, Gathering(found.id, found.array.size))
+        return AsyncMap(self._reach(), Gathering(found.id, found.array.size))
 
-    @property
     def _reach(self) -> AsyncReach:
         """What handles of calls need."""
         return AsyncReach(self._gather, self._value_of, self.cancel)

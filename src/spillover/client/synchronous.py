@@ -89,7 +89,7 @@ class Client:
     ) -> Call[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return Call(self._reach, Gathering(self._submit_parcel(parcel), None))
+        return Call(self._reach(), Gathering(self._submit_parcel(parcel), None))
 
     def map(
         self,
@@ -101,20 +101,19 @@ class Client:
     ) -> Map[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return Map(self._reach, Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
+        return Map(self._reach(), Gathering(self._submit_parcel(parcel) if parcel is not None else "", size))
 
     def call_of(self, job: str) -> Call[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return Call(self._reach, Gathering((self.job(job)).id, None))
+        return Call(self._reach(), Gathering((self.job(job)).id, None))
 
     def map_of(self, job: str) -> Map[Any]:
         """The handle of a map that was submitted before."""
         found = self.job(job)
         if found.array is None:
             raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
-        return Map(self._reach, Gathering(found.id, found.array.size))
+        return Map(self._reach(), Gathering(found.id, found.array.size))
 
-    @property
     def _reach(self) -> Reach:
         """What handles of calls need."""
         return Reach(self._gather, self._value_of, self.cancel)
