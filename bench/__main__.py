@@ -13,7 +13,18 @@ from typing import Final
 import msgspec
 from bench.reporting import Report, as_markdown, machine, tell
 
-TOPICS: Final = ("throughput", "server_cost", "calls", "stealing", "submissions", "scheduling", "memory", "startup", "simulator")
+TOPICS: Final = (
+    "throughput",
+    "agent_tasks",
+    "server_cost",
+    "calls",
+    "stealing",
+    "submissions",
+    "scheduling",
+    "memory",
+    "startup",
+    "simulator",
+)
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 

@@ -330,3 +330,12 @@ async def test_two_tasks_see_different_gpus(
             await result(server, grant)
         await result_of(server, a_grant("after", show, gpu=2, workdir=str(tmp_path), seq=2))
         assert await output_of(server, "after") == b"0,1\n"
+
+
+async def test_work_that_is_too_large_for_a_message_is_run_as_it_is(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    words = [str(number) * 20_000 for number in range(5)]
+    await result_of(server, a_grant("a", argv=("printf", "%s", *words), env={"LARGE": "x" * 100_000}))
+    assert await output_of(server, "a") == "".join(words).encode()
+    assert not list(agent.folder.glob("large-*"))

@@ -131,6 +131,8 @@ class Processes:
         """Remove what an earlier life left in folders that are of no use to anybody."""
         for folder in (f"{self._output}/spool", f"{self._folder}/scratch"):
             remove(folder)
+        for aside in self._folder.glob("large-*"):
+            aside.unlink(missing_ok=True)
 
     async def close(self) -> None:
         """End the nursery, and with it what still runs."""

@@ -50,7 +50,7 @@ class Tree:
         """Groups below these, for one of those who use them; raises OSError."""
         folders = {controller: f"{folder}/{name}" for controller, folder in self.folders.items()}
         for folder in dict.fromkeys(folders.values()):
-            os.makedirs(folder, exist_ok=True)
+            _make(folder)
         if self.kind == V2:
             _hand_down(folders)
         return Tree(self.kind, folders)
@@ -94,7 +94,7 @@ def _find_v1(name: str) -> Tree:
         if controller in mounts:
             folder = f"{mounts[controller]}/{name}"
             try:
-                os.makedirs(folder, exist_ok=True)
+                _make(folder)
             except OSError as error:
                 if controller == "memory":
                     raise Unavailable(f"{folder}: {error.strerror}") from None
@@ -110,7 +110,7 @@ def _find_v2(name: str) -> Tree:
     if own is None:
         raise Unavailable("it is not mounted")
     folder = f"{own}/{name}"
-    os.makedirs(folder, exist_ok=True)
+    _make(folder)
     if not os.path.exists(f"{folder}/cgroup.kill"):
         os.rmdir(folder)
         raise Unavailable("the kernel is older than 5.14 and has no cgroup.kill")
@@ -139,7 +139,7 @@ def _open_up(own: str, offered: set[str], name: str) -> bool:
     try:
         if any(pid != os.getpid() for pid in _members(own)):
             return False
-        os.makedirs(f"{own}/{name}-agent", exist_ok=True)
+        _make(f"{own}/{name}-agent")
         _write(f"{own}/{name}-agent/cgroup.procs", "0")
         _write(f"{own}/cgroup.subtree_control", words)
     except OSError:
@@ -175,7 +175,7 @@ class Slot:
         self._tree = tree
         self._folders = {controller: f"{folder}/{number}" for controller, folder in tree.folders.items()}
         for folder in dict.fromkeys(self._folders.values()):
-            os.makedirs(folder, exist_ok=True)
+            _make(folder)
         self._one = self._folders.get("freezer", next(iter(self._folders.values())))
         """Whose list of members counts; that of version 2, or the freezer's if there is one."""
         self.wraps = tree.kind == V2
@@ -283,6 +283,12 @@ class Slot:
         finally:
             _write(state, "THAWED")
             _write(f"{self._one}/tasks", thread)
+
+
+def _make(folder: str) -> None:
+    """Make a group in one that is there: where our own is not to be seen, none must be made in its place."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
 
 
 def _below(folder: str) -> list[str]:
