@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.model.units import SECOND
 from spillover.testing.faults.hosts import MILLISECOND
@@ -190,11 +191,51 @@ def draw(seed: int) -> Story:
         route=dice.choice(("least_loaded", "round_robin", "power_of_two", "biased")),
         checkpoints=dice.random() < 0.5,
     )
-    widest = max(agent.cpus for agent in agents)
-    jobs = tuple(_job(dice, number, widest) for number in range(1, dice.randint(4, 14)))
+    match dice.choice(("mixed", "mixed", "skewed", "long")):
+        case "skewed":
+            return _skewed(seed, dice, setting)
+        case "long":
+            jobs, last = tuple(_long(dice, number) for number in range(1, dice.randint(3, 7))), 25.0
+        case _:
+            widest = max(agent.cpus for agent in agents)
+            jobs, last = tuple(_job(dice, number, widest) for number in range(1, dice.randint(4, 14))), 32.0
+    return Story(seed, setting, jobs, _faults(dice, setting, last))
+
+
+def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
+    """Much is handed out ahead of room and some of it takes long, so that leases move; and then something happens."""
+    agents = tuple(replace(agent, queue=dice.choice((8, 20))) for agent in setting.agents)
+    if len(agents) == 1:
+        agents += (AgentPlan("n2", 2, 20, 1.0),)
+    setting = replace(setting, agents=agents, ahead=20 * SECOND)
+    jobs = tuple(
+        JobPlan(
+            f"j{number}",
+            int(dice.uniform(2, 5) * SECOND),
+            int(dice.uniform(0.01, 0.1) * SECOND),
+            members=dice.randint(10, 30),
+            tail=int(dice.uniform(0.5, 5) * SECOND),
+        )
+        for number in range(1, dice.randint(2, 4))
+    )
+    return Story(seed, setting, jobs, _faults(dice, setting, 10.0))
+
+
+def _long(dice: random.Random, number: int) -> JobPlan:
+    """A job that is likely to run when something happens."""
+    return JobPlan(
+        f"j{number}",
+        int(dice.uniform(0.2, 6) * SECOND),
+        int(dice.uniform(5, 30) * SECOND),
+        stubborn=dice.random() < 0.5,
+    )
+
+
+def _faults(dice: random.Random, setting: Setting, last: float) -> tuple[Fault, ...]:
+    """Faults that begin within so many seconds."""
     kinds = dice.choice(THEMES)
-    faults = tuple(sorted((_fault(dice, setting, kinds) for _ in range(dice.randint(1, 10))), key=_when))
-    return Story(seed, setting, jobs, faults)
+    drawn = [_fault(dice, setting, kinds, last) for _ in range(dice.randint(1, 10))]
+    return tuple(sorted(drawn, key=_when))
 
 
 def _when(fault: Fault) -> int:
@@ -232,10 +273,11 @@ def _job(dice: random.Random, number: int, widest: int) -> JobPlan:
     )
 
 
-def _fault(dice: random.Random, setting: Setting, kinds: Sequence[str]) -> Fault:
-    at = int(dice.uniform(STEADY / SECOND, 32) * SECOND)
-    longest = dice.choice((1.0, 4.0, 1.2 * (setting.lost_after + 2 * setting.heartbeat) / SECOND))
-    lasts = min(int(dice.uniform(0.05, longest) * SECOND), FAULTS_END - at)
+def _fault(dice: random.Random, setting: Setting, kinds: Sequence[str], last: float) -> Fault:
+    at = int(dice.uniform(STEADY / SECOND, last) * SECOND)
+    term = (setting.lost_after + 2 * setting.heartbeat) / SECOND
+    least, most = dice.choice(((0.05, 1.0), (0.05, 4.0), (0.05, term), (term, 2 * term)))
+    lasts = min(int(dice.uniform(least, most) * SECOND), FAULTS_END - at)
     agent = dice.choice(setting.agents).name
     match dice.choice(kinds):
         case "storm":
