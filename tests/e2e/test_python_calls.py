@@ -210,6 +210,26 @@ spec: {python: {call: "mine:add", args: [1, 2]}}
     assert server.spill("logs", "adder").stdout == "adding\n"
 
 
+def test_a_module_travels_as_an_input_and_what_it_wrote_comes_back(server: ServerProcess) -> None:
+    (server.folder / "mine.py").write_text(
+        "import pathlib\n\ndef write(text):\n    pathlib.Path('made.txt').write_text(text)\n    return pathlib.Path(__file__).parent.name\n"
+    )
+    job = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: writer}
+spec: {python: {call: "mine:write", args: [hello]}, inputs: [mine.py], outputs: [made.txt]}
+"""
+    submitted = server.spill("submit", "-", "--wait", typed=job)
+    assert (submitted.returncode, submitted.stderr) == (0, "")
+    (server.folder / "mine.py").unlink()
+    fetched = server.spill("fetch", "writer", "back")
+    assert fetched.returncode == 0, fetched
+    assert (server.folder / "back" / "made.txt").read_text() == "hello"
+    with Client(data=server.data) as client:
+        assert client.call_of("writer").result(60) != server.folder.name
+
+
 def test_the_example_does_what_it_says(server: ServerProcess) -> None:
     example = Path(__file__).parents[2] / "examples" / "calls.py"
     done = subprocess.run(
