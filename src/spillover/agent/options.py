@@ -8,8 +8,8 @@ from typing import NamedTuple
 from spillover.agent import gpus
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
-from spillover.agent.peers import Listening, is_loopback
 from spillover.agent.nursery.holes import LEAST_LIMIT
+from spillover.agent.peers import Listening, is_loopback
 from spillover.agent.run import Options
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources

@@ -139,8 +139,10 @@ clusters:
 retention: {jobs: 90}
 """) == [
         "spill.yaml:3: stor: unknown field; did you mean `store`?",
-        "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it "
-        "under tls, or write 127.0.0.1:7070",
+        (
+            "spill.yaml:4: http: '0.0.0.0' is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it "
+            "under tls, or write 127.0.0.1:7070"
+        ),
         "spill.yaml:6: policy.order: 'fifoo' is not a policy of order; did you mean `fifo`?",
         "spill.yaml:7: policy.wait.compute.coeficient: unknown option; did you mean `coefficient`?",
         "spill.yaml:7: policy.wait.compute.max_queue: -1 is not a whole number from 0 to 1000000000",
