@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -19,6 +20,7 @@ from spillover.testing.processes import (
     write_config,
 )
 
+Join: TypeAlias = "Callable[..., subprocess.Popen[bytes]]"
 CLUSTER = {"name": "lab", "role": "owned"}
 AGENT = "from spillover.agent.__main__ import main; main()"
 LIAR = f"""
@@ -34,7 +36,9 @@ Peers.open = nowhere
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server whose agents are given much more than they have room for."""
-    config = write_config(tmp_path, clusters=[CLUSTER], agents={"ahead": "60s"}, policy={"wait": "never"})
+    config = write_config(
+        tmp_path, clusters=[CLUSTER], agents={"ahead": "60s", "heartbeat": "500ms"}, policy={"wait": "never"}
+    )
     server = ServerProcess(tmp_path, *config)
     server.up()
     yield server
@@ -43,11 +47,11 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def join(server: ServerProcess) -> Iterator[Callable[..., None]]:
+def join(server: ServerProcess) -> Iterator[Join]:
     """Have an agent of one CPU join."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def join(name: str, script: str = AGENT) -> None:
+    def join(name: str, script: str = AGENT) -> "subprocess.Popen[bytes]":
         command = ["--data", str(server.data), "--name", name, "--cluster", "lab", "--cpu", "1"]
         with (server.folder / f"{name}.log").open("ab") as log:
             started.append(
@@ -55,6 +59,7 @@ def join(server: ServerProcess) -> Iterator[Callable[..., None]]:
                     [sys.executable, "-c", script, *command], stderr=log, env=clean_environment()
                 )
             )
+        return started[-1]
 
     yield join
     for process in started:
@@ -78,9 +83,7 @@ def moved(server: ServerProcess) -> list[LeaseMoved]:
     return [event for event in read_journal(server.data) if isinstance(event, LeaseMoved)]
 
 
-def test_what_waits_at_one_agent_runs_on_another_once(
-    server: ServerProcess, join: Callable[..., None]
-) -> None:
+def test_what_waits_at_one_agent_runs_on_another_once(server: ServerProcess, join: Join) -> None:
     with server.client() as client:
         join("busy")
         long = backlog(server, client, 20)
@@ -99,13 +102,15 @@ def test_what_waits_at_one_agent_runs_on_another_once(
     server.stop()
     ends = [event.job for event in read_journal(server.data) if isinstance(event, JobEnded)]
     assert len(ends) == len(set(ends))
+    replayed = server.spill("replay")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
     thefts = moved(server)
     assert thefts
     assert all((event.node, event.thief) == ("busy", "idle") for event in thefts)
 
 
 def test_a_peer_that_cannot_be_reached_is_made_up_for_by_the_server(
-    server: ServerProcess, join: Callable[..., None]
+    server: ServerProcess, join: Join
 ) -> None:
     with server.client() as client:
         join("busy", LIAR)
@@ -120,9 +125,24 @@ def test_a_peer_that_cannot_be_reached_is_made_up_for_by_the_server(
     assert "agent at 127.0.0.1:1 did not give" in (server.folder / "idle.log").read_text()
 
 
-def test_an_agent_is_drained_resumed_and_forgotten_by_name(
-    server: ServerProcess, join: Callable[..., None]
-) -> None:
+def test_a_thief_that_is_killed_loses_no_job(server: ServerProcess, join: Join) -> None:
+    with server.client() as client:
+        join("busy")
+        backlog(server, client, 20)
+        thief = join("idle")
+        wait_until(lambda: any(agent.stolen_in for agent in client.agents()), "the first theft", 60)
+        thief.kill()
+        thief.wait()
+        join("another")
+        (server.folder / "go").touch()
+        assert set(await_ends(client).values()) == {"SUCCEEDED"}
+    assert len(set((server.folder / "ran").read_text().split())) == 20
+    server.stop()
+    ends = [event.job for event in read_journal(server.data) if isinstance(event, JobEnded)]
+    assert len(ends) == len(set(ends))
+
+
+def test_an_agent_is_drained_resumed_and_forgotten_by_name(server: ServerProcess, join: Join) -> None:
     with server.client() as client:
         join("one")
         wait_until(client.agents, "the agent")
