@@ -37,20 +37,24 @@ S = pb.JobState
 class Known:
     """Tokens that are names."""
 
+    def __init__(self) -> None:
+        self.revoked: set[str] = set()
+
     def caller(self, shown: str) -> Caller:
         if shown not in CALLERS:
             raise Stranger("the token is wrong")
         return CALLERS[shown]
 
     def is_valid(self, token: str) -> bool:
-        return True
+        return token not in self.revoked
 
 
 class Program:
     """Somebody's program, with a stub made of the messages alone."""
 
-    def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
+    def __init__(self, channel: grpc.aio.Channel, control: Inside, known: Known) -> None:
         self._channel = channel
+        self.known = known
         self.control = control
 
     async def ask(self, method: str, request: Any, reply: Any, token: str = "admin", **more: str) -> Any:
@@ -119,12 +123,13 @@ async def program() -> AsyncIterator[Program]:
             control.lookup,
             control.submitting,
         )
-        service = JobsService(Commands(parts).of, Known())
+        known = Known()
+        service = JobsService(Commands(parts).of, known)
         agents = AgentsService(desk, hub, "of-agents", lambda: control.loop.epoch)
         server, port = await serve_agents(agents, "127.0.0.1:0", None, [service.handler()])
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield Program(channel, control)
+                yield Program(channel, control, known)
         finally:
             await server.stop(0)
 
@@ -335,6 +340,15 @@ async def test_a_token_of_a_project_knows_no_other_jobs(program: Program) -> Non
     watching = program.watch(token="vision", after=0)
     assert {change.job for change in await read(watching, 2)} == {own}
     watching.cancel()
+
+
+async def test_a_watch_ends_with_its_token(program: Program) -> None:
+    watching = program.watch(token="vision")
+    await watching.read()
+    program.known.revoked.add("t1")
+    await program.submit(job("own", project="vision"))
+    code, told, _ = await refused(watching.read())
+    assert (code, told) == (grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
 
 
 async def test_jobs_are_watched_from_what_they_are_to_their_end(program: Program) -> None:

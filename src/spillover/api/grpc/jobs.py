@@ -49,6 +49,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     commands: Commands
     user: str
+    token: str
+    """Id of the token."""
 
 
 class JobsService:
@@ -93,6 +95,8 @@ class JobsService:
             asked = self._asked(context)
             after = request.after if request.HasField("after") else None
             async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
+                if not self._callers.is_valid(asked.token):
+                    raise Stranger("the token is not valid any more")  # noqa: TRY301 - told as all refusals are
                 yield pb.WatchJobsReply(
                     revision=some.revision, changes=[change_out(change) for change in some.changes]
                 )
@@ -123,7 +127,7 @@ class JobsService:
         user = caller.user or metadata.get("spill-user", "anonymous")
         if not is_name(user):
             raise CommandError(Kind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
-        return Asked(self._commands(caller), user)
+        return Asked(self._commands(caller), user, caller.token)
 
 
 async def _submit(asked: Asked, request: pb.SubmitJobRequest) -> pb.SubmitJobReply:
