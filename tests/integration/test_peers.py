@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 
 from spillover.agent import convert
 from spillover.agent.files import Files
+from spillover.agent.finding import Target
 from spillover.agent.peers import SERVICE, Listening, Peers
 from spillover.agent.transfers import Away, ServerTransfers
 from spillover.agent.values import Fetch, Source, Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
+from spillover.server.certificates import make_certificates
 from spillover.wire import agents_pb2 as pb
 
 OLD, NEW = Lease(JobId("job"), 1, 4), Lease(JobId("job"), 1, 5)
@@ -164,3 +167,38 @@ async def test_nobody_listens_beyond_loopback_in_the_clear() -> None:
     await side.peers.close()
     nowhere = Side(Server(), listening=Listening(""))
     assert await nowhere.peers.open() == ""
+
+
+def an_address_beyond_loopback() -> str:
+    """Of this machine; the test is skipped where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+        except OSError:
+            pytest.skip("this machine has no network")
+        host = str(probe.getsockname()[0])
+    if host.startswith("127."):
+        pytest.skip("this machine has loopback only")
+    return host
+
+
+async def test_beyond_loopback_agents_speak_tls_under_the_authority_of_their_server(tmp_path: Path) -> None:
+    host = an_address_beyond_loopback()
+    make_certificates(tmp_path / "tls", [host], 1)
+    cert, key = tmp_path / "tls" / "server.pem", tmp_path / "tls" / "server-key.pem"
+    victim = Side(Server(), listening=Listening(f"{host}:0", cert, key))
+    address = await victim.peers.open()
+    try:
+        grant = pb.Grant(lease=convert.lease_out(OLD), task=pb.Task(shell="from the peer"))
+        victim.peers.remember([(convert.grant_in(grant), grant)], [OLD])
+        victim.peers.offer(OLD, TICKET)
+        trusting, other = Side(Server()), Side(Server())
+        authority = (tmp_path / "tls" / "ca.pem").read_bytes()
+        trusting.server.target = Target("server", "token", tls=True, ca=authority)
+        assert await trusting.fetch(address) == "from the peer"
+        make_certificates(tmp_path / "others", [host], 1)
+        stranger = (tmp_path / "others" / "ca.pem").read_bytes()
+        other.server.target = Target("server", "token", tls=True, ca=stranger)
+        assert await other.fetch(address) == "from the server"
+    finally:
+        await victim.peers.close()
