@@ -146,6 +146,8 @@ def test_an_agent_is_drained_resumed_and_forgotten_by_name(server: ServerProcess
     with server.client() as client:
         join("one")
         wait_until(client.agents, "the agent")
+        assert server.spill("policy", "set", "route=biased(0.5)").returncode == 0
+        assert client.server().policy["route"] == {"name": "biased", "options": {"share": 0.5}}
         assert server.spill("agents", "drain", "one").returncode == 0
         wait_until(lambda: client.agents()[0].state == "draining", "draining")
         (job,) = client.submit(run="true")
