@@ -129,6 +129,10 @@ async def output_of(server: ScriptedServer, job: str, *, stderr: bool = False) -
     return bytes(server.output[read.id])
 
 
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
 async def test_an_agent_offers_python(server: ScriptedServer, agent: AgentProcess) -> None:
     assert "python" in server.registrations[0].offers
 
@@ -262,7 +266,7 @@ async def test_walltime_ends_a_call_and_a_new_worker_makes_the_next(
     assert await output_of(server, "b") == b"sleeps\n"
     after = json.loads((await result_of(server, a_call("c", "where", workdir=workdir))).value)
     assert after[0] != first[0]
-    assert not psutil.pid_exists(first[0])
+    assert not alive(first[0])
 
 
 async def test_a_running_call_is_told_of_can_be_read_and_be_stopped(
@@ -306,7 +310,7 @@ async def test_nothing_is_left_when_the_agent_is_killed(
     await agent.kill()
     await agent.start()
     assert (await result(server, grant)).outcome == pb.LOST
-    assert not psutil.pid_exists(first[0])
+    assert not alive(first[0])
 
 
 async def test_output_is_bounded_while_a_call_writes_and_at_its_end(
@@ -359,7 +363,7 @@ async def test_calls_of_other_variables_need_another_worker_and_idle_ones_make_r
         assert json.loads((await result_of(server, other)).value) == "yes"
         unset = await result_of(server, a_call("c", "getenv", "MINE", workdir=workdir))
         assert json.loads(unset.value) is None
-        assert not psutil.pid_exists(first)
+        assert not alive(first)
 
 
 async def test_an_interpreter_that_does_not_work_is_named(server: ScriptedServer, workdir: Path) -> None:
@@ -387,6 +391,22 @@ async def test_a_call_that_is_stopped_before_it_began_never_does(
     outcomes = {key[0]: done.outcome for key, done in server.results.items()}
     assert {outcomes[f"b{n}"] for n in range(3, 6)} | {outcomes["slow"]} == {pb.EXITED}
     assert all(count == 1 for count in server.told.values())
+
+
+async def test_calls_go_on_after_the_process_that_starts_workers_died(
+    server: ScriptedServer, agent: AgentProcess, workdir: Path
+) -> None:
+    first = json.loads((await result_of(server, a_call("a", "where", workdir=workdir))).value)
+    grant = a_call("b", "sleep", 100, workdir=workdir)
+    server.grant(grant)
+    await server.until(lambda: server.started[("b", 1, 1, 0)] > 0)
+    children = psutil.Process(agent.pid).children()
+    nursery = next(each for each in children if "nursery" in " ".join(each.cmdline()))
+    nursery.kill()
+    assert (await result(server, grant)).outcome == pb.LOST
+    after = json.loads((await result_of(server, a_call("c", "where", workdir=workdir))).value)
+    assert after[0] != first[0]
+    assert not alive(first[0])
 
 
 async def test_a_work_folder_that_is_missing_is_named(

@@ -234,9 +234,11 @@ class Agent:
                 case Prefetch(task):
                     self._staging.prefetch(task)
                 case Recall(lease):
-                    self._runners.recall(lease, self.state.running[lease].task)
+                    if (run := self.state.running.get(lease)) is not None:  # a runner may tell of its end at once
+                        self._runners.recall(lease, run.task)
                 case Signal(lease, kill):
-                    self._staging.signal(lease, self.state.running[lease].task, kill=kill)
+                    if (run := self.state.running.get(lease)) is not None:
+                        self._staging.signal(lease, run.task, kill=kill)
                 case Forget(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()
