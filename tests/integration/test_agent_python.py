@@ -1,5 +1,6 @@
 """A real agent makes Python calls in warm workers, for a scripted server."""
 
+import asyncio
 import json
 import os
 import pickle
@@ -358,12 +359,14 @@ async def test_calls_of_other_variables_need_another_worker_and_idle_ones_make_r
     async with AgentProcess(server.data, cpu="1"):
         await server.connected()
         first = json.loads((await result_of(server, a_call("a", "where", workdir=workdir))).value)[0]
+        idle = psutil.Process(first)
         other = a_call("b", "getenv", "MINE", workdir=workdir)
         other.task.env["MINE"] = "yes"
         assert json.loads((await result_of(server, other)).value) == "yes"
         unset = await result_of(server, a_call("c", "getenv", "MINE", workdir=workdir))
         assert json.loads(unset.value) is None
-        assert not alive(first)
+        _, left = await asyncio.to_thread(psutil.wait_procs, [idle], 10)
+        assert not left
 
 
 async def test_an_interpreter_that_does_not_work_is_named(server: ScriptedServer, workdir: Path) -> None:
