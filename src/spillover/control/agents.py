@@ -130,7 +130,7 @@ class Desk:
                 Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
             )
         key = f"{intro.cluster}/{intro.name}"
-        self._lives.check(key, intro.life, intro.number)
+        self._lives.check(key, intro.life, intro.number, present=self._is_present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
         self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer)
@@ -165,6 +165,14 @@ class Desk:
                 raise CommandError(Kind.INVALID, reply.message)
             case _:
                 raise TypeError(reply)
+
+    def _is_present(self, key: str) -> bool:
+        """Whether the agent that registered last under a name is there, as far as can be told."""
+        contact = self._agents.contact(key)
+        if contact is None:
+            return False
+        silent = self._loop.time.monotonic() - contact.heard
+        return contact.connected or silent < 2 * self.terms().heartbeat
 
     async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""

@@ -18,18 +18,24 @@ class Lives:
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
         """By agent: life and number."""
-        self._over: dict[tuple[str, str], None] = {}
-        """Agents with lives that a later one has followed; the oldest first."""
+        self._over: dict[tuple[str, str], int] = {}
+        """Agents with lives that another one has followed, the oldest first: the last number of each."""
 
-    def check(self, agent: str, life: str, number: int) -> None:
-        """Take note of a registration; raises CommandError if a later one came before it."""
+    def check(self, agent: str, life: str, number: int, *, present: bool) -> None:
+        """Take note of a registration; raises CommandError if a later one came before it.
+
+        A life that another one has followed is let in again once that one is not present any more: it may live after all, as two
+        agents of one name do, or a first message of a life that has long ended may have come last.
+        """
         if not number:
             return  # an agent that does not count them
         known, last = self._last.get(agent, ("", 0))
-        if (agent, life) in self._over or (life == known and number <= last):
+        before = last if life == known else self._over.get((agent, life), 0)
+        if number <= before or (life != known and before and present):
             raise CommandError(Kind.UNAVAILABLE, f"a later registration of {agent} has overtaken this one")
+        self._over.pop((agent, life), None)
         if known and life != known:
-            self._over[agent, known] = None
+            self._over[agent, known] = last
             if len(self._over) > KEPT:
                 del self._over[next(iter(self._over))]
         self._last[agent] = (life, number)

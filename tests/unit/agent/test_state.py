@@ -599,3 +599,34 @@ def test_outputs_that_could_not_be_kept_are_an_outcome_of_their_own() -> None:
     life.state.ended(life.now, a_lease("a"), Exit(life.now, code=0, unkept=True, message="big is too large"))
     result = life.state.results[a_lease("a")]
     assert (result.outcome, result.message) == (Outcome.UNKEPT, "big is too large")
+
+
+def test_what_cannot_be_told_now_is_no_news() -> None:
+    life = an_agent()
+    life.gets(A, B, C)
+    life.beats(Renewal(1, fenced=True))
+    assert not life.state.news(), "it would be asked for a report again and again, without one"
+    life.registers(keep=[])
+    assert life.state.news()
+    assert life.state.report(life.now)[0] is not None
+    assert not life.state.news()
+
+
+def test_a_start_that_is_acknowledged_does_not_outlast_a_shorter_term() -> None:
+    life = an_agent()
+    life.gets(A, task=a_task(lost_after=3 * HEARTBEAT))
+    life.starts(A)
+    life.beats()
+    life.reports()
+    assert life.state.wake() == life.now + 2 * HEARTBEAT
+    assert life.passes(2 * HEARTBEAT) == [Signal(A, kill=True)]
+    assert life.state.wake() is None or life.state.wake() > life.now
+
+
+def test_a_lease_that_would_be_killed_at_once_is_handed_back_instead() -> None:
+    life = an_agent()
+    life.passes(2 * HEARTBEAT)
+    assert life.gets(A, task=a_task(lost_after=3 * HEARTBEAT)) == []
+    report, _ = life.state.report(life.now)
+    assert report is not None
+    assert report.released == (A,)

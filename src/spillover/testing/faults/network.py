@@ -157,6 +157,11 @@ class Network:
         out = source != SERVER and self.weather[source].cut_out
         return out or (to != SERVER and self.weather[to].cut_in)
 
+    def callee(self, address: str) -> Host | None:
+        """Who answers at an address now, if anybody does."""
+        endpoint = self.endpoints.get(address)
+        return endpoint.host if endpoint is not None and not endpoint.host.dead else None
+
     def name_of(self, address: str) -> str:
         """The host that an address is of."""
         return address.partition(":")[0]
@@ -226,6 +231,7 @@ class _Call:
         self._details, self._data = Details(path, metadata), data
         self.answer: asyncio.Future[bytes] = channel.host.create_future()
         self._serving: list[asyncio.Task[Any]] = []
+        self._callee = self._network.callee(channel.address)
         if not self._host.dead:
             self._network.send(self._host.name, channel.peer, self._arrive, request=True)
 
@@ -234,6 +240,9 @@ class _Call:
         endpoint = self._network.endpoints.get(self._channel.address)
         if endpoint is None or endpoint.host.dead:
             self._reply(failed(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+        elif endpoint.host is not self._callee and (self._callee is not None or self._host.dead):
+            # A connection outlives neither of its ends: what it carried is lost with it.
+            self._reply(failed(grpc.StatusCode.UNAVAILABLE, "the connection was reset"))
         else:
             self._serving.append(endpoint.host.create_task(self._serve(endpoint)))
 

@@ -21,6 +21,7 @@ KILL_TIME: Final = 100 * MILLISECOND
 
 THEMES: Final = (
     ("storm", "cut"),
+    ("tempest", "tempest", "tempest", "pause"),
     ("storm", "cut", "kill", "pause"),
     ("pause", "kill", "server"),
     ("storm", "storm", "cut", "cut", "kill", "pause", "pause", "server", "server", "stand", "disk"),
@@ -283,6 +284,10 @@ def _fault(dice: random.Random, setting: Setting, kinds: Sequence[str], last: fl
         case "storm":
             delay = int(dice.choice((0.1, 1, 8)) * SECOND)
             return Storm(at, lasts, agent, dice.choice((0.0, 0.2, 0.6)), dice.choice((0.0, 0.3, 0.9)), delay)
+        case (
+            "tempest"
+        ):  # longer than a call may take, so that a message arrives after the one that repeats it
+            return Storm(at, min(15 * SECOND, FAULTS_END - at), agent, 0.1, 0.6, 8 * SECOND)
         case "cut":
             out, inwards = dice.choice(((True, True), (True, False), (False, True)))
             return Cut(at, lasts, agent, out, inwards, dice.random() < 0.5)
