@@ -5,13 +5,24 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-deploy check format proto docs bench study clean
+.PHONY: demo test test-deploy fuzz chaos check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest
+
+# Stories of faults between the server and its agents; the first that goes wrong is told in its shortest form.
+SEEDS ?= 1000
+FIRST ?= 1
+fuzz: $(STAMP)
+	@$(BIN)/python -m spillover.testing.fuzz --seeds $(SEEDS) --first $(FIRST)
+
+# Real agents, killed, stopped and cut off while so many jobs run.
+JOBS ?= 20000
+chaos: $(STAMP)
+	@CHAOS_JOBS=$(JOBS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
 
 # Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
 test-deploy: $(STAMP)
