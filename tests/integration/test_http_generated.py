@@ -19,6 +19,7 @@ from spillover.api.http.routes import ROUTES
 from spillover.client import Client
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, threaded_server
+from spillover.wire.api import AgentsAddress
 
 CHECKS = [
     not_a_server_error,
@@ -32,7 +33,7 @@ schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with threaded_server(FakeCommands) as server:
+    with threaded_server(FakeCommands, address=AgentsAddress(None, 7071)) as server:
         with Client(server.url, TOKEN) as client:
             client.submit([{"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}] * 3)
         yield server.url

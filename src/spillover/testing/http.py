@@ -55,14 +55,16 @@ class Threaded(Generic[C]):
 
 
 @contextmanager
-def threaded_server(commands: Callable[[], C], port: int = 0) -> Iterator[Threaded[C]]:
+def threaded_server(
+    commands: Callable[[], C], port: int = 0, address: AgentsAddress | None = None
+) -> Iterator[Threaded[C]]:
     """Serve in a thread until the block is left."""
     started: list[Threaded[C]] = []
     ready, stop = threading.Event(), asyncio.Event()
 
     async def main() -> None:
         served = commands()
-        async with http_server(served, port=port) as url:
+        async with http_server(served, port=port, address=address) as url:
             started.append(Threaded(url, served, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()
