@@ -28,6 +28,14 @@ chaos: $(STAMP)
 test-deploy: $(STAMP)
 	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
 
+# Programs of Debian that some tests use; a test that lacks its program says so and is left out.
+tools:
+	@missing=$$(for each in podman:podman runc:runc busybox:busybox-static ip:iproute2; do \
+	  command -v $${each%%:*} >/dev/null || echo $${each##*:}; done); \
+	test -z "$$missing" || { echo "installing" $$missing; \
+	  { apt-get update && apt-get install -y --no-install-recommends $$missing; } >/dev/null 2>&1 \
+	    || echo "these cannot be installed here, and their tests are left out:" $$missing; }
+
 check: $(STAMP)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
