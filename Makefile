@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-deploy fuzz chaos check format proto docs bench study clean
+.PHONY: demo test tools test-deploy fuzz chaos check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
