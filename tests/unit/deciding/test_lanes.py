@@ -2,7 +2,10 @@
 
 import pytest
 
-from spillover.core.proposals import Archived
+from spillover.core.decide import decide
+from spillover.core.events import Usage
+from spillover.core.proposals import Archived, Outcome, Result
+from spillover.core.state import Placed
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR
@@ -62,3 +65,34 @@ def test_jobs_that_ended_leave_nothing_behind() -> None:
     assert len(board.lanes) == 1  # of the shape that they all had, for the next one
     assert max(len(board.alarms), len(board.waits), len(board._least)) <= 2000
     assert max(len(board.queue.heads or ()), len(board.due.heads or ())) <= 2000
+
+
+def test_lanes_of_one_shape_share_what_they_know_of_rooms() -> None:
+    world = World(load, clusters=(OWNED,))
+    world.agent("n1", cpus=1)
+    world.submit(a_job("one").project("a"), a_job("other").project("b"), a_job("large").cpus(2))
+    one, other, large = world.engine.board.lanes.values()
+    assert one.owned is not None
+    assert one.owned is other.owned
+    assert large.owned is not one.owned
+
+
+def test_rented_room_wakes_nobody_who_may_not_be_rented() -> None:
+    world = World(load, PolicySet(wait=Choice("constant", {"wait": HOUR})))
+    world.agent("n1", cpus=1)
+    world.agent("c1", cpus=1, cluster="cloud")
+    world.submit(a_job("runs"))
+    world.submit(a_job("rented"))
+    world.wait(seconds=3600)
+    world.submit(a_job("patient"))
+    assert world.placed() == ["runs", "rented"]
+    woken = []
+    for name in ("rented", "runs"):
+        job = world.job(name)
+        assert isinstance(job.phase, Placed)
+        usage = Usage(HOUR, 0, 0)
+        result = Result(job.phase.node, job.lease, Outcome.EXITED, 0, None, usage, 0)
+        for event in decide(world.state, result, world.now)[0]:
+            world.engine.apply(event)
+        woken.append(world.engine.board.stirred(world.now))
+    assert woken == [False, True]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from spillover.core.events import AnyEvent, JobRequeued, JobStopping, Stop
+from spillover.core.events import AnyEvent, Decided, JobRequeued, JobStopping, Stop
 from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -40,6 +40,16 @@ def test_a_job_larger_than_one_machine_takes_whole_ones_and_the_rest() -> None:
     assert found["small"].start == jobs[1].submit
     assert found["small"].node == "n3"
     assert found["large"].start == HOUR
+
+
+def test_plans_have_digests_where_somebody_keeps_them_and_are_the_same_without() -> None:
+    jobs = [a_job(str(number), number / 4, 1, gpus=5) for number in range(20)]
+    kept: list[AnyEvent] = []
+    found = simulate(jobs, setting(Choice("constant", {"wait": HOUR})), lambda _, events: kept.extend(events))
+    plans = [event for event in kept if isinstance(event, Decided)]
+    assert plans
+    assert all(len(event.plan) == len(event.policy) == 16 for event in plans)
+    assert simulate(jobs, setting(Choice("constant", {"wait": HOUR}))) == found
 
 
 def test_a_gang_that_does_not_fit_takes_nothing() -> None:
