@@ -32,7 +32,7 @@ from spillover.testing.wires import Wire, Wires
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-JOBS = int(os.environ.get("CHAOS_JOBS", "4000"))
+JOBS = int(os.environ.get("CHAOS_JOBS", "20000"))
 SEED = int(os.environ.get("CHAOS_SEED", "20261115"))
 AGENTS = 4
 CPUS = 3
