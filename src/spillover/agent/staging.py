@@ -189,7 +189,7 @@ class Staging:
         if (twice := clash(file.path for file in inputs)) is not None:
             return f"input {twice!r} is there twice"
         try:
-            await asyncio.to_thread(stage.folder.mkdir, mode=0o700, parents=True)
+            await _whole(stage.folder.mkdir, mode=0o700, parents=True)
             gate = asyncio.Semaphore(AT_ONCE)
             async with asyncio.TaskGroup() as group:
                 for file in inputs:
@@ -211,7 +211,7 @@ class Staging:
         async with gate:
             try:
                 async with self._files.held(file.digest) as path:
-                    await asyncio.to_thread(_copy, path, folder / file.path, executable=file.executable)
+                    await _whole(_copy, path, folder / file.path, executable=file.executable)
             except Unfetched as error:
                 raise Unfetched(f"input {file.path}: {error}") from None
             except OSError as error:
@@ -290,6 +290,16 @@ class Staging:
         cleaning.add_done_callback(self._ahead.discard)
         self._actors.seen([Ended(lease, end)])
         self._over.discard(lease)
+
+
+async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
+    """Do something off the loop; who is cancelled meanwhile waits for it, as a thread cannot be, and would make things anew."""
+    working = asyncio.create_task(asyncio.to_thread(work, *args, **more))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise
 
 
 def _unkept(end: Exit, problem: str) -> Exit:

@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -186,6 +188,25 @@ async def test_a_task_that_is_stopped_while_its_inputs_come_never_starts(house: 
         end = await house.ends.get()
     assert (end.spawned, end.message) == (False, "stopped before it started")
     assert (house.started, house.signals) == ([], [])
+    await no_folder_is_left(house)
+
+
+async def test_a_folder_that_is_made_slowly_is_removed_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Path.mkdir
+
+    def slowly(path: Path, *args: Any, **more: Any) -> None:
+        time.sleep(0.05)
+        make(path, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", slowly)
+    house.staging.start(LEASE, house.task(data=b"data"), -1)
+    await asyncio.sleep(0.01)
+    house.staging.signal(LEASE, house.task(), kill=True)
+    async with asyncio.timeout(5):
+        await house.ends.get()
+    await asyncio.sleep(0.1)
     await no_folder_is_left(house)
 
 
