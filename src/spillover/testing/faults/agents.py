@@ -1,8 +1,10 @@
 """An agent on a host: the real state, spool and link, with tasks that pretend."""
 
 import asyncio
+import contextlib
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ from spillover.agent.link import Link, Surroundings
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import SERVICE, Peers
 from spillover.agent.process import Seen, Spawned
-from spillover.agent.run import PROTOCOL
+from spillover.agent.run import FAREWELL, PROTOCOL, REAP_MARGIN
 from spillover.agent.spool import Spool
-from spillover.agent.state import AgentState
+from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.transfers import ServerTransfers
 from spillover.agent.values import (
     Exit,
@@ -132,6 +134,19 @@ class AgentLife:
             left = list(self.machine.executions)
             span = int(self._dice.random() * 100 * MILLISECOND)
             self.machine.universe.after(span, lambda: self.machine.clear(left))
+
+    async def leave(self, gone: Callable[[], object]) -> None:
+        """As `Agent._leave`, and then the end of it."""
+        self.act(self.state.leave(self.host.monotonic()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_GRACE / 1e9 + REAP_MARGIN):
+                await self.wait_stopped()
+        if self._link.connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL):
+                    await self._link.drained()
+        self.flush()
+        self.machine.universe.after(0, gone)
 
     @property
     def leases(self) -> set[Lease]:

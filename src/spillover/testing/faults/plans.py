@@ -23,8 +23,8 @@ THEMES: Final = (
     ("storm", "cut"),
     ("tempest", "tempest", "tempest", "pause"),
     ("storm", "cut", "kill", "pause"),
-    ("pause", "kill", "server"),
-    ("storm", "storm", "cut", "cut", "kill", "pause", "pause", "server", "server", "stand", "disk"),
+    ("pause", "kill", "stop", "server"),
+    ("storm", "storm", "cut", "cut", "kill", "stop", "pause", "pause", "server", "server", "stand", "disk"),
 )
 """Which kinds of faults come together in a story."""
 
@@ -112,6 +112,14 @@ class KillAgent(Struct, frozen=True, tag=True):
     """How many turns of its event loop it still makes."""
 
 
+class StopAgent(Struct, frozen=True, tag=True):
+    """An agent is told to stop: it ends its tasks, says so if it can, and is gone; its next life comes a while later."""
+
+    at: int
+    lasts: int
+    agent: str
+
+
 class PauseAgent(Struct, frozen=True, tag=True):
     """An agent is stopped where it stands; its tasks go on."""
 
@@ -147,7 +155,7 @@ class BadDisk(Struct, frozen=True, tag=True):
     """`before`, `after` or `slow`."""
 
 
-Fault: TypeAlias = Storm | Cut | KillAgent | PauseAgent | KillServer | PauseServer | BadDisk
+Fault: TypeAlias = Storm | Cut | KillAgent | StopAgent | PauseAgent | KillServer | PauseServer | BadDisk
 
 
 class Story(Struct, frozen=True):
@@ -293,6 +301,8 @@ def _fault(dice: random.Random, setting: Setting, kinds: Sequence[str], last: fl
             return Cut(at, lasts, agent, out, inwards, dice.random() < 0.5)
         case "kill":
             return KillAgent(at, lasts, agent, dice.random() < 0.3, dice.choice((0, dice.randint(1, 40))))
+        case "stop":
+            return StopAgent(at, lasts, agent)
         case "pause":
             return PauseAgent(at, lasts, agent)
         case "server":

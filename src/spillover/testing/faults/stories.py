@@ -34,6 +34,7 @@ from spillover.testing.faults.plans import (
     KillServer,
     PauseAgent,
     PauseServer,
+    StopAgent,
     Storm,
     Story,
 )
@@ -242,7 +243,14 @@ class Stage:
                 self._keep_down(fault.agent)
                 life = self.agents[fault.agent]
                 if life is not None:
-                    life.host.light(fault.turns, partial(self._kill_agent, fault, life))
+                    life.host.light(
+                        fault.turns, partial(self._kill_agent, fault.agent, life, orphans=fault.orphans)
+                    )
+            case StopAgent():
+                self._keep_down(fault.agent)
+                life = self.agents[fault.agent]
+                if life is not None and life.recovered:
+                    life.host.create_task(life.leave(partial(self._kill_agent, fault.agent, life)))
             case PauseAgent():
                 self._keep_down(f"{fault.agent} paused")
                 life = self.agents[fault.agent]
@@ -278,10 +286,12 @@ class Stage:
                 weather = self.network.weather[name]
                 weather.cut_out = weather.cut_in = weather.holds = False
                 self.network.mend(name)
-            case KillAgent(agent=name):
+            case KillAgent(agent=name) | StopAgent(agent=name):
                 life = self.agents[name]
-                if life is not None:  # it had nothing to do since: its time has come all the same
-                    self._kill_agent(fault, life)
+                if (
+                    life is not None
+                ):  # it had nothing to do since, or is still at it: its time has come all the same
+                    self._kill_agent(name, life)
                 if self._let_up(name):
                     self._start_agent(name)
             case PauseAgent(agent=name):
@@ -315,11 +325,11 @@ class Stage:
             life.host.paused = False
             self._woke[name] = self.universe.now
 
-    def _kill_agent(self, fault: KillAgent, life: AgentLife) -> None:
+    def _kill_agent(self, name: str, life: AgentLife, *, orphans: bool = False) -> None:
         if not life.host.dead:
-            self.universe.tell(f"{fault.agent} is dead")
-            self.agents[fault.agent] = None
-            life.kill(orphans=fault.orphans)
+            self.universe.tell(f"{name} is dead")
+            self.agents[name] = None
+            life.kill(orphans=orphans)
 
     def _start_agent(self, name: str) -> None:
         plan = next(plan for plan in self.setting.agents if plan.name == name)
