@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 from msgspec import inspect
 
 from spillover.forms.problems import MOST_SHOWN, Findings, Path, shown
@@ -65,6 +66,8 @@ def _inside(kind: inspect.Type, value: object, path: Path, found: Findings) -> o
             return _number(kind, value, path, found)
         case inspect.StrType():
             return _length(kind, value, path, found)
+        case inspect.BytesType():
+            return _bytes(value, path, found)
     return value
 
 
@@ -174,6 +177,15 @@ def _bare(kind: inspect.Type) -> inspect.Type:
     return kind
 
 
+def _bytes(value: object, path: Path, found: Findings) -> object:
+    """Bytes, or text that stands for them."""
+    try:
+        return msgspec.convert(value, bytes)
+    except msgspec.ValidationError:
+        found.add(path, f"{shown(value)} is not Base64")
+        return _WRONG
+
+
 def _is_kind(kind: inspect.Type, value: object) -> bool:
     """Whether a value is of the kind that a type asks for, whatever is inside."""
     match kind:
@@ -183,6 +195,8 @@ def _is_kind(kind: inspect.Type, value: object) -> bool:
             return isinstance(value, list | tuple)
         case inspect.StrType() | inspect.LiteralType():
             return isinstance(value, str)
+        case inspect.BytesType():
+            return isinstance(value, str | bytes)
         case inspect.BoolType():
             return isinstance(value, bool)
         case inspect.IntType():
@@ -205,6 +219,8 @@ def _wanted(kind: inspect.Type) -> str:
             return " or ".join(str(word) for word in kind.values)
         case inspect.StrType():
             return "text"
+        case inspect.BytesType():
+            return "Base64 text"
         case inspect.BoolType():
             return "true or false"
         case inspect.IntType():

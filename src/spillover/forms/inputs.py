@@ -61,7 +61,10 @@ def _unpacked(entry: InputDoc, path: Path, found: Findings) -> list[Unpacked]:
 def _packed(entry: InputDoc, path: Path, found: Findings) -> list[File]:
     """An entry that names the bytes of a file."""
     to, digest = entry.to if entry.to is not None else entry.path, entry.digest or ""
-    if not _check(to, (*path, "path"), found) or to.endswith("/"):
+    if not _check(to, (*path, "path"), found):
+        return []
+    if to.endswith("/"):
+        found.add(path, f"{shown(to)} is a folder; name the file, which has a `digest`")
         return []
     if not is_digest(digest):
         found.add((*path, "digest"), f"{shown(digest)} is not the SHA-256 of a file: 64 hexadecimal digits")

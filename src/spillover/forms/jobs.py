@@ -81,8 +81,10 @@ def _read(value: object, found: Findings, directory: str | None) -> JobForm | No
     """The job of a plain value; None with everything noted that is wrong with it."""
     try:
         doc = msgspec.convert(value, JobDoc)
-    except (msgspec.ValidationError, RecursionError):
+    except (msgspec.ValidationError, RecursionError) as error:
         _explain(value, found, directory)
+        if not found.found:  # it is wrong in a way that the checker has no words for
+            found.add((), str(error))
         return None
     return understand(doc.metadata, doc.spec, found, directory)
 

@@ -139,7 +139,8 @@ def _python(doc: PythonDoc, found: Findings) -> Work:
 def _container(doc: ContainerDoc, found: Findings) -> Work:
     """An image and its command."""
     path = ("spec", "container")
-    if any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
+    # What begins with a dash would be an option of the engine that runs it.
+    if doc.image.startswith("-") or any(letter.isspace() for letter in doc.image) or len(doc.image) > 1000:
         found.add((*path, "image"), f"{shown(doc.image)} is not the name of an image")
     check_text(doc.image, (*path, "image"), found)
     _check_words(doc.command, (*path, "command"), found)

@@ -75,6 +75,8 @@ def test_paths_stay_below_the_folder(path: str, said: str) -> None:
         ([{"path": "x", "as": "*"}], "is a pattern; write one path"),
         ([PACKED | {"digest": "abc"}], "'abc' is not the SHA-256 of a file"),
         ([PACKED | {"size": None}], "is missing; a file with a `digest` has a `size` too"),
+        ([PACKED | {"path": "a/"}], "'a/' is a folder; name the file"),
+        ([PACKED | {"as": "b/"}], "'b/' is a folder; name the file"),
         ([PACKED, PACKED], "'a' would be there twice"),
         ([PACKED, PACKED | {"path": "a/b"}], "'a' would be there twice"),
         ([{"as": "x"}], "path: is missing"),

@@ -385,3 +385,17 @@ def test_a_job_just_above_the_bound_does_not_read_as_being_within_it() -> None:
     assert wrong(env=env | {"W": "x" * 600}) == (
         "spec: the job is 1.1 MiB large; the most is 1 MiB: put data in files"
     )
+
+
+def test_bytes_that_are_not_base64_are_told() -> None:
+    call = {"function": "0" * 64, "arguments": "%%%"}
+    assert refused(doc({"python": call})) == ["spec.python.arguments: '%%%' is not Base64"]
+    assert refused(doc({"python": call | {"arguments": 3}})) == [
+        "spec.python.arguments: must be Base64 text, found 3"
+    ]
+
+
+@pytest.mark.parametrize("image", ["--privileged", "-v/:/host", "a b"])
+def test_an_image_is_no_option_of_an_engine(image: str) -> None:
+    (problem,) = refused(doc({"container": {"image": image, "command": ["sh", "alpine"]}}))
+    assert problem == f"spec.container.image: {image!r} is not the name of an image"

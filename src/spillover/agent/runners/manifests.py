@@ -84,6 +84,14 @@ class _Manifest(Struct, frozen=True):
 
 def plan_of(work: Container) -> Plan:
     """How to run a container job; raises Unrunnable."""
+    plan = _plan(work)
+    if plan.image.startswith("-"):  # which would be an option of the engine, such as one for more rights
+        raise Unrunnable(f"{plan.image[:100]!r} is not the name of an image")
+    return plan
+
+
+def _plan(work: Container) -> Plan:
+    """The same, whatever the image is called."""
     if work.manifest is None:
         entrypoint, words = (work.command[0], work.command[1:]) if work.command else (None, ())
         return Plan(work.image, entrypoint, words)

@@ -72,6 +72,8 @@ def test_empty_folders_and_those_of_the_host_are_mounted() -> None:
             ),
             "colon",
         ),
+        (Container("--privileged", ("sh", "alpine")), "'--privileged' is not the name of an image"),
+        (a_manifest({"image": "-v/:/host"}), "'-v/:/host' is not the name of an image"),
         (Container("i", (), '{"spec": 5}'), "cannot be read"),
         (
             Container(
