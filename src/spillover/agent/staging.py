@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import shutil
 import stat
 import time
@@ -29,7 +30,7 @@ from spillover.agent.runners.port import Sight
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.forms.matching import Folder
-from spillover.model.files import MOST_FILES, File, clash, wrong_path
+from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_path
 from spillover.model.job import Argv
 from spillover.model.resources import Resources
 from spillover.model.units import format_memory
@@ -233,6 +234,9 @@ class Staging:
             except asyncio.CancelledError:
                 if stage.task.outputs:
                     end = _unkept(end, "there was no time to bring them away")
+            except Exception as error:  # a fault of ours must not keep the end of a task from being told
+                log.exception("outputs of %s could not be brought away", lease.job)
+                end = _unkept(end, f"they could not be brought away: {error}")
         self._end(lease, stage, end)
 
     async def _bring_away(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
@@ -310,12 +314,22 @@ def _unkept(end: Exit, problem: str) -> Exit:
 
 def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[str], str]:
     """Paths of all outputs that fit, in order, and what is wrong with the others."""
-    odd: list[str] = []
-    looking = Folder(folder, lambda path, why: odd.append(f"{path!r} {why}"))
-    paths = sorted({path for pattern in patterns for path in looking.files(pattern)})
-    problem = odd[0] if odd else ""
-    if len(paths) > MOST_FILES:
-        problem, paths = f"they are {len(paths):,} files; the most is {MOST_FILES:,}", paths[:MOST_FILES]
+    problem = ""
+
+    def odd(path: str, why: str) -> None:
+        nonlocal problem
+        problem = problem or f"{path!r} {why}"
+
+    looking = Folder(folder, odd)
+    found: set[str] = set()
+    for path in (path for pattern in patterns for path in looking.files(pattern)):
+        if path in KEPT_STREAMS:
+            continue  # under which the server would take it for what the task wrote
+        if path not in found and len(found) == MOST_FILES:
+            problem = f"they are more than {MOST_FILES:,} files; pack them into one"
+            break
+        found.add(path)
+    paths = sorted(found)
     fitting: list[str] = []
     total = 0
     for path in paths:
@@ -344,21 +358,54 @@ def _copy(source: Path, target: Path, *, executable: bool) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete a folder, whatever a task made of it."""
+    """Delete a folder, whatever a task made of it.
 
-    def unlocked(again: Callable[..., Any], path: str, _: object) -> None:
-        """What could not be deleted is in a folder that the task closed, or is one."""
-        for each in (Path(path).parent, Path(path)):
-            with contextlib.suppress(OSError):
-                if not each.is_symlink():
-                    each.chmod(0o700)
-        with contextlib.suppress(OSError):
-            if again is os.rmdir or Path(path).is_symlink() or not Path(path).is_dir():
-                again(path)
-            else:
-                shutil.rmtree(path, ignore_errors=True)
+    Folders within folders are moved up to this one before they are looked into: so there is no depth at which it ends, as there
+    would be for a way down, and no path that is too long.
+    """
+    progress = True
+    while progress:
+        progress = False
+        for entry in _entries(folder):
+            if not _is_folder(entry):
+                progress |= _try(os.unlink, entry)
+                continue
+            for inner in _entries(entry.path):
+                if _is_folder(inner):
+                    _open_up(inner.path)
+                    _try(os.rename, inner, folder / secrets.token_hex(16))
+                else:
+                    _try(os.unlink, inner)
+            progress |= _try(os.rmdir, entry)
+    _try(os.rmdir, folder)
 
-    shutil.rmtree(folder, onerror=unlocked)
+
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """What a folder holds, also if a task closed it; nothing if it cannot be looked into."""
+    _open_up(folder)
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _open_up(folder: Path | str) -> None:
+    """Let us do with a folder what we like."""
+    _try(os.chmod, folder, 0o700)
+
+
+def _try(change: Callable[..., None], *what: Any) -> bool:
+    """Whether the system let us."""
+    try:
+        change(*what)
+    except OSError:
+        return False
+    return True
 
 
 def _first(errors: BaseExceptionGroup[Unfetched]) -> BaseException:

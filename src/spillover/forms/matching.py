@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from spillover.model.files import is_pattern, wrong_path
+from spillover.model.files import MOST_PATH, is_pattern, wrong_path
 
 _ANY: Final = "**"
+MOST_DEPTH: Final = 200
+"""Folders within folders: whoever made more did so by mistake, or to see what happens."""
 
 
 class Folder:
@@ -71,7 +73,7 @@ class Folder:
         """A path that matched: itself, or all below it."""
         if not self._inside(path):
             return
-        if Path(self._root, path).is_file():
+        if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - what cannot be looked at is none
             yield path
         elif (inner := self._enter(path, chain)) is not None:
             yield from self._below(f"{path}/", inner)
@@ -79,7 +81,8 @@ class Folder:
     def _below(self, base: str, chain: tuple[str, ...]) -> Iterator[str]:
         """All files below a folder."""
         for name in self._names(base):
-            if not (self._is_link(base + name) and Path(self._root, base + name).is_dir()):
+            whole = os.path.join(self._root, base, name)  # noqa: PTH118
+            if not (self._is_link(base + name) and os.path.isdir(whole)):  # noqa: PTH112
                 yield from self._take(base + name, chain)
 
     def _is_link(self, path: str) -> bool:
@@ -89,6 +92,9 @@ class Folder:
         """The way into a folder; None if it is none, or one that we are in already."""
         whole = os.path.join(self._root, path)  # noqa: PTH118 - a name that is not UTF-8 stays as it is
         if not os.path.isdir(whole) or not self._inside(path):  # noqa: PTH112
+            return None
+        if len(chain) > MOST_DEPTH or len(os.fsencode(path)) > MOST_PATH:
+            self._odd(path, "is a folder too deep to look into")
             return None
         real = os.path.realpath(whole)
         return None if real in chain else (*chain, real)

@@ -289,3 +289,55 @@ async def test_inputs_of_a_task_that_waits_are_fetched_ahead(house: House) -> No
     house.shelf.gate.clear()
     folder = await house.run(task)
     assert (folder / "data").read_bytes() == b"data"
+
+
+async def test_folders_within_folders_without_end_end_a_task_all_the_same(house: House) -> None:
+    folder = await house.run(house.task(["*", "**/none"]))
+    (folder / "b").write_bytes(b"b")
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("a", dir_fd=at)
+        inner = os.open("a", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(os.open("deep", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+    os.close(at)
+    end = await house.end()
+    assert house.listed(end) == {"b": b"b"}
+    await no_folder_is_left(house)
+
+
+async def test_more_outputs_than_may_be_are_not_even_looked_at(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.agent.staging.MOST_FILES", 3)
+    folder = await house.run(house.task(["*"]))
+    for name in "abcde":
+        (folder / name).touch()
+    end = await house.end()
+    assert len(house.listed(end)) == 3
+    assert end.unkept
+    assert "more than 3 files" in end.message
+
+
+async def test_an_output_that_cannot_be_looked_at_ends_the_task_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("odd")
+
+    folder = await house.run(house.task(["*"]))
+    (folder / "a").touch()
+    monkeypatch.setattr("spillover.agent.staging._outputs", broken)
+    end = await house.end()
+    assert end.unkept
+    assert "odd" in end.message
+
+
+async def test_an_output_never_stands_for_what_the_task_wrote(house: House) -> None:
+    folder = await house.run(house.task([".spillover/*", "a"]))
+    (folder / ".spillover").mkdir()
+    (folder / ".spillover/stdout").write_bytes(b"forged")
+    (folder / "a").write_bytes(b"a")
+    end = await house.end()
+    assert house.listed(end) == {"a": b"a"}
