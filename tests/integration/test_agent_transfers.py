@@ -159,3 +159,13 @@ async def test_what_the_server_will_never_do_is_told_from_what_it_cannot_do_now(
     await line.cut()
     with pytest.raises(Away):
         await line.transfers.put(digest(b""), pieces(b""))
+
+
+async def test_a_file_that_cannot_be_read_is_not_tried_again_and_again(line: Line, tmp_path: Path) -> None:
+    files = Files(tmp_path / "files", line.transfers)
+    files.open()
+    async with asyncio.timeout(10):
+        with pytest.raises(Unfetched, match="it cannot be read: No such file or directory"):
+            await files.upload(tmp_path / "gone", digest(b"gone"))
+        with pytest.raises(Unfetched, match="it cannot be read: No such file or directory"):
+            await files.upload(tmp_path / "gone")

@@ -90,7 +90,10 @@ class Files:
 
     async def upload(self, source: Path | bytes, digest: str | None = None) -> str:
         """Have the server keep a file; returns its digest. Tries until it is done; raises Unfetched if it never will be."""
-        name: str = await asyncio.to_thread(digest_of, source) if digest is None else digest
+        try:
+            name: str = await asyncio.to_thread(digest_of, source) if digest is None else digest
+        except OSError as error:
+            raise Unfetched(f"it cannot be read: {error.strerror}") from None
         until = None
         while True:
             try:
@@ -188,9 +191,13 @@ class Files:
                 _delete(half)
                 raise Unfetched(str(error)) from None
             if same:
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-                size = half.stat().st_size
-                half.replace(path)
+                try:
+                    path.parent.mkdir(mode=0o700, exist_ok=True)
+                    size = half.stat().st_size
+                    half.replace(path)
+                except OSError as error:
+                    _delete(half)
+                    raise Unfetched(f"the agent cannot keep it: {error.strerror}") from None
                 self._sizes[digest] = size
                 self._used += size
                 return

@@ -90,16 +90,26 @@ class ServerTransfers:
             _PATH + "PutBlob", pb.BlobPiece.SerializeToString, pb.BlobReply.FromString
         )
 
+        unread: OSError | None = None
+
         async def messages() -> AsyncIterator[pb.BlobPiece]:
+            nonlocal unread
             # The name goes ahead: what the server has, it answers before the rest is sent.
             yield pb.BlobPiece(digest=digest)
-            async for piece in pieces:
-                yield pb.BlobPiece(data=piece)
+            try:
+                async for piece in pieces:
+                    yield pb.BlobPiece(data=piece)
+            except OSError as error:  # which the call would not tell: it is only cancelled
+                unread = error
+                raise
 
         try:
             await call(messages(), metadata=self._metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-            raise _told(error) from None
+            told = _told(error)
+            if unread is not None and isinstance(told, Away):
+                raise Refused(f"it cannot be read: {unread.strerror}") from None
+            raise told from None
 
     async def tasks(self, leases: Iterable[pb.Lease], limit: float) -> list[pb.Grant]:
         """What leases of this agent run, within some seconds; of those that it does not hold any more, nothing."""

@@ -67,7 +67,8 @@ class FileBlobs:
         except FileNotFoundError:
             raise NoBlob(digest) from None
         try:
-            while piece := await asyncio.to_thread(os.pread, file, PIECE, offset):
+            size = os.fstat(file).st_size
+            while offset < size and (piece := await asyncio.to_thread(os.pread, file, PIECE, offset)):
                 offset += len(piece)
                 yield piece
         finally:

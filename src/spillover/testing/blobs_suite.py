@@ -64,7 +64,7 @@ class BlobsSuite:
 
         assert await blobs.put(digest(data), pieces()) is True
         assert await content(blobs, digest(data)) == data
-        for offset in (size // 2, size, size + 5):
+        for offset in (size // 2, size, size + 5, 2**63 - 1, 2**64 - 1):
             assert await content(blobs, digest(data), offset) == data[offset:]
         assert await blobs.sizes([digest(data), NONE]) == {digest(data): size}
         assert await blobs.used() == (1, size)

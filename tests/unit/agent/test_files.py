@@ -198,3 +198,13 @@ async def test_what_is_no_digest_names_no_file(tmp_path: Path, name: str) -> Non
     with pytest.raises(Unfetched, match="is no SHA-256"):
         await files.read(name)
     assert shelf.asked == []
+
+
+async def test_a_disk_that_does_not_take_a_file_is_told(tmp_path: Path) -> None:
+    shelf = Shelf()
+    name = shelf.add(b"data")
+    files = opened(tmp_path, shelf)
+    (tmp_path / name[:2]).write_bytes(b"where a folder should be")
+    with pytest.raises(Unfetched, match="the agent cannot keep it: File exists"):
+        await files.read(name)
+    assert list((tmp_path / "half").iterdir()) == []
