@@ -57,9 +57,10 @@ def json_body(form: type[T]) -> Body[T]:
 
 
 async def receive_body(
-    headers: Headers, receive: Callable[[], Awaitable[Any]], most: int = MOST_BYTES
+    headers: Headers, receive: Callable[[], Awaitable[Any]], most: int | None = None
 ) -> bytes | None:
     """The whole body, of so many bytes at the most; None when the caller went away before it was there."""
+    most = MOST_BYTES if most is None else most
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
         raise Refused(
