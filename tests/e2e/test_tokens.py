@@ -145,6 +145,23 @@ def test_a_token_that_expires_lets_nobody_in_any_more(server: ServerProcess) -> 
         wait_until(ended, "the end of the token")
 
 
+def test_whoever_follows_history_is_told_nothing_once_their_token_is_revoked(server: ServerProcess) -> None:
+    token = make(server, "--role", "submit")
+    before = server.spill("run", "--", "true").stdout.strip()
+    with Client(server.url, token=token) as client:
+        following = client.events(after=0, follow=True)
+        while next(following).job != before:
+            pass
+        assert server.spill("token", "revoke", token.split("_")[1]).returncode == 0
+        after = server.spill("run", "--", "true").stdout.strip()
+        told: list[str | None] = []
+        with pytest.raises(Refused, match=r"was revoked|is not valid any more") as refusal:
+            told.extend(event.job for event in following)
+        assert refusal.value.status == 401
+        assert after not in told
+    assert "Traceback" not in server.log.read_text()
+
+
 WRONG = [
     (("create",), "--role"),
     (("create", "--role", "king"), "invalid choice"),

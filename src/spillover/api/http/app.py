@@ -6,6 +6,7 @@ It speaks ASGI itself instead of through a framework: a submission costs less he
 import asyncio
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -102,7 +103,10 @@ class App:
             if raw is None:
                 return None
             body = await route.body.read(raw)
-        return await route.handler(Call(self._around, user, job, asked, body, digest, caller))
+        answer = await route.handler(Call(self._around, user, job, asked, body, digest, caller))
+        if isinstance(answer, Stream) and caller.token:
+            return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
+        return answer
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """The body of a request, unless it is larger than it may be."""
@@ -151,8 +155,8 @@ def _refusal(scope: Any, error: BaseException) -> Refused:
 
 
 def _note_cut(path: str, cause: BaseException | None) -> None:
-    """Log a stream that broke, unless it is the server that stops: then the missing end mark says all."""
-    if not isinstance(cause, asyncio.CancelledError):
+    """Log a stream that broke, unless the server stops or the token has ended: then the missing end mark says all."""
+    if not isinstance(cause, asyncio.CancelledError | Refused):
         log.error("stream was cut", path=path, exc_info=cause)
 
 

@@ -3,7 +3,7 @@
 A page in a browser can reach loopback. It cannot know the token, and a name that was pointed here (DNS rebinding) fails on Host.
 """
 
-from collections.abc import Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
@@ -81,12 +81,18 @@ class Guard:
                 return self._callers.caller(given.strip().decode("latin-1"))
             except Stranger as stranger:
                 detail = str(stranger)
-        raise Refused(
-            HTTPStatus.UNAUTHORIZED,
-            f"{detail}; send Authorization: Bearer with a token that `spill token create` printed, or with what the file `token` "
-            "in the server's data folder holds",
-            headers={"www-authenticate": 'Bearer realm="spillover"'},
-        )
+        raise _stranger(detail)
+
+    async def while_valid(self, caller: Caller, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What is sent to a caller, as long as its token is good."""
+        try:
+            async for chunk in chunks:
+                if not self._callers.is_valid(caller.token):
+                    raise _stranger(f"the token {caller.token} is not valid any more")
+                yield chunk
+        finally:
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
 
     def user(self, headers: Headers) -> str:
         """Who the caller says it is."""
@@ -99,3 +105,13 @@ class Guard:
                 HTTPStatus.BAD_REQUEST, f"the header Spill-User is not a name: {NAME_RULE}", kind="invalid"
             )
         return user
+
+
+def _stranger(detail: str) -> Refused:
+    """The answer to whoever shows no token that is valid."""
+    return Refused(
+        HTTPStatus.UNAUTHORIZED,
+        f"{detail}; send Authorization: Bearer with a token that `spill token create` printed, or with what the file `token` "
+        "in the server's data folder holds",
+        headers={"www-authenticate": 'Bearer realm="spillover"'},
+    )
