@@ -136,7 +136,7 @@ class Commands:
         """Where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         ids, tried = await self._submitting.trial(jobs, user)
-        return forecasting.forecasts(self._loop.engine.board, ids, jobs, tried)
+        return forecasting.forecasts(self._loop.engine.board, ids, jobs, tried, self._project)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
@@ -177,7 +177,7 @@ class Commands:
             if query.project not in {None, self._project}:
                 return JobPage([], None)
             query = structs.replace(query, project=self._project)
-        return await list_jobs(self._loop, self._parts.archive, query)
+        return await list_jobs(self._loop, self._parts.archive, query, self._project)
 
     async def job(self, ref: str) -> JobDetail:
         """One job."""
@@ -207,7 +207,7 @@ class Commands:
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
         job = found.array if isinstance(found, Pending) else found
-        return structs.replace(views.why_view(engine, job, self._loop.now()), id=found.id)
+        return structs.replace(views.why_view(engine, job, self._loop.now(), self._project), id=found.id)
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
         """The job once it ended, or as it is after `timeout` seconds."""
@@ -293,7 +293,7 @@ class Commands:
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
         """All of it at a glance; what it costs depends on what is shown and on what runs, not on what waits."""
         engine = await self._loop.read()
-        state, reasons = engine.state, views.Reasons(engine)
+        state, reasons = engine.state, views.Reasons(engine, self._project)
         placed = jobs_of(placed_jobs(state), self._project)
         return Overview(
             at=format_time(self._loop.now()),
@@ -380,13 +380,14 @@ class Commands:
     async def _view(self, found: Found) -> JobView:
         """A job as it is listed; a pending member of an array as if it were a job."""
         engine = await self._loop.read()
+        reasons = views.Reasons(engine, self._project)
         match found:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)
             case Pending():
-                return views.pending_member(views.job_view(engine, found.array), found.id)
+                return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
             case Job():
-                return views.job_view(engine, found)
+                return views.job_view(engine, found, reasons)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Let those who wait for an end know of it."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from spillover.control.projects import reason_within
 from spillover.control.views import money, reason_view, when
 from spillover.core.state import Job
 from spillover.deciding.board import Board
@@ -20,8 +21,10 @@ from spillover.model.units import FOREVER, SECOND
 from spillover.wire.api import Forecast, Forecasts, ReasonView
 
 
-def forecasts(board: Board, ids: Sequence[str], forms: Sequence[JobForm], tried: Trial) -> Forecasts:
-    """One forecast for each job, in the order they were given."""
+def forecasts(
+    board: Board, ids: Sequence[str], forms: Sequence[JobForm], tried: Trial, project: str | None = None
+) -> Forecasts:
+    """One forecast for each job, in the order they were given, for somebody of one project if it is given."""
     placed: dict[str, Placement | GangPlacement] = {}
     for placement in tried.plan.placements:
         placed.setdefault(placement.job, placement)
@@ -33,6 +36,7 @@ def forecasts(board: Board, ids: Sequence[str], forms: Sequence[JobForm], tried:
             shown.append(_known(form, job_id))
             continue
         job, said = tried.jobs[JobId(job_id)]
+        said = replace(said, reason=reason_within(said.reason, board.state, project))
         forecast = _forecast(board, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
         shown.append(_with_costs(board, forecast, job, said.estimate.runtime, holds.get(job.id)))
     return Forecasts(shown)

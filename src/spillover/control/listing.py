@@ -19,13 +19,13 @@ Place = tuple[int, str]
 """Number and id of a job: where a listing stands, see `listed`."""
 
 
-async def list_jobs(loop: Loop, archive: Archive, query: JobQuery) -> JobPage:
-    """One page."""
+async def list_jobs(loop: Loop, archive: Archive, query: JobQuery, within: str | None = None) -> JobPage:
+    """One page; `within` is the project of somebody who may know of no other."""
     before = _decode(query.cursor) if query.cursor is not None else None
     # The state first: what is archived while the archive is asked is in both, never in neither.
     engine = await loop.read()
     unknown = engine.policies.chosen.unknown_runtime
-    reasons = views.Reasons(engine)
+    reasons = views.Reasons(engine, within)
     live = _first(_live(engine.state, query, before), query)
     shown: dict[str, tuple[Place, JobView]] = {
         job.id: ((job.number, job.id), views.job_view(engine, job, reasons)) for job in live

@@ -15,14 +15,17 @@ from spillover.core.events import (
     MembersDropped,
     WaitsExpired,
 )
-from spillover.core.state import Job
+from spillover.core.state import Job, State
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import JobId, split_member
+from spillover.model.reasons import BehindOthers, KeptFor, Reason
 from spillover.ports.commands import CommandError, Kind
 from spillover.wire.api import BudgetView, FieldProblem
 
 DEFAULT: Final = "default"
 """The project of a job that names none."""
+OTHER: Final = JobId("a job of another project")
+"""Stands for one that is not to be named."""
 MOST_KNOWN: Final = 100_000
 """Jobs whose project is remembered while history is read."""
 
@@ -55,6 +58,22 @@ def budgets_of(budgets: list[BudgetView], project: str | None) -> list[BudgetVie
     if project is None:
         return budgets
     return [each for each in budgets if each.of == "project" and each.name in {project, "*"}]
+
+
+def reason_within(reason: Reason | None, state: State, project: str | None) -> Reason | None:
+    """Why a job is where it is, as somebody of a project may know: without the id of a job of another one."""
+    match reason:
+        case BehindOthers(job) if _is_foreign(job, state, project):
+            return BehindOthers(OTHER)
+        case KeptFor(job) if _is_foreign(job, state, project):
+            return KeptFor(OTHER)
+        case _:
+            return reason
+
+
+def _is_foreign(job: JobId, state: State, project: str | None) -> bool:
+    found = state.jobs.get(job)  # None if it is only tried, by the one who asks
+    return project is not None and found is not None and found.kind.project != project
 
 
 class OwnHistory:

@@ -12,6 +12,7 @@ from spillover.control.limits import Gauge
 from spillover.control.lookup import Lookup, Pending
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
+from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
 from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
@@ -136,7 +137,7 @@ class Submitting:
             signature = _signature(digest, form) if form.key is not None else b""
             if form.key is not None and form.key in rows:
                 row = rows[form.key]
-                known[at] = _same(row, form.key, signature)
+                known[at] = _same(row, form, signature)
                 same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
             else:
                 job = NewJob(self._draw(), spec, digest, (), form.key, signature)
@@ -187,10 +188,8 @@ def _signature(digest: bytes, form: JobForm) -> bytes:
     return digest + encode_value([(wanted.ref, wanted.on.value) for wanted in form.after])
 
 
-def _same(row: Finished, key: str, signature: bytes) -> str:
+def _same(row: Finished, form: JobForm, signature: bytes) -> str:
     """The id of an archived job that was submitted under a key, if it was this very job."""
     if row.body != signature:
-        raise CommandError(
-            Kind.CONFLICT, f"the key {key!r} was used for another job, {row.job}; use a new key"
-        )
+        raise CommandError(Kind.CONFLICT, key_taken(form.key, row.job, own=row.project == form.spec.project))
     return row.job

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from spillover.control.projects import reason_within
 from spillover.core import ranges
 from spillover.core.events import JobState
 from spillover.core.state import Ended, Job, Node, Placed, Queued, Running, Spread, State
@@ -70,20 +71,26 @@ def _detail(name: str, value: Any) -> tuple[str, Any]:
 class Reasons:
     """Why jobs are where they are, each reason derived once for all jobs that share it."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, project: str | None = None) -> None:
         self._engine = engine
+        self._project = project
+        """The only one whose jobs may be named; None names all."""
         self._queued: dict[object, ReasonView | None] = {}
 
     def of(self, job: Job) -> ReasonView | None:
         """Of one job."""
         if type(job.phase) is not Queued:
-            return reason_view(reason_of(self._engine, job))
+            return self._view(job)
         alike: object = (job.kind, job.latest, job.due is None)
         if job.terms.max_cost is not None or self._engine.state.caps or self._engine.policies.guards:
             alike = (alike, job.terms, job.user, job.cost, job.predicted)
         if alike not in self._queued:
-            self._queued[alike] = reason_view(reason_of(self._engine, job))
+            self._queued[alike] = self._view(job)
         return self._queued[alike]
+
+    def _view(self, job: Job) -> ReasonView | None:
+        reason = reason_of(self._engine, job)
+        return reason_view(reason_within(reason, self._engine.state, self._project))
 
 
 def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobView:
@@ -203,9 +210,10 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
     )
 
 
-def why_view(engine: Engine, job: Job, now: int) -> WhyView:
-    """Everything that is to be said about where a job is."""
+def why_view(engine: Engine, job: Job, now: int, project: str | None = None) -> WhyView:
+    """Everything that is to be said about where a job is, to somebody of one project if it is given."""
     said = explain(engine, job)
+    said = msgspec.structs.replace(said, reason=reason_within(said.reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = ahead_of_room(engine.state, job)
     if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:

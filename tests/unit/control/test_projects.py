@@ -1,5 +1,6 @@
 """To whoever is let in for one project there are no jobs but those of the project."""
 
+import msgspec
 import pytest
 
 from spillover.clusters.agents.hub import Hub
@@ -17,7 +18,7 @@ from spillover.model.units import DAY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.ports.commands import CommandError, JobQuery, Kind, Span
 from spillover.testing.inside import Inside
-from spillover.wire.api import Action, EventView, TokenRequest
+from spillover.wire.api import Action, EventView, PolicyPatch, TokenRequest
 
 VISION = Caller(TokenRole.SUBMIT, "t1", project="vision")
 OWN = "the-token-of-the-server"
@@ -272,3 +273,45 @@ async def test_a_token_that_cannot_be_is_refused(
         await tokens.create(request_, "ada")
     assert raised.value.kind is Kind.INVALID
     assert says in raised.value.message
+
+
+async def test_no_reason_names_a_job_of_another_project(control: Inside, everybody: Commands) -> None:
+    await register(control)
+    await everybody.set_policy(PolicyPatch("backfill=strict,wait=never"), "ada")
+    (other,) = await everybody.submit([of("large", "nlp", resources={"cpu": 100})], "ada")
+    mine = everybody.of(VISION)
+    (own,) = await mine.submit([of("small", "vision")], "eve")
+    assert other in (await everybody.why(own)).sentence
+    for answer in (
+        await mine.why(own),
+        await mine.job(own),
+        await mine.wait(own, 0),
+        await mine.jobs(JobQuery()),
+        await mine.overview(10, 10, 10),
+        await mine.forecast([of("next")], "eve"),
+    ):
+        text = msgspec.json.encode(answer).decode()
+        assert other not in text
+        assert "a job of another project, ahead of it, does not fit yet" in text
+    (second,) = await mine.submit([of("large", "vision", resources={"cpu": 100})], "eve")
+    await everybody.act(Action("cancel", [other]), "ada")
+    assert second not in (await mine.why(own)).sentence
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_key_of_another_project_tells_nothing_of_its_job(
+    control: Inside, everybody: Commands, archived: bool
+) -> None:
+    await register(control)
+    (other,) = await everybody.submit([of("a", "nlp", key="k")], "ada")
+    if archived:
+        await run(control, other)
+        await control.archive()
+        assert not control.loop.state.jobs
+    mine = everybody.of(VISION)
+    with pytest.raises(CommandError) as raised:
+        await mine.submit([of("a", "vision", key="k")], "eve")
+    assert raised.value.kind is Kind.CONFLICT
+    assert raised.value.message == "the key 'k' was used in another project; use a new key"
+    with pytest.raises(CommandError, match=rf"was used for another job, {other}; use a new key"):
+        await everybody.submit([of("b", "nlp", key="k")], "ada")

@@ -115,19 +115,23 @@ def _known(state: State, keyed: dict[str, NewJob], new: NewJob, proposal: Submit
     before: Job | NewJob | None = None
     if new.key in state.keys:
         before = state.jobs[state.keys[new.key]]
-        job, body = before.id, before.extra.body
+        job, body, project = before.id, before.extra.body, before.kind.project
     elif new.key in keyed:
         before = keyed[new.key]
-        job, body = before.job, before.body
+        job, body, project = before.job, before.body, before.spec.project
     elif proposal.archived is not None and proposal.archived != state.facts.archived:
         return Refusal(Refused.STALE, "jobs were archived meanwhile; try again")
     else:
         return None
     if body != new.body:
-        return Refusal(
-            Refused.CONFLICT, f"the key {new.key!r} was used for another job, {job}; use a new key"
-        )
+        return Refusal(Refused.CONFLICT, key_taken(new.key, job, own=project == new.spec.project))
     return job
+
+
+def key_taken(key: str | None, job: str, *, own: bool) -> str:
+    """That a key was used for another job; which, is told within its project alone."""
+    used = f"for another job, {job}" if own else "in another project"
+    return f"the key {key!r} was used {used}; use a new key"
 
 
 def _resolve(
