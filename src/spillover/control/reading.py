@@ -97,7 +97,10 @@ class Reading:
         """Output of one attempt, kept here or from the agent it ran on, wherever that is; raises OutputGone."""
         attempt = asked.lease.attempt
         files = self._files if _over(found, attempt) else None
-        if files is not None and (kept := await files.output(found, attempt, stderr=asked.stderr)) is not None:
+        if (
+            files is not None
+            and (kept := await files.output(found, attempt, stderr=asked.stderr)) is not None
+        ):
             async for piece in files.pieces(kept, asked.offset):
                 yield piece
             return
