@@ -11,6 +11,7 @@ from spillover.control.loop import Loop
 from spillover.control.terms import LeaseTerms, lease_terms
 from spillover.control.tickets import Tickets
 from spillover.core.book import stuck_after
+from spillover.core.deciders.agents import name_taken
 from spillover.core.deciders.results import holder
 from spillover.core.events import Lease
 from spillover.core.proposals import (
@@ -130,6 +131,11 @@ class Desk:
                 Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
             )
         key = f"{intro.cluster}/{intro.name}"
+        # Before anything is noted of it: a stranger must not pass for a later life of the agent whose name this is.
+        now = self._loop.now()
+        taken = name_taken(self._loop.state, intro.name, intro.token, now, admin=intro.admin)
+        if taken is not None:
+            raise CommandError(Kind.INVALID, taken)
         self._lives.check(key, intro.life, intro.number, present=self._is_present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation

@@ -1,15 +1,17 @@
 """What agents are told: which registration counts, what to stop, what to give back."""
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
 from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Act, AgentGone, Change, Outcome, Result, Started, Verdict
+from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
 from spillover.core.state import Placed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
@@ -97,3 +99,19 @@ async def test_a_lease_of_before_a_new_registration_is_never_sent(control: Insid
     session = agent.hub.session(control.loop.state.facts.incarnations)
     assert session is not None
     assert not session._starts
+
+
+async def test_a_stranger_does_not_pass_for_a_later_life_of_an_agent(control: Inside) -> None:
+    agent = Agent(control)
+
+    def intro(token: str, life: str, number: int) -> Introduction:
+        about = Introduction(ClusterName("onprem"), NODE, Resources(1000, 2**40), (), {}, 0, (), 0)
+        return replace(about, token=token, admin=False, life=life, number=number)
+
+    for token in ("own", "other"):
+        await control.propose(CreateToken(token, TokenRole.AGENT, b"", "ada"))
+    await agent.desk.register(intro("own", "first", 1))
+    agent.hub.heard(f"onprem/{NODE}", 1, control.loop.time.monotonic())
+    with pytest.raises(CommandError, match="belongs to an agent with the token own"):
+        await agent.desk.register(intro("other", "second", 1))
+    await agent.desk.register(intro("own", "first", 2))

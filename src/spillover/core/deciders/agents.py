@@ -45,7 +45,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         return [], Refusal(Refused.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}")
     if state.clusters[proposal.cluster].kind != "agents":
         return [], Refusal(Refused.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
-    if (taken := _owner(state, proposal, now)) is not None:
+    if (taken := name_taken(state, proposal.node, proposal.token, now, admin=proposal.admin)) is not None:
         return [], Refusal(Refused.CONFLICT, taken)
     events: list[AnyEvent] = [
         AgentRegistered(
@@ -78,12 +78,12 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     return _together(state, gave_up, now, events), Registered(keep)
 
 
-def _owner(state: State, proposal: Register, now: int) -> str | None:
+def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: bool) -> str | None:
     """Why an agent may not have its name: results and output are told by it, so whoever had it with another token keeps it."""
-    if proposal.admin:
+    if admin:
         return None
     for node in state.nodes.values():
-        if node.name != proposal.node or node.token == proposal.token:
+        if node.name != name or node.token == token:
             continue
         if not node.token:
             return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
