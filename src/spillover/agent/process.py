@@ -6,18 +6,15 @@ import fcntl
 import operator
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from spillover.agent.isolation import Isolation, choose, remove_groups
+from spillover.agent.nurseries import Listener, Nursery, Thread
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.procfs import all_processes, birth_of, environ_of
 from spillover.agent.nursery.workshop import remove
@@ -35,8 +32,6 @@ NURSERIES: Final = 4
 """Processes that make tasks, at the most; fewer if fewer tasks run at a time."""
 OUTPUT_LIMIT: Final = 64 << 20
 """Bytes that are kept of each stream of a task."""
-_RUN: Final = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from spillover.agent.nursery.__main__ import main; main()"
-"""How an interpreter that knows nothing of our packages becomes the nursery."""
 
 
 class Spawned(Struct, frozen=True):
@@ -57,7 +52,16 @@ class Ended(Struct, frozen=True):
     end: Exit
 
 
-Seen = Spawned | Ended
+class Returned(Struct, frozen=True):
+    """A task that was to be run, never began, and never will there: it may begin elsewhere."""
+
+    lease: Lease
+
+
+Seen: TypeAlias = Spawned | Ended
+"""What is seen of a process."""
+Sight: TypeAlias = Seen | Returned
+"""What is seen of a task."""
 
 
 class Processes:
@@ -67,7 +71,7 @@ class Processes:
         self,
         folder: Path,
         cluster: str,
-        seen: Callable[[list[Seen]], None],
+        seen: Callable[[list[Sight]], None],
         died: Callable[[], None],
         *,
         isolation: str = "auto",
@@ -85,12 +89,16 @@ class Processes:
         self._own = {"SPILL_CLUSTER": cluster, "SPILL_AGENT": str(folder)}
         self.isolation = Isolation("none")
         """What tasks are kept apart by, once it is open."""
-        self._nurseries: list[_Nursery] = []
+        self._nurseries: list[Nursery] = []
         self._open = False
-        self._early: list[tuple[Lease, Task]] = []
-        """Tasks from before it was open."""
+        self._early: list[tuple[Lease, Task, int]] = []
+        """Tasks from before it was open, with their slots."""
         self._keys: dict[Lease, int] = {}
-        self._tasks: dict[int, tuple[Lease, _Nursery]] = {}
+        self._tasks: dict[int, tuple[Lease, Thread]] = {}
+        self._slots: dict[int, Thread] = {}
+        """Who runs the tasks of a slot, while there are some."""
+        self._given: dict[Thread, None] = {}
+        """Threads that were given tasks which are not sent yet."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
         self._next = 0
 
@@ -112,11 +120,10 @@ class Processes:
             for number in range(count)
         ]
         lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
+        listener = Listener(self._said, self._heard, self._lost, self._put_aside)
         try:
             self._nurseries = list(
-                await asyncio.gather(
-                    *(_Nursery.start(setup, lock, self._heard, self._lost) for setup in setups)
-                )
+                await asyncio.gather(*(Nursery.start(setup, lock, listener) for setup in setups))
             )
         finally:
             os.close(lock)
@@ -124,8 +131,8 @@ class Processes:
             nursery.grow(len(range(number, self._threads, count)))
         self._open = True
         early, self._early = self._early, []
-        for lease, task in early:
-            self._send(lease, task)
+        for lease, task, slot in early:
+            self._give(lease, task, slot)
 
     def _clear(self) -> None:
         """Remove what an earlier life left in folders that are of no use to anybody."""
@@ -145,20 +152,32 @@ class Processes:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(remove_groups, self._folder)
 
-    def start(self, lease: Lease, task: Task) -> None:
-        """Make a process; its start and end will be seen."""
+    def start(self, lease: Lease, task: Task, slot: int = -1) -> None:
+        """Make a process, after those that were started before it in its slot; its start and end will be seen."""
         self._next += 1
         self._keys[lease] = self._next
         if self._open:
-            self._send(lease, task)
+            self._give(lease, task, slot)
         else:
-            self._early.append((lease, task))
+            self._early.append((lease, task, slot))
 
-    def _send(self, lease: Lease, task: Task) -> None:
-        """Hand a task to the nursery that has the fewest."""
+    def _give(self, lease: Lease, task: Task, slot: int) -> None:
+        """Hand a task to the thread of its slot, or to one of the nursery that has the fewest busy ones."""
         key = self._keys[lease]
-        nursery = min(self._nurseries, key=_busy)
-        self._tasks[key] = (lease, nursery)
+        thread = self._slots.get(slot)
+        if thread is None:
+            thread = min(self._nurseries, key=_busy).pick()
+            if thread is None:
+                self._never(lease, "could not be started: the system allows no thread that waits for it")
+                return
+            if slot >= 0 and not thread.tasks:
+                self._slots[slot] = thread
+                thread.slot = slot
+        self._tasks[key] = (lease, thread)
+        thread.tasks += 1
+        if not self._given:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._given[thread] = None
         work = task.work
         argv = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(words_of(work))
         job, attempt = lease.job, lease.attempt
@@ -171,22 +190,39 @@ class Processes:
             env["SPILL_ARRAY_INDEX"] = str(member[1])
         stem = f"{self._output}/{job[:2]}/{job}.{attempt}.{lease.task}"
         need = task.need
-        data = frames.pack((key, argv, env, task.workdir, stem, mark, need.memory, need.cpu))
-        if len(data) > frames.LARGEST:
-            data = self._put_aside(key, data)
-        nursery.take(data)
+        thread.give((key, argv, env, task.workdir, stem, mark, need.memory, need.cpu))
+
+    def _send(self) -> None:
+        """Send all tasks that were given out in this turn of the loop."""
+        given, self._given = self._given, {}
+        for thread in given:
+            thread.send()
+
+    def recall(self, lease: Lease) -> None:
+        """Have a task back that has not begun; nothing comes of it if it is too late."""
+        if (key := self._keys.get(lease)) is None or key not in self._tasks:
+            return
+        thread = self._tasks[key][1]
+        if thread.take_back(key):
+            asyncio.get_running_loop().call_soon(self._back, key)
+        else:
+            thread.nursery.say((frames.RECALL, key, thread.number))
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
         """Signal all processes of a task."""
         if (key := self._keys.get(lease)) is not None:
             if key in self._tasks:
                 number = int(signal.SIGKILL if kill else signal.SIGTERM)
-                self._tasks[key][1].say((frames.SIGNAL, key, number))
+                self._tasks[key][1].nursery.say((frames.SIGNAL, key, number))
             else:
                 self._early = [each for each in self._early if each[0] != lease]
-                del self._keys[lease]
-                end: list[Seen] = [Ended(lease, Exit(time.monotonic_ns(), spawned=False))]
-                asyncio.get_running_loop().call_soon(self._seen, end)
+                self._never(lease, "")
+
+    def _never(self, lease: Lease, why: str) -> None:
+        """No process of a task was made, and none will be."""
+        del self._keys[lease]
+        end: list[Sight] = [Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))]
+        asyncio.get_running_loop().call_soon(self._seen, end)
 
     async def name_output(self, lease: Lease) -> None:
         """Return once the output of a task can be found under its name; an empty one of an ended task has none."""
@@ -194,7 +230,7 @@ class Processes:
             return
         named: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._naming.setdefault(key, []).append(named)
-        self._tasks[key][1].say((frames.NAME, key))
+        self._tasks[key][1].nursery.say((frames.NAME, key))
         await named
 
     def _put_aside(self, key: int, data: bytes) -> bytes:
@@ -206,25 +242,46 @@ class Processes:
     # --- the nursery speaks
 
     def _heard(self, messages: list[bytes]) -> None:
-        """Pass on what it saw."""
-        seen: list[Seen] = []
+        """Pass on which tasks ended."""
+        seen: list[Sight] = []
         for data in messages:
-            message = frames.unpack(data)
-            kind, key = message[0], message[1]
-            if kind == frames.ENDED:
-                spawned, code, number, at, ran, cpu, peak, starved, text = message[2:]
-                lease, nursery = self._tasks.pop(key)
-                nursery.running -= 1
-                del self._keys[lease]
+            for key, spawned, code, number, at, ran, cpu, peak, starved, text in frames.unpack(data):
                 usage = Usage(ran, cpu, peak)
-                seen.append(Ended(lease, Exit(at, spawned, code, number, usage, text, out_of_memory=starved)))
-            elif kind == frames.STARTED:
-                if key in self._tasks:  # or its end was faster
-                    seen.append(Spawned(self._tasks[key][0], *message[2:]))
-            else:
-                self._answer_names(key)
-        if seen:
-            self._seen(seen)
+                end = Exit(at, spawned, code, number, usage, text, out_of_memory=starved)
+                seen.append(Ended(self._over(key), end))
+        self._seen(seen)
+
+    def _said(self, nursery: Nursery, message: tuple[Any, ...]) -> None:
+        """A nursery saw a start, or answers."""
+        kind, key = message[0], message[1]
+        if kind == frames.STARTED:
+            if key in self._tasks:  # or its end was faster
+                self._seen([Spawned(self._tasks[key][0], *message[2:])])
+        elif kind == frames.NAMED:
+            self._answer_names(key)
+        elif kind == frames.RETURNED:
+            self._back(key)
+        else:
+            thread = nursery.refused(key)
+            for task in [task for task, (_, its) in self._tasks.items() if its is thread]:
+                self._back(task)
+
+    def _back(self, key: int) -> None:
+        """A task is no more with its thread, and has not begun."""
+        if key in self._tasks:
+            self._seen([Returned(self._over(key))])
+
+    def _over(self, key: int) -> Lease:
+        """A task is no more with its thread; its lease."""
+        lease, thread = self._tasks.pop(key)
+        del self._keys[lease]
+        thread.tasks -= 1
+        if not thread.tasks:
+            if thread.slot >= 0:
+                del self._slots[thread.slot]
+                thread.slot = -1
+            thread.nursery.rest(thread)
+        return lease
 
     def _lost(self) -> None:
         """A nursery is gone, by our will or not; with it go all."""
@@ -240,127 +297,7 @@ class Processes:
                 named.set_result(None)
 
 
-class _Nursery:
-    """One of several: a process has one lock for all its threads, so a second one spawns twice as fast."""
-
-    def __init__(self, child: "subprocess.Popen[bytes]", control: "_Channel", work: "_Channel") -> None:
-        self.child = child
-        self._control = control
-        self._work = work
-        self._threads = 0
-        self.running = 0
-        """Tasks that it has."""
-
-    @classmethod
-    async def start(
-        cls,
-        setup: dict[str, Any],
-        lock: int,
-        heard: Callable[[list[bytes]], None],
-        lost: Callable[[], None],
-    ) -> Self:
-        """Start its process."""
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        theirs = [each.fileno() for _, each in pairs]
-        try:
-            # -I and -S keep it small: none of our packages but itself, no site. A session of its own keeps Ctrl-C away from it.
-            child = await asyncio.to_thread(
-                subprocess.Popen,
-                [sys.executable, "-I", "-S", "-c", _RUN, *map(str, (*theirs, lock))],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(*theirs, lock),
-                start_new_session=True,
-            )
-        finally:
-            for _, each in pairs:
-                each.close()
-        nursery = cls(child, _Channel(pairs[0][0], heard, lost), _Channel(pairs[1][0], heard, lambda: None))
-        nursery.say((frames.SETUP, setup))
-        return nursery
-
-    def say(self, message: tuple[Any, ...]) -> None:
-        """Tell it something."""
-        self._control.send(frames.pack(message))
-
-    def take(self, data: bytes) -> None:
-        """Hand it a task."""
-        self.running += 1
-        self.grow(self.running)
-        self._work.send(data)
-
-    def grow(self, threads: int) -> None:
-        """Have it ready for so many tasks at a time."""
-        if threads > self._threads:
-            self._threads = threads
-            self.say((frames.THREADS, threads))
-
-    def close(self) -> None:
-        """Let go of it, by which it ends."""
-        self._work.close()
-        self._control.close()
-
-
-_busy = operator.attrgetter("running")
-
-
-class _Channel:
-    """Our end of a pair of sockets that keeps messages apart."""
-
-    def __init__(
-        self, end: socket.socket, heard: Callable[[list[bytes]], None], lost: Callable[[], None]
-    ) -> None:
-        self._socket = end
-        self._heard = heard
-        self._lost = lost
-        self._unsent: deque[bytes] = deque()
-        self._loop = asyncio.get_running_loop()
-        end.setblocking(False)
-        self._loop.add_reader(end, self._read)
-
-    def send(self, data: bytes) -> None:
-        """Send a message, at once if there is room."""
-        if not self._unsent:
-            try:
-                self._socket.send(data)
-            except BlockingIOError:
-                self._loop.add_writer(self._socket, self._write)
-            except OSError:
-                return  # it is gone, which is read as well
-            else:
-                return
-        self._unsent.append(data)
-
-    def _write(self) -> None:
-        with contextlib.suppress(OSError):
-            while self._unsent:
-                self._socket.send(self._unsent[0])
-                self._unsent.popleft()
-            self._loop.remove_writer(self._socket)
-
-    def _read(self) -> None:
-        """Take all that is there."""
-        messages: list[bytes] = []
-        receive, over = self._socket.recv, False
-        try:
-            while data := receive(frames.LARGEST):
-                messages.append(data)
-            over = True
-        except BlockingIOError:
-            pass
-        except OSError:
-            over = True
-        if messages:
-            self._heard(messages)
-        if over:
-            self.close()
-            self._lost()
-
-    def close(self) -> None:
-        """Let go of it."""
-        if self._socket.fileno() >= 0:
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-            self._socket.close()
+_busy = operator.attrgetter("busy")
 
 
 def words_of(work: Work) -> tuple[str, ...]:

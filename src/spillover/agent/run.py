@@ -22,7 +22,7 @@ from spillover.agent.finding import Finder
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import Listening, Peers
-from spillover.agent.process import OUTPUT_LIMIT, Processes, Seen, Spawned, end_earlier_life, stem_of
+from spillover.agent.process import OUTPUT_LIMIT, Ended, Processes, Seen, Spawned, end_earlier_life, stem_of
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import House, Offer, Returned, Sight
@@ -234,7 +234,9 @@ class Agent:
                 case Prefetch(task):
                     self._staging.prefetch(task)
                 case Recall(lease):
-                    if (run := self.state.running.get(lease)) is not None:  # a runner may tell of its end at once
+                    if (
+                        run := self.state.running.get(lease)
+                    ) is not None:  # a runner may tell of its end at once
                         self._runners.recall(lease, run.task)
                 case Signal(lease, kill):
                     if (run := self.state.running.get(lease)) is not None:
@@ -354,7 +356,7 @@ class Agent:
             output_limit=options.output_limit,
             settings=options.settings,
         )
-        return Runners(house, load_runners(house))
+        return Runners(house, load_runners(house), self._start_process, self._recall_process)
 
     def _new_staging(self) -> Staging:
         """Who brings files to tasks, and away."""
@@ -375,23 +377,36 @@ class Agent:
         files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)
         return [(name, path) for name, path in files if path.exists()]
 
+    def _start_process(self, lease: Lease, task: Task, slot: int) -> None:
+        """Make a process of a task."""
+        self._processes.start(lease, task, slot)
+
+    def _recall_process(self, lease: Lease) -> None:
+        """Have a task back whose process is not made yet."""
+        self._processes.recall(lease)
+
     def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
         """Make a process for a runner."""
         if seen is not None:
             self._launched[lease] = seen
         self._processes.start(lease, task)
 
-    def _made(self, seen: list[Seen]) -> None:
+    def _made(self, seen: list[Sight]) -> None:
         """Processes were made or ended, of tasks or of runners that want to hear of theirs themselves."""
         if not self._launched:
             self._seen(seen)
             return
+        now = time.monotonic_ns()
         own = [what for what in seen if what.lease not in self._launched]
         for what in seen:
-            if (tell := self._launched.get(what.lease)) is not None:
-                if not isinstance(what, Spawned):
-                    del self._launched[what.lease]
-                tell(what)
+            if (tell := self._launched.get(what.lease)) is None:
+                continue
+            if isinstance(what, Returned):
+                message = "could not be started: the system allows no more threads"
+                what = Ended(what.lease, Exit(now, spawned=False, message=message))  # noqa: PLW2901
+            if not isinstance(what, Spawned):
+                del self._launched[what.lease]
+            tell(what)
         if own:
             self._seen(own)
 

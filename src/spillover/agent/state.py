@@ -307,7 +307,7 @@ class AgentState:
             end.value_digest,
             end.outputs,
         )
-        if end.spawned:
+        if end.spawned and end.usage.ran:
             self._chains.learn(run.task, end.usage.ran)
         return self._renewable(now) + self._fill()
 

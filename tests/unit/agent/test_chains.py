@@ -1,12 +1,15 @@
-"""Short calls are handed to a process ahead of their turn, and had back from behind a long one."""
+"""Short tasks are handed on ahead of their turn, and had back from behind a long one."""
 
-from spillover.agent.chains import MOST, PATIENCE
+import pytest
+
+from spillover.agent.chains import AHEAD, MOST, MOST_KNOWN, PATIENCE
 from spillover.agent.state import AgentState
 from spillover.agent.values import Exit, Grant, Instruction, Recall, Renewal, Signal, Start, Task, Welcome
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
+from spillover.model.files import File
 from spillover.model.ids import JobId
-from spillover.model.job import PythonCall, Shell
+from spillover.model.job import Argv, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -35,8 +38,8 @@ class Life:
         self.now += 1
         return self.state.ended(self.now, a_lease(job), Exit(self.now, code=0, usage=Usage(ran)))
 
-    def knows_the_pace(self, ran: int = 1000) -> None:
-        self.granted("first")
+    def knows_the_pace(self, ran: int = 1000, task: Task = CALL) -> None:
+        self.granted("first", task=task)
         self.ended("first", ran)
 
 
@@ -157,3 +160,54 @@ def test_a_value_comes_with_its_result() -> None:
     life.state.ended(life.now, a_lease("a"), end)
     result = life.state.results[a_lease("a")]
     assert (result.value, result.value_digest) == (b"v", "d")
+
+
+@pytest.mark.parametrize("work", [Shell("true"), Argv(("true",))])
+def test_short_commands_share_room_once_their_pace_is_known(work: Work) -> None:
+    task = Task(work, Resources(1000))
+    life = Life()
+    assert slots(life.granted(*"ab", task=task)) == {"a": -1, "b": -1}
+    life.ended("a")
+    life.ended("b")
+    given = slots(life.granted(*"cdefgh", task=task))
+    assert sorted(given.values()) == [1, 1, 1, 2, 2, 2]
+    assert life.state.free == Resources()
+
+
+def test_nothing_is_put_behind_a_command_that_takes_long() -> None:
+    life = Life()
+    life.knows_the_pace(ran=AHEAD, task=SHELL)
+    assert slots(life.granted(*"abc", task=SHELL)) == {"a": -1, "b": -1}
+
+
+def test_a_command_in_another_folder_is_other_work() -> None:
+    life = Life()
+    life.knows_the_pace(task=SHELL)
+    elsewhere = Task(Shell("true"), Resources(1000), workdir="/tmp")
+    assert slots(life.granted(*"abc", task=elsewhere)) == {"a": -1, "b": -1}
+
+
+def test_a_command_with_files_has_room_of_its_own() -> None:
+    life = Life()
+    life.knows_the_pace(task=SHELL)
+    life.granted(*"ab", task=SHELL)
+    for files in (
+        Task(Shell("true"), Resources(1000), inputs=(File("x", "0" * 64, 1),)),
+        Task(Shell("true"), Resources(1000), outputs=("y",)),
+    ):
+        assert slots(life.granted(f"with{files.outputs}", task=files)) == {}
+
+
+def test_a_command_whose_time_nobody_took_teaches_nothing() -> None:
+    life = Life()
+    life.knows_the_pace(ran=0, task=SHELL)
+    assert slots(life.granted(*"abc", task=SHELL)) == {"a": -1, "b": -1}
+
+
+def test_the_pace_of_only_so_much_work_is_remembered() -> None:
+    life = Life()
+    life.knows_the_pace(task=SHELL)
+    for number in range(MOST_KNOWN):
+        life.granted(f"j{number}", task=Task(Shell(f"true {number}"), Resources(1000)))
+        life.ended(f"j{number}")
+    assert slots(life.granted("again", task=SHELL)) == {"again": -1}

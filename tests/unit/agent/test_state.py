@@ -75,7 +75,7 @@ class Life:
         return self.state.started(self.now, lease, self.now)
 
     def ends(self, lease: Lease, code: int = 0) -> list[Instruction]:
-        return self.state.ended(self.now, lease, Exit(self.now, code=code, usage=Usage(ran=5)))
+        return self.state.ended(self.now, lease, Exit(self.now, code=code, usage=Usage(ran=SECOND)))
 
     def reports(self, verdict: Verdict = Verdict.ACCEPTED, *, fenced: bool = False) -> list[Instruction]:
         report, out = self.state.report(self.now)

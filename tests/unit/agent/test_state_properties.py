@@ -13,6 +13,7 @@ from spillover.agent.values import (
     Forget,
     Grant,
     Instruction,
+    Recall,
     Renewal,
     Report,
     Signal,
@@ -21,7 +22,7 @@ from spillover.agent.values import (
     Task,
     Welcome,
 )
-from spillover.core.events import Lease
+from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Verdict, Yield
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
@@ -35,7 +36,10 @@ leases = st.builds(Lease, st.sampled_from("abcdef").map(JobId), st.integers(1, 2
 tasks = st.builds(
     Task,
     st.just(Shell("true")),
-    st.builds(Resources, st.integers(0, 5000), st.integers(0, 110), st.integers(0, 1)),
+    st.one_of(
+        st.just(Resources(2000)),
+        st.builds(Resources, st.integers(0, 5000), st.integers(0, 110), st.integers(0, 1)),
+    ),
     walltime=st.sampled_from([0, SECOND, 100 * SECOND]),
     grace=st.sampled_from([0, SECOND]),
     lost_after=st.sampled_from([20 * SECOND, 60 * SECOND, 300 * SECOND]),
@@ -54,6 +58,9 @@ class AgentMachine(RuleBasedStateMachine):
         self.incarnation = 0
         self.alive: dict[Lease, Task] = {}
         self.ever: set[Lease] = set()
+        self.slots: dict[Lease, int] = {}
+        """Of those that are alive and share room."""
+        self.recalled: set[Lease] = set()
         self.killed: set[Lease] = set()
         self.sent = [0]
         self.renewed: int | None = None
@@ -65,7 +72,7 @@ class AgentMachine(RuleBasedStateMachine):
     def carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Start(lease, task):
+                case Start(lease, task, slot):
                     assert lease not in self.ever, "started twice"
                     assert lease not in self.given_up, "started what it gave up"
                     assert not any(
@@ -73,6 +80,13 @@ class AgentMachine(RuleBasedStateMachine):
                     ), "two leases of one task run at once"
                     self.ever.add(lease)
                     self.alive[lease] = task
+                    if slot >= 0:
+                        assert not any(
+                            self.alive[other].need != task.need
+                            for other, its in self.slots.items()
+                            if its == slot
+                        ), "tasks of different needs share room"
+                        self.slots[lease] = slot
                     assert self.renewed is not None
                     assert self.now - self.renewed < SHORT - HEARTBEAT, "started an expired lease"
                 case Signal(lease, kill):
@@ -80,6 +94,9 @@ class AgentMachine(RuleBasedStateMachine):
                     if kill:
                         assert lease not in self.killed
                         self.killed.add(lease)
+                case Recall(lease):
+                    assert lease in self.slots
+                    self.recalled.add(lease)
                 case Forget():
                     pass
 
@@ -161,8 +178,26 @@ class AgentMachine(RuleBasedStateMachine):
     def a_process_ends(self, dice: Random) -> None:
         if self.alive:
             lease = dice.choice(list(self.alive))
-            del self.alive[lease]
-            self.carry_out(self.state.ended(self.now, lease, Exit(self.now, code=0)))
+            self.forget(lease)
+            usage = Usage(dice.choice([SECOND // 1000, SECOND // 1000, SECOND]))
+            self.carry_out(self.state.ended(self.now, lease, Exit(self.now, code=0, usage=usage)))
+
+    @rule(dice=picks)
+    def tasks_that_were_had_back_come(self, dice: Random) -> None:
+        begun = {lease for lease, run in self.state.running.items() if run.started is not None}
+        back = [
+            lease for lease in self.state.running if lease in self.recalled - begun and dice.random() < 0.7
+        ]
+        for lease in back:
+            self.forget(lease)
+            self.ever.discard(lease)
+        self.carry_out(self.state.returned(self.now, back))
+
+    def forget(self, lease: Lease) -> None:
+        """A task is no more."""
+        del self.alive[lease]
+        self.slots.pop(lease, None)
+        self.recalled.discard(lease)
 
     @rule()
     def a_report_is_sent(self) -> None:
@@ -190,7 +225,8 @@ class AgentMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_runs_fits(self) -> None:
-        used = sum((task.need for task in self.alive.values()), Resources())
+        rooms = {self.slots.get(lease, lease): task.need for lease, task in self.alive.items()}
+        used = sum(rooms.values(), Resources())
         assert used.fits(CAPACITY)
         assert self.state.free == CAPACITY - used
 

@@ -1,4 +1,4 @@
-"""`python -m spillover.agent.nursery CONTROL WORK LOCK`: serve on the sockets and under the lock that the agent handed down."""
+"""`python -m spillover.agent.nursery CONTROL LOCK`: serve on the socket and under the lock that the agent handed down."""
 
 import fcntl
 import gc
@@ -13,8 +13,8 @@ from spillover.agent.nursery.serving import Nursery, Setup
 
 def main() -> None:
     """Live until the agent is gone."""
-    control, work, lock = (int(word) for word in sys.argv[1:4])
-    for file in (control, work, lock):
+    control, lock = (int(word) for word in sys.argv[1:3])
+    for file in (control, lock):
         os.set_inheritable(file, False)
     fcntl.flock(lock, fcntl.LOCK_SH)
     os.write(lock, f"{os.getpid()} {birth_of(os.getpid())}\n".encode())
@@ -22,7 +22,7 @@ def main() -> None:
     gc.disable()  # nothing here makes cycles
     first = channel.recv(LARGEST)
     if first:
-        Nursery(channel, socket.socket(fileno=work), Setup(unpack(first)[1])).serve()
+        Nursery(channel, Setup(unpack(first)[1])).serve()
     os._exit(0)  # threads that wait for a task that cannot die would keep us
 
 

@@ -1,11 +1,12 @@
 """What the agent and its nursery say to each other.
 
-Two pairs of sockets that keep messages apart (SOCK_SEQPACKET), so that a message is one call on either side:
+Pairs of sockets that keep messages apart (SOCK_SEQPACKET), so that a message is one call on either side:
 
-* *work*: `(key, argv, env, folder, stem, mark, memory, cpu)` from the agent, taken by whichever thread of the nursery is idle,
-  without a hand-over inside; `(ENDED, key, spawned, code, signal, at, ran, cpu, peak, out_of_memory, message)` back from it.
-* *control*: `(SETUP, {...})` once, `(THREADS, count)`, `(SIGNAL, key, number)` and `(NAME, key)` from the agent;
-  `(STARTED, key, pid, birth, at)` and `(NAMED, key)` back.
+* *work*, one for each thread of the nursery: `[(key, argv, env, folder, stem, mark, memory, cpu), ...]` from the agent, run one
+  after the other; `[(key, spawned, code, signal, at, ran, cpu, peak, out_of_memory, message), ...]` back, of those that ended.
+* *control*: `(SETUP, {...})` once, `(THREAD, number)` with the work socket of a new thread, `(SIGNAL, key, number)`, `(NAME, key)`
+  and `(RECALL, key, thread)` from the agent; `(STARTED, key, pid, birth, at)`, `(NAMED, key)`, `(RETURNED, key)` of a task that
+  has not begun and never will, and `(REFUSED, number)` of a thread that cannot be back.
 
 Times are monotonic nanoseconds. Work that is larger than a message may be is put into a file, and its path is sent.
 """
@@ -14,8 +15,8 @@ import marshal
 import os
 from typing import Any, Final
 
-SETUP, THREADS, SIGNAL, NAME = 0, 1, 2, 3
-STARTED, NAMED, ENDED = 4, 5, 6
+SETUP, THREAD, SIGNAL, NAME, RECALL = 0, 1, 2, 3, 4
+STARTED, NAMED, RETURNED, REFUSED = 5, 6, 7, 8
 
 LARGEST: Final = 1 << 16
 """Bytes of a message; more goes through a file."""

@@ -4,7 +4,8 @@ Measured on two cores, `/bin/true` with both outputs in files, 2,000 tasks: `os.
 two 3,100, at 600 µs of CPU each, of which 520 are the task's own. `posix_spawn` cannot change the folder, so every thread has
 a working folder of its own (`unshare(CLONE_FS)`, which needs no rights) and changes into it beforehand.
 
-Each thread takes the next task from the socket itself and tells of its end itself: between two tasks nothing is handed over.
+Each thread has a socket of its own, from which it takes the next task and to which it tells of ends: between two tasks nothing is
+handed over.
 """
 
 import contextlib
@@ -21,15 +22,19 @@ from typing import Any, Final
 
 from spillover.agent.nursery.cgroups import V1, Tree
 from spillover.agent.nursery.frames import (
-    ENDED,
     LARGEST,
+    NAME,
     NAMED,
+    RECALL,
+    REFUSED,
+    RETURNED,
     SIGNAL,
     STREAMS,
-    THREADS,
+    THREAD,
     pack,
     unpack,
 )
+from spillover.agent.nursery.hands import Hand
 from spillover.agent.nursery.holes import Bounded
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.task import Task
@@ -64,20 +69,19 @@ class Setup:
 class Nursery:
     """All running tasks, and the threads that wait for them."""
 
-    def __init__(self, control: socket.socket, work: socket.socket, setup: Setup) -> None:
+    def __init__(self, control: socket.socket, setup: Setup) -> None:
         self._control = control
-        self._work = work
         self._setup = setup
         self._tasks: dict[int, Task] = {}
         self._early: set[int] = set()
-        """Tasks that are to be stopped, and that no thread has taken."""
+        """Tasks that are to be stopped, and that no thread has begun."""
         self._closing = False
-        self._threads = 0
+        self._hands: dict[int, Hand] = {}
+        """By the number of the thread."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._orphans = Orphans(self._libc, self._tasks)
-        self._watch = Watch(control, self._tasks, setup.limit, setup.watch_memory)
+        self._watch = Watch(control, self._tasks, self._hands, setup.limit, setup.watch_memory)
         self._newborn: deque[Task] = self._watch.newborn
-        self._born = self._watch.born
         self._null = os.open("/dev/null", os.O_RDONLY)
         for folder in (setup.spool, setup.scratch):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -86,8 +90,12 @@ class Nursery:
         """Do what the agent says until it is gone; then stop everything."""
         threading.Thread(target=self._watch.run, daemon=True).start()
         with contextlib.suppress(ConnectionError):
-            while data := self._control.recv(LARGEST):
-                self._obey(unpack(data))
+            while True:
+                # What a task inherits of our sockets would keep the agent from seeing us end.
+                data, files, _, _ = socket.recv_fds(self._control, LARGEST, 1, socket.MSG_CMSG_CLOEXEC)
+                if not data:
+                    break
+                self._obey(unpack(data), files)
         self._closing = True
         for task in list(self._tasks.values()):
             self._signal(task, signal.SIGKILL)
@@ -110,32 +118,42 @@ class Nursery:
             for folder in tree.folders.values():
                 os.rmdir(os.path.dirname(folder))  # if no other nursery of the agent is left
 
-    def _obey(self, message: tuple[Any, ...]) -> None:
+    def _obey(self, message: tuple[Any, ...], files: list[int]) -> None:
         """One message of the agent."""
         kind, key = message[0], message[1]
-        if kind == THREADS:
-            self._grow(key)
+        if kind == THREAD:
+            self._grow(key, socket.socket(fileno=files[0]))
+        elif kind == RECALL:
+            if self._hands[message[2]].give_back(key):
+                self._early.discard(key)
+                self._say((RETURNED, key))
         elif kind == SIGNAL:
             if (task := self._tasks.get(key)) is None:
                 self._early.add(key)  # or it has just ended, which does no harm
                 task = self._tasks.get(key)
             if task is not None:
                 self._signal(task, message[2])
-        else:
+        elif kind == NAME:
             if (task := self._tasks.get(key)) is not None:
                 # Without a name it cannot be read while it runs; at its end this is tried again, and told.
                 with contextlib.suppress(OSError):
                     self._name(task, range(len(STREAMS)))
-            with contextlib.suppress(OSError):
-                self._control.send(pack((NAMED, key)))
+            self._say((NAMED, key))
 
-    def _grow(self, count: int) -> None:
-        """Have as many threads as tasks may run at a time."""
-        # Where the system allows no more threads, tasks wait for those that are there.
-        with contextlib.suppress(RuntimeError):
-            while self._threads < count:
-                threading.Thread(target=self._run_tasks, args=(self._threads,), daemon=True).start()
-                self._threads += 1
+    def _say(self, message: tuple[Any, ...]) -> None:
+        """Tell the agent something, if it is there."""
+        with contextlib.suppress(OSError):
+            self._control.send(pack(message))
+
+    def _grow(self, number: int, work: socket.socket) -> None:
+        """Have one more thread; where the system allows none, the agent has its tasks wait for those that are there."""
+        hand = self._hands[number] = Hand(work, self._watch.wake)
+        try:
+            threading.Thread(target=self._run_tasks, args=(number, hand), daemon=True).start()
+        except RuntimeError:
+            del self._hands[number]
+            work.close()
+            self._say((REFUSED, number))
 
     def _signal(self, task: Task, number: int) -> None:
         """Signal all of a task, or see to it that it is never made."""
@@ -159,26 +177,19 @@ class Nursery:
 
     # --- one thread for each running task
 
-    def _run_tasks(self, number: int) -> None:
+    def _run_tasks(self, number: int, hand: Hand) -> None:
         """Run one task after the other, until the agent is gone."""
         self._libc.unshare(_CLONE_FS)
         shop = Workshop(self._setup.spool, self._setup.scratch, self._setup.tree, number)
         with contextlib.suppress(OSError):
             shop.prepare()  # the first task need not wait for it
-        receive, send = self._work.recv, self._work.send
-        while True:
-            try:
-                data = receive(LARGEST)
-            except OSError:
-                data = b""
-            if not data:
-                return
-            task = Task(*unpack(data))
+        while (given := hand.take()) is not None:
+            task = Task(*given)
             self._tasks[task.key] = task
-            message = self._one(task, shop)
+            end = self._one(task, shop)
             # What became of it is told only when nothing of it is left, so that the next one finds all as it should be.
             with contextlib.suppress(OSError):
-                send(pack(message))
+                hand.ended(end)
 
     def _one(self, task: Task, shop: Workshop) -> tuple[Any, ...]:
         """Run one task from its beginning to the end of everything that is its own; what to tell of it."""
@@ -215,8 +226,7 @@ class Nursery:
         if failed is not None:
             return failed, True
         self._newborn.append(task)
-        if not self._born.is_set():
-            self._born.set()
+        self._watch.wake()
         return self._await(task, task.pid)
 
     def _spawn(self, task: Task, shop: Workshop) -> tuple[Any, ...] | None:
@@ -248,7 +258,7 @@ class Nursery:
                     return _failed(task, f"could not be started: {error}")
                 # A program that is not there is the job's own mistake: it ends as it would in a shell.
                 os.write(files[1], f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
-                return (ENDED, task.key, True, code, None, time.monotonic_ns(), 0, 0, 0, False, "")
+                return (task.key, True, code, None, time.monotonic_ns(), 0, 0, 0, False, "")
             task.begun = begun
             task.pid = pid
         return None
@@ -273,26 +283,15 @@ class Nursery:
             if task.starved or (slot is not None and slot.starved()):
                 peak = peak if slot is None else max(peak, slot.peak())
                 killed = int(signal.SIGKILL)
-                return (
-                    ENDED,
-                    task.key,
-                    True,
-                    None,
-                    killed,
-                    ended,
-                    ended - task.begun,
-                    cpu,
-                    peak,
-                    True,
-                    "",
-                ), clean
+                ran = ended - task.begun
+                return (task.key, True, None, killed, ended, ran, cpu, peak, True, ""), clean
         ending = (code, None) if code >= 0 else (None, -code)
-        return (ENDED, task.key, True, *ending, ended, ended - task.begun, cpu, peak, False, ""), clean
+        return (task.key, True, *ending, ended, ended - task.begun, cpu, peak, False, ""), clean
 
 
 def _failed(task: Task, message: str) -> tuple[Any, ...]:
     """No process was made."""
-    return (ENDED, task.key, False, None, None, time.monotonic_ns(), 0, 0, 0, False, message)
+    return (task.key, False, None, None, time.monotonic_ns(), 0, 0, 0, False, message)
 
 
 def _find(program: str, path: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from spillover.agent.nursery.frames import STARTED, pack
+from spillover.agent.nursery.hands import Hand
 from spillover.agent.nursery.holes import Bounded
 from spillover.agent.nursery.procfs import birth_of, descendants, proportional
 from spillover.agent.nursery.task import Task
@@ -32,26 +33,38 @@ class Watch:
     """One thread for all tasks."""
 
     def __init__(
-        self, channel: socket.socket, tasks: Mapping[int, Task], limit: int, watch_memory: bool
+        self,
+        channel: socket.socket,
+        tasks: Mapping[int, Task],
+        hands: Mapping[int, Hand],
+        limit: int,
+        watch_memory: bool,
     ) -> None:
         self._channel = channel
         self._tasks = tasks
+        self._hands = hands
         self._limit = limit
         """Bytes that are kept of each stream."""
         self._watch_memory = watch_memory
         self._next_look = self._next_memory = 0.0
         self.newborn: deque[Task] = deque()
         """Made, and not told of yet."""
-        self.born = threading.Event()
+        self._awaited = threading.Event()
+
+    def wake(self) -> None:
+        """There is something to tell in a moment."""
+        if not self._awaited.is_set():
+            self._awaited.set()
 
     def run(self) -> None:
         """Look for ever; a nursery without tasks is left alone."""
         while True:
-            self.born.wait(self._pause())
-            if self.born.is_set():
+            self._awaited.wait(self._pause())
+            if self._awaited.is_set():
                 time.sleep(ANNOUNCE_AFTER)
-                self.born.clear()
+                self._awaited.clear()
                 self._announce()
+                self._tell_ends()
             now = time.monotonic()
             if now >= self._next_look:
                 rushing = self._look()
@@ -75,6 +88,13 @@ class Watch:
             if pid:
                 with contextlib.suppress(OSError):
                     self._channel.send(pack((STARTED, task.key, pid, birth, task.begun)))
+
+    def _tell_ends(self) -> None:
+        """Tell what threads kept back that are busy with a longer task by now."""
+        for hand in list(self._hands.values()):
+            with contextlib.suppress(OSError):
+                if not hand.tell(wait=False):
+                    self.wake()
 
     def _look(self) -> bool:
         """Bound the output of every task and end those that were out of memory; whether some writes fast."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spillover.agent.process import Ended
 from spillover.agent.runners.port import House, Offer, Runner, Sight
@@ -14,8 +14,16 @@ from spillover.model.job import Argv, Shell
 class Runners:
     """Who runs what; a shell line or a command is a process without further ado, unless a runner wants it."""
 
-    def __init__(self, house: House, runners: Sequence[Runner]) -> None:
+    def __init__(
+        self,
+        house: House,
+        runners: Sequence[Runner],
+        start: Callable[[Lease, Task, int], None],
+        recall: Callable[[Lease], None],
+    ) -> None:
         self._house = house
+        self._start_process = start
+        self._recall_process = recall
         self._runners = runners
         self._by_kind: dict[type, Runner] = {}
         for runner in runners:
@@ -39,7 +47,7 @@ class Runners:
         if runner is not None:
             runner.start(lease, task, slot)
         elif isinstance(task.work, Shell | Argv):
-            self._house.launch(lease, task, None)
+            self._start_process(lease, task, slot)
         else:
             why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
             end: Sight = Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))
@@ -49,6 +57,8 @@ class Runners:
         """Have a task back that has not begun."""
         if (runner := self._by_kind.get(type(task.work))) is not None:
             runner.recall(lease)
+        else:
+            self._recall_process(lease)
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
         """Terminate a task, or kill it."""

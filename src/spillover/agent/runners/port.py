@@ -7,25 +7,17 @@ children are gone. `Returned` hands back a task that never began and may begin e
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from msgspec import Struct
 
 from spillover.agent.files import Files
-from spillover.agent.process import OUTPUT_LIMIT, Ended, Seen, Spawned
+from spillover.agent.process import OUTPUT_LIMIT, Ended, Returned, Seen, Sight, Spawned
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
-
-class Returned(Struct, frozen=True):
-    """A task that was to be run and never began."""
-
-    lease: Lease
-
-
-Sight: TypeAlias = Spawned | Ended | Returned
-"""What a runner tells."""
+__all__ = ["Ended", "House", "Offer", "Returned", "Runner", "Seen", "Sight", "Spawned"]
 
 
 class Offer(Struct, frozen=True):
@@ -78,7 +70,7 @@ class Runner(Protocol):
         ...
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
-        """Run a task. Those of one slot, which is -1 for most, run one after the other."""
+        """Run a task. Those of one slot share the room of one, and run one after the other; what has room of its own may have -1."""
         ...
 
     def recall(self, lease: Lease) -> None:

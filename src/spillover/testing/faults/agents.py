@@ -14,7 +14,7 @@ from spillover.agent.finding import Target
 from spillover.agent.link import Link, Surroundings
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import SERVICE, Peers
-from spillover.agent.process import Seen, Spawned
+from spillover.agent.process import Returned, Sight, Spawned
 from spillover.agent.run import FAREWELL, PROTOCOL, REAP_MARGIN
 from spillover.agent.spool import Spool
 from spillover.agent.state import FAREWELL_GRACE, AgentState
@@ -25,6 +25,7 @@ from spillover.agent.values import (
     Forget,
     HandOver,
     Instruction,
+    Recall,
     Reconnect,
     Result,
     Signal,
@@ -180,8 +181,10 @@ class AgentLife:
         fetches: list[Fetch] = []
         for instruction in instructions:
             match instruction:
-                case Start(lease, task, _):
-                    self.machine.start(lease, task, self.host, self._seen)
+                case Start(lease, task, slot):
+                    self.machine.start(lease, task, slot, self.host, self._seen)
+                case Recall(lease):
+                    self.machine.recall(lease)
                 case Signal(lease, kill):
                     self.machine.signal(lease, kill=kill)
                 case Forget(lease, _):
@@ -193,7 +196,7 @@ class AgentLife:
                     fetches.append(instruction)
                 case Reconnect():
                     reconnect = instruction
-                case _:  # files, which these tasks have none of, and calls handed ahead, which they are not
+                case _:  # files, which these tasks have none of
                     pass
         if fetches:
             self._peers.fetch(fetches)
@@ -226,14 +229,18 @@ class AgentLife:
 
     # --- tasks and time
 
-    def _seen(self, seen: list[Seen]) -> None:
+    def _seen(self, seen: list[Sight]) -> None:
         """Processes were made or ended."""
         if self.host.dead:
             return
         now, wall = self.host.monotonic(), self.host.wall()
         out: list[Instruction] = []
         for what in seen:
-            if isinstance(what, Spawned):
+            if isinstance(what, Returned):
+                out += self.state.returned(now, [what.lease])
+                if (result := self.state.results.get(what.lease)) is not None:
+                    self._spool.keep(result, now, wall)
+            elif isinstance(what, Spawned):
                 self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
                 out += self.state.started(now, what.lease, what.at)
             else:

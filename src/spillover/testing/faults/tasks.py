@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.agent.process import Ended, Seen, Spawned
+from spillover.agent.process import Ended, Returned, Sight, Spawned
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import JobId, split_member
@@ -45,8 +45,10 @@ class Execution(Struct, eq=False):
     script: Script
     host: Host
     """The life of the agent that is told of its end."""
-    seen: Callable[[list[Seen]], None]
+    seen: Callable[[list[Sight]], None]
     ordered: int
+    slot: int = -1
+    """Those of one slot of a life run one after the other; -1 is none."""
     began: int | None = None
     """True time; None while no process was made."""
     over: int | None = None
@@ -74,13 +76,41 @@ class Machine:
         """Told of every one that is gone."""
         self._dice = dice
 
-    def start(self, lease: Lease, task: Task, host: Host, seen: Callable[[list[Seen]], None]) -> None:
-        """Make a process, soon."""
+    def start(
+        self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[list[Sight]], None]
+    ) -> None:
+        """Make a process, soon, or once those before it in its slot are gone."""
         assert isinstance(task.work, Shell)
         script = msgspec.json.decode(task.work.run, type=Script)
-        execution = Execution(lease, self.name, script, host, seen, self.universe.now)
+        execution = Execution(lease, self.name, script, host, seen, self.universe.now, slot)
         assert lease not in self.executions, f"{lease} is started twice by {self.name}"
+        first = not self._slot(execution)
         self.executions[lease] = execution
+        if first:
+            self._make_soon(execution)
+
+    def recall(self, lease: Lease) -> None:
+        """Give a task back that has to wait for others of its slot."""
+        execution = self.executions.get(lease)
+        if execution is None or self._slot(execution)[:1] in ([], [execution]):
+            return
+        execution.over = self.universe.now
+        del self.executions[lease]
+        self.universe.tell(f"{self.name}: {_name(lease)} is given back")
+        self.gone(execution)
+        self._tell(execution, Returned(lease))
+
+    def _slot(self, execution: Execution) -> list[Execution]:
+        """All of its slot, in order; none if it has room of its own."""
+        if execution.slot < 0:
+            return []
+        return [
+            each
+            for each in self.executions.values()
+            if (each.slot, each.host) == (execution.slot, execution.host)
+        ]
+
+    def _make_soon(self, execution: Execution) -> None:
         self.universe.after(int(self._dice.random() * 8 * MILLISECOND), lambda: self._make(execution))
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
@@ -104,7 +134,7 @@ class Machine:
         return int(self._dice.random() * KILL_TIME / 2)
 
     def _make(self, execution: Execution) -> None:
-        if execution.over is not None:
+        if execution.over is not None or execution.began is not None:
             return
         execution.began = self.universe.now
         self.universe.tell(f"{self.name}: {_name(execution.lease)} runs")
@@ -130,8 +160,10 @@ class Machine:
         usage = Usage(0 if began is None else self.universe.now - began)
         end = Exit(execution.host.monotonic(), began is not None, code, signal, usage)
         self._tell(execution, Ended(execution.lease, end))
+        if (behind := self._slot(execution)) and behind[0].began is None and not execution.host.dead:
+            self._make_soon(behind[0])
 
-    def _tell(self, execution: Execution, what: Seen) -> None:
+    def _tell(self, execution: Execution, what: Sight) -> None:
         """Tell the life that made it, if it lives."""
         if not execution.host.dead:
             execution.host.call_soon(execution.seen, [what])
