@@ -20,6 +20,7 @@ from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.server.certificates import make_certificates
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.tasks import task_digest
 
 OLD, NEW = Lease(JobId("job"), 1, 4), Lease(JobId("job"), 1, 5)
 TICKET = b"right" * 6
@@ -63,9 +64,11 @@ class Side:
         self.failed.append(lease)
         self.news.set()
 
-    async def fetch(self, address: str, ticket: bytes = TICKET, source: Lease = OLD) -> str:
+    async def fetch(
+        self, address: str, ticket: bytes = TICKET, source: Lease = OLD, digest: bytes = b""
+    ) -> str:
         """Who told what to run, in the end."""
-        self.peers.fetch([Fetch(NEW, Source(address, ticket, source))])
+        self.peers.fetch([Fetch(NEW, Source(address, ticket, source, digest))])
         async with asyncio.timeout(20):
             await self.news.wait()
         if self.failed:
@@ -98,6 +101,16 @@ async def test_a_thief_gets_the_task_from_its_peer(victim: tuple[Side, str]) -> 
     thief = Side(Server())
     assert await thief.fetch(victim[1]) == "from the peer"
     assert thief.server.asked == []
+
+
+async def test_a_peer_cannot_have_a_thief_run_another_task(victim: tuple[Side, str]) -> None:
+    honest = Side(Server())
+    digest = task_digest(pb.Task(shell="from the peer"))
+    assert await honest.fetch(victim[1], digest=digest) == "from the peer"
+    cheated = Side(Server())
+    digest = task_digest(pb.Task(shell="from the server"))
+    assert await cheated.fetch(victim[1], digest=digest) == "from the server"
+    assert cheated.server.asked == [NEW]
 
 
 @pytest.mark.parametrize(("ticket", "source"), [(b"wrong", OLD), (b"", OLD), (TICKET, NEW)])

@@ -65,7 +65,8 @@ def grant_in(grant: pb.Grant) -> Grant:
     """A lease and its work, or where that is."""
     if grant.HasField("peer") and not grant.HasField("task"):
         peer = grant.peer
-        return Grant(lease_in(grant.lease), source=Source(peer.address, peer.ticket, lease_in(peer.source)))
+        source = Source(peer.address, peer.ticket, lease_in(peer.source), peer.digest)
+        return Grant(lease_in(grant.lease), source=source)
     return Grant(lease_in(grant.lease), _task_in(grant.task.SerializeToString(deterministic=True)))
 
 

@@ -20,6 +20,7 @@ from spillover.agent.transfers import Away, Refused, ServerTransfers
 from spillover.agent.values import Fetch, Grant, Task
 from spillover.core.events import Lease
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.tasks import task_digest
 
 SERVICE: Final = "spillover.agents.v1.Peers"
 LOOPBACK: Final = "127.0.0.1:0"
@@ -213,6 +214,7 @@ class Peers:
             pb.Peer(ticket=fetch.source.ticket, source=convert.lease_out(fetch.source.lease))
             for fetch in fetches
         ]
+        digests = {fetch.source.lease: fetch.source.digest for fetch in fetches}
         told: dict[Lease, pb.Task] = {}
         async with self._dial(address) as channel:
             call = channel.unary_stream(
@@ -223,7 +225,11 @@ class Peers:
             try:
                 async for reply in answer:
                     if reply.HasField("task"):
-                        told[convert.lease_in(reply.source)] = reply.task
+                        source = convert.lease_in(reply.source)
+                        if digests.get(source) not in {b"", task_digest(reply.task)}:
+                            log.warning("agent at %s tells of another task than %s runs", address, source.job)
+                        else:
+                            told[source] = reply.task
                     elif reply.HasField("blob"):
                         await blobs.take(reply.blob)
                 await blobs.end()

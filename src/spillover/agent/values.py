@@ -54,6 +54,8 @@ class Source(Struct, frozen=True):
     """What to show there."""
     lease: Lease
     """Under which it had the task."""
+    digest: bytes = b""
+    """SHA-256 of the task, see `wire.tasks`; empty if the server does not say."""
 
 
 class Grant(Struct, frozen=True):

@@ -240,14 +240,16 @@ class Grant(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., peer: _Optional[_Union[Peer, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("address", "ticket", "source")
+    __slots__ = ("address", "ticket", "source", "digest")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     address: str
     ticket: bytes
     source: Lease
-    def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., source: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
+    digest: bytes
+    def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., source: _Optional[_Union[Lease, _Mapping]] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class OutputRead(_message.Message):
     __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop")

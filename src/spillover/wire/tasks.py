@@ -1,5 +1,6 @@
 """The server's side of the agents' protocol: leases, tasks and results, between the model and the wire."""
 
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -25,6 +26,11 @@ MOST_VALUE: Final = 32 << 10
 """Bytes of a value within a result: twice what agents send so, as it goes into the journal."""
 _YIELDS: Final = {pb.RELEASED: Yield.RELEASED, pb.STARTED: Yield.STARTED, pb.UNKNOWN: Yield.UNKNOWN}
 _VERDICTS: Final = {Verdict.ACCEPTED: pb.ACCEPTED, Verdict.DUPLICATE: pb.DUPLICATE, Verdict.FENCED: pb.FENCED}
+
+
+def task_digest(task: pb.Task) -> bytes:
+    """What tells a task from any other, whoever hands it on."""
+    return sha256(task.SerializeToString(deterministic=True)).digest()
 
 
 def lease_in(lease: pb.Lease) -> Lease:

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from spillover.clusters.agents.hub import GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
 from spillover.core.events import Lease
 from spillover.forms.jobs import read_job
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
-from spillover.ports.cluster import Start
+from spillover.ports.cluster import Peer, Start
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.tasks import task_digest
 
 NODE = "onprem/n1"
 SMALL = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}).spec
@@ -114,3 +117,18 @@ async def test_a_name_is_taken_while_an_agent_of_another_cluster_is_connected_un
     hub.close(NODE)
     assert await asyncio.gather(listening, return_exceptions=True)
     assert hub.namesake("cloud/n1") is None
+
+
+async def test_whoever_takes_a_lease_over_is_told_what_it_runs_by_a_digest() -> None:
+    hub, session = connected()
+    spec = read_job(
+        {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true", "env": {"B": "1", "A": "2"}}}
+    ).spec
+    (given,) = starts(spec, "moved")
+    peer = Peer("127.0.0.1:1", b"ticket", Lease(JobId("moved"), 1, 0))
+    assert hub.start(NODE, 1, [given, replace(given, peer=peer)]) == []
+    first, second = [grant for message in await said(session, 2) for grant in message.grants]
+    handed_on = pb.Task.FromString(first.task.SerializeToString())
+    assert second.peer.digest == task_digest(handed_on)
+    handed_on.shell = "another"
+    assert second.peer.digest != task_digest(handed_on)

@@ -12,7 +12,7 @@ from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import Contact, OutputAsked, OutputGone, Start, Unsendable
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.tasks import lease_out, task_out
+from spillover.wire.tasks import lease_out, task_digest, task_out
 
 log = structlog.get_logger()
 
@@ -69,20 +69,20 @@ class Session:
         tasks: dict[tuple[int, ClusterName], pb.Task | str] = {}
         refused: list[Unsendable] = []
         for start in starts:
-            if start.peer is not None:
-                peer = pb.Peer(
-                    address=start.peer.address,
-                    ticket=start.peer.ticket,
-                    source=lease_out(start.peer.source),
-                )
-                self._starts.append(_Parcel(lease_out(start.lease), None, peer.ByteSize(), peer))
-                continue
             same = (id(start.spec), start.cluster)
             if same not in tasks:
                 tasks[same] = _encoded(start.spec, start.cluster, outputs_limit)
             task = tasks[same]
             if isinstance(task, str):
                 refused.append(Unsendable(start.lease, task))
+            elif start.peer is not None:
+                peer = pb.Peer(
+                    address=start.peer.address,
+                    ticket=start.peer.ticket,
+                    source=lease_out(start.peer.source),
+                    digest=task_digest(task),
+                )
+                self._starts.append(_Parcel(lease_out(start.lease), None, peer.ByteSize(), peer))
             else:
                 self._starts.append(_Parcel(lease_out(start.lease), task, task.ByteSize()))
         self._news.set()
