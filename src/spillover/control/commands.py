@@ -232,7 +232,7 @@ class Commands:
     async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
         """How jobs ended and what they returned."""
         found = await self._lookup.find(ref)
-        return await results_of(self._loop, self._parts.archive, found, asked)
+        return await results_of(self._loop, self._parts.archive, self._parts.specs, found, asked)
 
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool

@@ -101,7 +101,7 @@ class Lookup:
                 return None
             raise
         member = await self._exact(member_id(id_of(found), index))
-        if member is None and _is_array(found):
+        if member is None and is_array(found):
             told = f"{member_id(id_of(found), index)} is no member, or was given up before it started"
             raise CommandError(Kind.UNKNOWN, told)
         return member
@@ -135,7 +135,7 @@ class Lookup:
         return result
 
 
-def _is_array(found: Found) -> bool:
+def is_array(found: Found) -> bool:
     """Whether a job has members."""
     if isinstance(found, Finished):
         return found.array is not None

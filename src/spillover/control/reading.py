@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.control.files import FileDesk
-from spillover.control.lookup import Found, Lookup, Pending, id_of
+from spillover.control.lookup import Found, Lookup, Pending, id_of, is_array
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
 from spillover.core.state import Ended, Job, Placed, Running
@@ -38,9 +38,7 @@ class Reading:
         """What a task wrote; see Commands."""
         found = await self._lookup.find(ref)
         job = id_of(found)
-        if (isinstance(found, Job) and found.extra.members is not None) or (
-            isinstance(found, Finished) and found.array is not None
-        ):
+        if is_array(found):
             raise CommandError(Kind.INVALID, f"{job} is an array: name one of its members, such as {job}.1")
         if task != 0:
             raise CommandError(Kind.UNKNOWN, f"{ref} has one task, number 0")

@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.control.lookup import Found, id_of
+from spillover.control.lookup import Found, id_of, is_array
 from spillover.control.loop import Loop
+from spillover.control.specs import Specs
 from spillover.control.views import reason_view
 from spillover.core import ranges
 from spillover.core.events import JobState
@@ -35,12 +36,16 @@ class _Some(Struct, frozen=True):
     """Whether an answer cannot have more."""
 
 
-async def results_of(loop: Loop, archive: Archive, found: Found, asked: ResultsAsked) -> ResultPage:
+async def results_of(
+    loop: Loop, archive: Archive, specs: Specs, found: Found, asked: ResultsAsked
+) -> ResultPage:
     """Results that are there; if there are none, as soon as there are some, or none after the time that was given."""
-    is_array = (isinstance(found, Job) and found.extra.members is not None) or (
-        isinstance(found, Finished) and found.array is not None
-    )
-    members = _members(id_of(found), asked) if is_array else None
+    members: Ranges | None = None
+    if isinstance(found, Job | Finished) and is_array(found):
+        members = _members(id_of(found), asked)
+        spec = (await specs.get([found.spec])).get(found.spec)
+        if spec is not None:  # of what is no member there is nothing to tell
+            members = ranges.minus(members, ranges.minus(members, spec.array))
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(asked.timeout):
             while True:

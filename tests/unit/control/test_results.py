@@ -33,7 +33,8 @@ async def end(control: Inside, job: str, value: bytes, code: int = 0, digest: st
 
 async def told(control: Inside, job: str, **asked: object) -> dict[str, ResultView]:
     found = await Lookup(control.loop, control.store.archive).find(job)
-    page = await results_of(control.loop, control.store.archive, found, ResultsAsked(**asked))  # type: ignore[arg-type]
+    asking = ResultsAsked(**asked)  # type: ignore[arg-type]
+    page = await results_of(control.loop, control.store.archive, control.specs, found, asking)
     return {result.id: result for result in page.results}
 
 
@@ -118,3 +119,15 @@ async def test_which_members_must_be_said(control: Inside, members: str | None) 
     (array,) = await control.submit("array", array="0-3")
     with pytest.raises(CommandError, match="members"):
         await told(control, array, members=members)
+
+
+async def test_of_what_is_no_member_nothing_is_told(control: Inside) -> None:
+    await register(control)
+    (array,) = await control.submit("array", array="1-2")
+    for index in (1, 2):
+        await end(control, f"{array}.{index}", b"value")
+    for archived in (False, True):
+        if archived:
+            await control.archive()
+        assert list(await told(control, array, members="0-5,9")) == [f"{array}.1", f"{array}.2"]
+        assert await told(control, array, members="7") == {}
