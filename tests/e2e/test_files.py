@@ -208,6 +208,13 @@ def test_run_fetches_what_it_made_and_failed_and_cancelled_jobs_bring_back_what_
         "4\n",
         "5\n",
     ]
+    (tmp_path / "elsewhere").mkdir()
+    (server.folder / "linked").mkdir()
+    (server.folder / "linked/4").symlink_to(tmp_path / "elsewhere")
+    done = server.spill("fetch", "sweep", "linked")
+    assert done.returncode == 2
+    assert "linked/4 is a link, which may lead out of linked" in done.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_retry_sees_the_inputs_that_were_submitted(server: ServerProcess, tmp_path: Path) -> None:

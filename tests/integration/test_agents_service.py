@@ -187,3 +187,11 @@ async def test_agents_put_and_read_blobs(wire: Wire) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await wire.blob(name, metadata=())
     assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("offer", ["a b", "", "x" * 101, "a\nb"])
+async def test_an_offer_that_no_job_could_need_is_refused(wire: Wire, offer: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await wire.register("onprem", "n1", offers=("gpu:a100", offer))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "is not a word to match" in (refused.value.details() or "")

@@ -11,11 +11,13 @@ from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.agent.peers import Listening, is_loopback
 from spillover.agent.run import Options
+from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory
+from spillover.wire.tasks import MOST_QUEUE
 
-DEFAULT_QUEUE = 64
+DEFAULT_QUEUE = 256
 
 
 class Defaults(NamedTuple):
@@ -129,6 +131,13 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         raise ValueError(f"--cpu or --memory: {error}") from None
     if cpu <= 0 or memory <= 0 or (given.gpu or 0) < 0 or given.queue < 0:
         raise ValueError("--cpu and --memory must be above 0, --gpu and --queue not below")
+    if cpu > MOST_CPU or memory > MOST_MEMORY:
+        raise ValueError(f"--cpu {given.cpu} or --memory {given.memory} is more than any machine has")
+    if given.queue > MOST_QUEUE:
+        raise ValueError(f"--queue is {given.queue}; the most is {MOST_QUEUE}")
+    for word in given.offer:
+        if not is_word(word):
+            raise ValueError(f"--offer {word[:100]!r} is not a word to match; write {WORD_RULE}")
     try:
         limit = parse_memory(given.output_limit)
     except UnitError as error:

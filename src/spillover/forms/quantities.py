@@ -95,10 +95,15 @@ def read_memory(value: "Quantity", path: Path, found: Findings) -> int | None:
     return memory
 
 
+def is_word(text: str) -> bool:
+    """Whether this can be a need or an offer."""
+    return _WORD.fullmatch(text) is not None
+
+
 def read_words(words: list[str], path: Path, found: Findings) -> tuple[str, ...]:
     """Needs or offers, sorted, each once."""
     for at, word in enumerate(words):
-        if _WORD.fullmatch(word) is None:
+        if not is_word(word):
             found.add((*path, at), f"{shown(word)} is not a word to match; write {WORD_RULE}")
     return tuple(sorted(set(words)))
 

@@ -1,4 +1,4 @@
-"""The server's side of the agents' protocol: leases, tasks and results, between the model and the wire."""
+"""The server's side of the agents' protocol: leases, tasks and results, between the model and the wire; and what both sides hold to."""
 
 from hashlib import sha256
 from typing import Final
@@ -22,6 +22,8 @@ _OUTCOMES: Final = {
     pb.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
     pb.UNKEPT: Outcome.UNKEPT,
 }
+MOST_QUEUE: Final = 10_000
+"""Leases that an agent may ask for ahead of room."""
 MOST_VALUE: Final = 32 << 10
 """Bytes of a value within a result: twice what agents send so, as it goes into the journal."""
 _YIELDS: Final = {pb.RELEASED: Yield.RELEASED, pb.STARTED: Yield.STARTED, pb.UNKNOWN: Yield.UNKNOWN}

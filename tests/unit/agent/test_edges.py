@@ -26,6 +26,10 @@ from spillover.wire import agents_pb2 as pb
         (["--cpu", "many"], "'many' is not a number of CPUs"),
         (["--memory", "lots"], "'lots' is not an amount of memory"),
         (["--cpu", "0"], "must be above 0"),
+        (["--cpu", "99999999999999999999"], "is more than any machine has"),
+        (["--memory", "1048576Ti"], "is more than any machine has"),
+        (["--queue", "10001"], "--queue is 10001; the most is 10000"),
+        (["--offer", "a b"], "--offer 'a b' is not a word to match"),
         (["--label", "nothing"], "--label 'nothing' is not KEY=VALUE"),
     ],
 )

@@ -83,6 +83,14 @@ def test_revoke_is_quiet(tokens: Any, spill: Callable[..., Any]) -> None:
     assert (typed.out, typed.err, tokens.asked[-1]) == ("", "", "t1")
 
 
+def test_a_whole_token_is_not_revoked_and_not_repeated(tokens: Any, spill: Callable[..., Any]) -> None:
+    typed = spill("token", "revoke", "spt_t1_secret")
+    assert typed.code == 2
+    assert "its id is t1" in typed.err
+    assert "secret" not in typed.err
+    assert tokens.asked == []
+
+
 def test_cert_init_says_what_to_do_next(spill: Callable[..., Any], tmp_path: Path) -> None:
     typed = spill("cert", "init", "--out", str(tmp_path / "tls"), "--host", "build.example")
     assert typed.err == ""

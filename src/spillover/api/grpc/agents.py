@@ -11,6 +11,7 @@ from spillover.api.grpc.entry import Entry, abort
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.core.state import Job
+from spillover.forms.quantities import WORD_RULE, is_word
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
@@ -20,6 +21,7 @@ from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import (
+    MOST_QUEUE,
     answer_out,
     lease_in,
     lease_out,
@@ -35,10 +37,11 @@ SERVICE: Final = "spillover.agents.v1.Agents"
 PROTOCOL: Final = 1
 MOST_MESSAGE: Final = 64 << 20
 """Bytes of one message."""
-MOST_QUEUE: Final = 10_000
-"""Leases that an agent may ask for ahead of room."""
 MOST_TASKS: Final = 64
 """Leases whose tasks an agent may ask for at once."""
+MOST_GPUS: Final = 100_000
+MOST_LABEL: Final = 2000
+"""Characters of the key or the value of a label."""
 MOST_PEER: Final = 300
 """Characters of the address where agents ask each other."""
 
@@ -276,14 +279,20 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
     for what in (request.cluster, request.name):
         if not is_name(what):
             return f"{what[:80]!r} is not a name: {NAME_RULE}"
-    if not 0 < request.capacity.cpu < 2**40 or not 0 <= request.capacity.memory < 2**62:
-        return "capacity.cpu and capacity.memory must be above 0, and not absurd"
+    capacity = request.capacity
+    if not 0 < capacity.cpu < 2**40 or capacity.memory >= 2**62 or capacity.gpu > MOST_GPUS:
+        return "capacity.cpu must be above 0, and nothing of capacity absurd"
     if request.queue > MOST_QUEUE:
         return f"queue is {request.queue}; the most is {MOST_QUEUE}"
     if len(request.peer) > MOST_PEER:
         return f"peer has {len(request.peer)} characters; the most is {MOST_PEER}"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
+    for word in request.offers:
+        if not is_word(word):
+            return f"offers: {word[:100]!r} is not a word to match; it has {WORD_RULE}"
+    if any(len(key) > MOST_LABEL or len(value) > MOST_LABEL for key, value in request.labels.items()):
+        return f"a label has {MOST_LABEL} characters at the most"
     return None
 
 

@@ -51,6 +51,8 @@ def _run(args: Namespace, context: Context) -> int:
         written: list[str] = []
         there = 0
         for each, below in _members(client, args.job):
+            if below and (folder / below).is_symlink():
+                raise Usage(f"{folder / below} is a link, which may lead out of {folder}; move it away")
             with moving(context.out, each) as progress:
                 paths = client.fetch(
                     each, folder / below, attempt=args.attempt, force=args.force, progress=progress

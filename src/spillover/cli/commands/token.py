@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.arguments import seconds
-from spillover.cli.command import Command, Context, add_connection, add_json
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
 from spillover.cli.output import Cell, Column, Row
 from spillover.cli.shown import NOTHING, local
+from spillover.model.tokens import read_token
 
 if TYPE_CHECKING:
     from spillover.wire.api import TokenView
@@ -48,6 +49,8 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace, context: Context) -> int:
+    if args.action == "revoke" and (text := read_token(args.token)) is not None:
+        raise Usage(f"that is the token itself, which others can read on a command line; its id is {text.id}")
     with context.connect(args) as client:
         match args.action:
             case "create":
