@@ -22,6 +22,9 @@ from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLar
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
+MOST_RESERVE: Final = 1 << 30
+RESERVE: Final = 50
+"""One in so many bytes of the disk, up to a GiB, is left to the journal, without which nothing goes on."""
 
 
 class FileBlobs:
@@ -173,6 +176,12 @@ class FileBlobs:
             )
         self._coming += size
 
+    def check_disk(self, size: int) -> None:
+        """Refuse what would leave the journal, which is on the same disk as a rule, no room."""
+        disk = shutil.disk_usage(self._folder)
+        if disk.free - size < min(MOST_RESERVE, disk.total // RESERVE):
+            raise NoRoom("blobs cannot be kept now: the disk is almost full, and the rest is for the journal")
+
     def settle(self, size: int) -> None:
         """What was coming is there, or will not come."""
         self._coming -= size
@@ -217,6 +226,7 @@ class _Incoming:
         with self._lock, _disk():
             if self._over:
                 return
+            self._store.check_disk(len(data))
             self._sha.update(data)
             if self._file < 0:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

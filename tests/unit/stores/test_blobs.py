@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,3 +119,15 @@ async def test_only_the_owner_may_read(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
     assert path.parent.stat().st_mode & 0o077 == 0
     assert files(tmp_path / "blobs") == [path]
+
+
+async def test_the_last_of_a_disk_is_left_to_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = shutil.disk_usage(tmp_path)
+    blobs = FileBlobs(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(total=100_000, free=2_100))
+    with pytest.raises(NoRoom, match="the disk is almost full, and the rest is for the journal"):
+        await keep(blobs, b"x" * 101)
+    assert files(tmp_path) == []
+    assert await keep(blobs, b"x" * 100) is True
