@@ -3,12 +3,13 @@
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from spillover.cli.command import add_connection
 from spillover.cli.commands.completion import SCRIPTS
 from spillover.cli.completing import FILES, FOLDERS, complete
 from spillover.cli.main import COMMANDS, main
@@ -59,6 +60,21 @@ def test_actions_of_a_command_and_what_follows_them() -> None:
     assert "--dry-run" in _texts("policy", "set", "--")
     assert "--dry-run" not in _texts("policy", "show", "--")
     assert _texts("policy", "nonsense", "") == []
+
+
+def test_a_client_is_made_with_all_that_says_which_server_is_asked() -> None:
+    asked: list[Namespace] = []
+
+    def connect(args: Namespace) -> Any:
+        asked.append(args)
+        return _Jobs()
+
+    parser = ArgumentParser()
+    add_connection(parser)
+    assert _texts("show", "", connect=connect)
+    assert vars(asked[0]) == vars(parser.parse_args([]))
+    _texts("show", "--server", "https://h", "--ca", "ca.pem", "", connect=connect)
+    assert asked[1] == parser.parse_args(["--server", "https://h", "--ca", "ca.pem"])
 
 
 def test_jobs_by_id_and_by_a_name_that_only_one_has() -> None:
