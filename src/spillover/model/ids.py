@@ -12,6 +12,9 @@ NodeName = NewType("NodeName", str)
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH: Final = 12
 ID_BITS: Final = 5 * ID_LENGTH
+_PAIRS: Final = tuple(first + second for first in ALPHABET for second in ALPHABET)
+"""What ten bits stand for."""
+_SHIFTS: Final = range(ID_BITS - 10, -1, -10)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _MEMBER = re.compile(r"([a-z2-7]{1,12})\.(0|[1-9][0-9]{0,9})", re.ASCII)
 NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends"
@@ -19,7 +22,7 @@ NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or d
 
 def job_id(draw: int) -> JobId:
     """The id that 60 random bits stand for."""
-    return JobId("".join(ALPHABET[draw >> shift & 31] for shift in range(ID_BITS - 5, -1, -5)))
+    return JobId("".join([_PAIRS[draw >> shift & 1023] for shift in _SHIFTS]))
 
 
 def member_id(array: JobId, index: int) -> JobId:

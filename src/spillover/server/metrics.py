@@ -1,5 +1,6 @@
 """Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable."""
 
+from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -115,27 +116,38 @@ class Metrics:
         loop.listen(self._see)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        # A counter takes a lock for each step, so what comes together is counted first.
+        submitted = cycles = cost = 0
+        placed: Tally[str] = Tally()
+        ended: Tally[str] = Tally()
         for event in events:
             match event:
                 case JobSubmitted():
-                    self._submitted.inc()
+                    submitted += 1
                 case JobPlaced() | MemberPlaced():
-                    self._placed.labels(event.cluster).inc()
+                    placed[event.cluster] += 1
                     job = self._loop.state.jobs.get(
                         event.job if isinstance(event, JobPlaced) else event.array
                     )
                     if job is not None:
                         self._wait.observe(max(0, event.at - job.submitted) / SECOND)
                 case JobEnded():
-                    self._ended.labels(event.state.value).inc()
+                    ended[event.state.value] += 1
                     if not self._is_array(event):  # what it cost was counted with its members
-                        self._cost.inc(max(0, event.cost) / MONEY)
+                        cost += max(0, event.cost)
                 case PolicyDisabled():
                     self._disabled.labels(event.axis, event.name).inc()
                 case Decided():
-                    self._cycles.inc()
+                    cycles += 1
                 case _:
                     pass
+        self._submitted.inc(submitted)
+        self._cycles.inc(cycles)
+        self._cost.inc(cost / MONEY)
+        for cluster, count in placed.items():
+            self._placed.labels(cluster).inc(count)
+        for state, count in ended.items():
+            self._ended.labels(state).inc(count)
 
     def _is_array(self, event: JobEnded) -> bool:
         """Whether an array ended, which was not archived yet when its end became durable."""
