@@ -23,7 +23,7 @@ def commands() -> FakeCommands:
 
 @pytest.fixture
 async def http(commands: FakeCommands) -> AsyncIterator[httpx.AsyncClient]:
-    app = build_app(commands, TOKEN, None, hosts=["spill.example", "other.example:81"])
+    app = build_app(commands, TOKEN, None, hosts=["spill.example", "other.example:81", "*.lab.example"])
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:7070", headers=AUTH
     ) as client:
@@ -79,6 +79,8 @@ async def test_the_scheme_of_a_token_may_be_written_in_any_case(http: httpx.Asyn
         "[::1]:7070",
         "spill.example:9",
         "other.example:81",
+        "build.lab.example",
+        "Build.Lab.example:7070",
     ],
 )
 async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: str) -> None:
@@ -94,6 +96,9 @@ async def test_names_of_this_server_are_answered(http: httpx.AsyncClient, host: 
         "127.0.0.1.evil.example",
         "localhost:x",
         "other.example",
+        "lab.example",
+        "a.b.lab.example",
+        "lab.example.evil.example",
         "",
         "::1",
         "é",

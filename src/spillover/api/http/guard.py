@@ -64,7 +64,9 @@ class Guard:
         name, colon, port = text.rpartition(":")
         if not colon or text.endswith("]"):
             name, port = text, "0"
-        if not (port.isascii() and port.isdigit()) or not (name in self._hosts or text in self._hosts):
+        # A certificate for *.example.org is good for any one word before the first dot.
+        alike = f"*.{name.partition('.')[2]}"
+        if not (port.isascii() and port.isdigit()) or self._hosts.isdisjoint({name, text, alike}):
             raise Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this server does not answer to that Host; ask it as localhost, or add the name to its configuration",
