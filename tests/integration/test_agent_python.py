@@ -11,13 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spillover.agent.runners.workers import MOST_CONTEXTS
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
 from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
 
 MODULE = """
-import os, subprocess, sys, time
+import gc, os, subprocess, sys, time
 
 def double(x):
     return 2 * x
@@ -77,6 +78,9 @@ def getenv(name):
 
 def pause(seconds):
     time.sleep(seconds)
+
+def contexts(_):
+    return [os.getpid(), sum(type(each).__name__ == "_Context" for each in gc.get_objects())]
 
 async def later():
     return "later"
@@ -423,3 +427,15 @@ async def test_a_work_folder_that_is_missing_is_named(
 def test_pickle_begins_as_no_json_does() -> None:
     assert pickle.dumps(None, 5)[:1] == b"\x80"
     assert os.sep == "/"
+
+
+async def test_a_worker_does_not_keep_what_calls_were_made_with(
+    server: ScriptedServer, agent: AgentProcess, workdir: Path
+) -> None:
+    pids = set()
+    for at in range(3 * MOST_CONTEXTS):
+        call = a_call(f"job{at}", "contexts", "x" * 1000 + str(at), workdir=workdir)
+        pid, kept = json.loads((await result_of(server, call)).value)
+        pids.add(pid)
+        assert kept <= MOST_CONTEXTS
+    assert len(pids) == 1, "or it was another worker each time"

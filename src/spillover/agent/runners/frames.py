@@ -7,7 +7,7 @@ import marshal
 import struct
 from typing import Any, Final
 
-CONTEXT, CALL = 0, 1
+CONTEXT, CALL, FORGET = 0, 1, 2
 DROP, STOP, NAME = 0, 1, 2
 DROPPED, NAMED = 1, 2
 

@@ -13,8 +13,8 @@ agent knows which call it died of, which are done, and which never began.
 Output goes to spool files, as in the nursery: a file gets the name of its call when the call ended and it is not empty, or when
 somebody wants to read it meanwhile; otherwise the next call uses it.
 
-To us: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job, attempt, index, stem)`; orders:
-`(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. From us, on the first: records `(key, code, at, ran, cpu, peak, value, file, last)`; on
+To us: `(CONTEXT, number, call, args, function, arguments, items, first)`, `(CALL, key, context, job, attempt, index, stem)`,
+`(FORGET, contexts)`; orders: `(DROP, keys)`, `(STOP, key)`, `(NAME, key)`. From us, on the first: records `(key, code, at, ran, cpu, peak, value, file, last)`; on
 the second: `(DROPPED, keys)`, `(NAMED, key)`.
 """
 
@@ -41,6 +41,7 @@ from spillover.agent.runners.frames import (
     CONTEXT,
     DROP,
     DROPPED,
+    FORGET,
     FORM,
     LENGTH,
     NAMED,
@@ -141,6 +142,9 @@ class Worker:
                     self._contexts[message[1]] = _Context(*message[2:])
                     self._forget_changed_modules()
                     continue
+                if message[0] == FORGET:
+                    self._forget(message[1])
+                    continue
                 ended = self._make(*message[1:])
                 if ended == 0:
                     return self._flush(calls)  # it left children behind: they go when this process does
@@ -149,6 +153,11 @@ class Worker:
                     flushed = ended
             self._flush(calls)
         return None
+
+    def _forget(self, numbers: list[int]) -> None:
+        """No call needs these contexts any more."""
+        for number in numbers:
+            self._items.pop(self._contexts.pop(number).items, None)
 
     def _flush(self, calls: socket.socket) -> None:
         """Send results."""

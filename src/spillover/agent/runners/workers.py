@@ -14,6 +14,8 @@ from spillover.agent.values import Task
 from spillover.core.events import Lease
 
 SECRET_BYTES: Final = 32
+MOST_CONTEXTS: Final = 64
+"""Of a worker, unless the calls that it has need more."""
 
 
 class Call:
@@ -78,6 +80,7 @@ class Worker:
         self.calls[call.key] = call
         number = id(call.context)
         if number not in self._contexts:
+            self._forget_contexts()
             # Kept here, as long as the worker has it, so that no other one gets the same number.
             self._contexts[number] = call.context
             self._say((frames.CONTEXT, number, *call.context))
@@ -85,6 +88,17 @@ class Worker:
         _, dot, index = lease.job.rpartition(".")
         at = int(index) if dot and index.isdigit() else -1
         self._say((frames.CALL, call.key, number, lease.job, lease.attempt, at, call.stem))
+
+    def _forget_contexts(self) -> None:
+        """Let go of what no call needs that it has; each may be as large as the arguments of a call."""
+        if len(self._contexts) < MOST_CONTEXTS:
+            return
+        needed = {id(call.context) for call in self.calls.values()}
+        idle = [number for number in self._contexts if number not in needed]
+        for number in idle:
+            del self._contexts[number]
+        if idle:
+            self._say((frames.FORGET, idle))
 
     def order(self, kind: int, what: object) -> None:
         """Say something about calls that it has."""
