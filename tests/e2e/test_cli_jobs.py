@@ -70,6 +70,18 @@ def test_run_ends_as_its_job_does(server: Any, command: str, code: int) -> None:
     assert done.stderr.startswith("to err\n")
 
 
+@pytest.mark.parametrize(
+    ("program", "code", "said"),
+    [("nosuchprogram", 127, "No such file or directory"), ("./notes.txt", 126, "Permission denied")],
+)
+def test_run_of_what_is_no_program_ends_as_in_a_shell(
+    server: Any, program: str, code: int, said: str
+) -> None:
+    (server.folder / "notes.txt").write_text("to do\n")
+    done = server.spill("run", "--wait", "--", program)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"{program}: {said}\n")
+
+
 def test_run_is_124_when_a_job_reached_its_walltime(server: Any) -> None:
     done = server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60")
     assert done.returncode == 124
@@ -126,6 +138,15 @@ def test_logs_of_a_job_that_never_ran_say_so(server: Any) -> None:
     done = server.spill("logs", job)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"spill: {job} has not run: there is no output\n"
+
+
+def test_logs_of_a_job_that_wrote_only_to_standard_error_say_where_that_is(server: Any) -> None:
+    job = server.spill("run", "--name", "train", "--", "nosuchprogram").stdout.strip()
+    assert server.spill("wait", job, "--timeout", "20s").returncode == 1
+    done = server.spill("logs", "train")
+    told = "train wrote nothing to standard output; `spill logs train --stderr` has its standard error"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"spill: {told}\n")
+    assert server.spill("logs", "train", "--stderr").stdout == "nosuchprogram: No such file or directory\n"
 
 
 def test_logs_are_followed_until_the_end(server: Any) -> None:

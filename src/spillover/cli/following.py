@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.listing import outcome
+from spillover.cli.listing import has_run, outcome
 from spillover.cli.output import Output
 from spillover.cli.shown import ENDED
 
@@ -61,7 +61,7 @@ def exit_code(job: "JobView") -> int:
             return codes.TIMED_OUT
     if job.array is not None:
         return codes.NOT_SUCCEEDED  # its members ended each in its own way
-    if job.started_at is None or reason in _NEVER_RAN:
+    if not has_run(job) or reason in _NEVER_RAN:
         return codes.NEVER_RAN
     if job.signal:
         return codes.SIGNALLED + job.signal
@@ -127,7 +127,7 @@ class _Stream(threading.Thread):
             before = self._client.job(self._job)
             if before.array is not None:
                 return  # its members have outputs of their own
-            if before.started_at is not None or before.attempt > attempt:
+            if has_run(before) or before.attempt > attempt:
                 at = 0
                 for piece in self._attempt(attempt):
                     yield piece[max(0, seen - at) :]  # nothing is shown twice when a stream is taken up again

@@ -61,3 +61,8 @@ def outcome(job: "JobView") -> str:
     """How a job ended, in one line."""
     why = f": {job.reason.message}" if job.reason is not None else ""
     return f"{job.id} ({job.name}) is {job.state}{why}"
+
+
+def has_run(job: "JobView") -> bool:
+    """Whether a job may have written something: one whose program is not there ends without a start, as in a shell."""
+    return job.started_at is not None or job.exit_code is not None

@@ -283,6 +283,7 @@ def test_an_array_is_waited_for_without_its_output(
         ({"state": "FAILED", "exit_code": None, "signal": 9}, 137),
         ({"state": "FAILED", "exit_code": None}, 1),
         ({"state": "FAILED", "exit_code": None, "started_at": None}, 125),
+        ({"state": "FAILED", "exit_code": 127, "started_at": None}, 127),
         ({"state": "TIMED_OUT", "exit_code": None, "signal": 15}, 124),
         ({"state": "TIMED_OUT", "exit_code": None, "started_at": None}, 124),
         ({"state": "CANCELLED", "exit_code": None, "started_at": None}, 125),

@@ -3,11 +3,15 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.arguments import count, index
 from spillover.cli.command import Command, Context, add_connection, add_job
+from spillover.cli.listing import has_run
+
+if TYPE_CHECKING:
+    from spillover.client import Client
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -28,9 +32,24 @@ def _run(args: Namespace, context: Context) -> int:
         )
         if not copy(pieces, sys.stdout.buffer):
             job = client.job(args.job)
-            if job.started_at is None and job.attempt <= 1:
+            if not has_run(job) and job.attempt <= 1:
                 context.out.note(f"{job.id} has not run: there is no output")
+            elif not args.stderr and _has_errors(client, args):
+                where = f"`spill logs {args.job} --stderr{_which(args)}` has its standard error"
+                context.out.note(f"{args.job} wrote nothing to standard output; {where}")
     return codes.OK
+
+
+def _has_errors(client: "Client", args: Namespace) -> bool:
+    """Whether a job wrote something to its standard error."""
+    pieces = client.logs(args.job, follow=False, stderr=True, attempt=args.attempt, task=args.task)
+    return any(pieces)
+
+
+def _which(args: Namespace) -> str:
+    """The options that say which attempt and task is meant."""
+    attempt = "" if args.attempt is None else f" --attempt {args.attempt}"
+    return attempt + (f" --task {args.task}" if args.task else "")
 
 
 def copy(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
@@ -45,7 +64,7 @@ def copy(pieces: Iterable[bytes], out: IO[bytes]) -> bool:
 
 COMMANDS = {
     "logs": Command(
-        "Print what a job wrote to its standard output.",
+        "Print what a job wrote to its standard output, or with --stderr to its standard error.",
         _configure,
         _run,
         "spill logs train -f\nspill logs train --stderr --attempt 1",
