@@ -2,6 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from stat import S_IROTH
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,6 +48,39 @@ def add_connection(parser: ArgumentParser) -> None:
     group.add_argument(
         "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
     )
+    group.add_argument(
+        "--token-file", metavar="FILE", help="file of the token that lets you in (or SPILL_TOKEN_FILE)"
+    )
+
+
+def warn_of_readers(out: "Output", token_file: Path) -> None:
+    """Say that everybody on this machine can take a token; a file that cannot be looked at is told by whoever reads it."""
+    with suppress(OSError):
+        if token_file.stat().st_mode & S_IROTH:
+            out.note(f"everybody on this machine can read {token_file}; `chmod 600` keeps the token to you")
+
+
+def add_actions(parser: ArgumentParser) -> Callable[[str, str, str], ArgumentParser]:
+    """What a command does, by the word behind it; returns what adds one, by name, what it does, and the example that its help ends with."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
+
+    def add(name: str, about: str, example: str) -> ArgumentParser:
+        return actions.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}.",
+            epilog=ending(example),
+            formatter_class=parser.formatter_class,
+            allow_abbrev=False,
+        )
+
+    return add
+
+
+def ending(example: str) -> str:
+    """How help ends."""
+    indented = "\n".join(f"  {line}" for line in example.strip().splitlines())
+    return f"example:\n{indented}"
 
 
 def add_json(parser: ArgumentParser) -> None:

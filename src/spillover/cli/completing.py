@@ -108,7 +108,7 @@ def _values(
 
 def _jobs(given: dict[str, str], connect: "Callable[[Namespace], Client]") -> Iterable[Word]:
     """Jobs of the server that would be asked; none if it does not answer, as nobody wants an error while typing."""
-    args = Namespace(server=given.get("server"), data=given.get("data"), ca=given.get("ca"))
+    args = Namespace(**{name: given.get(name) for name in ("server", "data", "ca", "token_file")})
     try:
         with connect(args) as client:
             page = list(client.jobs(limit=MOST_JOBS))

@@ -175,11 +175,12 @@ def load(name: str) -> "Command":
 
 def make_parser(name: str, command: "Command") -> Parser:
     """The options of one command; its help ends with the example."""
-    indented = "\n".join(f"  {line}" for line in command.example.strip().splitlines())
+    from spillover.cli.command import ending  # noqa: PLC0415 - loaded with the command
+
     parser = Parser(
         prog=f"spill {name}",
         description=command.about,
-        epilog=f"example:\n{indented}",
+        epilog=ending(command.example),
         formatter_class=Formatter,
         allow_abbrev=False,
     )
@@ -202,9 +203,14 @@ def overview() -> str:
 
 def _connect(args: Namespace) -> "Client":
     """A client for the server that the options, the environment or the data folder name."""
+    from spillover.cli.command import warn_of_readers  # noqa: PLC0415 - loaded with the command
+    from spillover.cli.output import Output  # noqa: PLC0415 - loaded with the command
     from spillover.client import Client  # noqa: PLC0415 - heavy; not every command talks to a server
+    from spillover.client.place import named_token_file  # noqa: PLC0415 - heavy
 
-    return Client(server=args.server, data=args.data, ca=args.ca)
+    if (named := named_token_file(args.token_file, data=args.data)) is not None:
+        warn_of_readers(Output(sys.stdout, sys.stderr), named)
+    return Client(server=args.server, data=args.data, ca=args.ca, token_file=args.token_file)
 
 
 def _unknown(name: str) -> NoReturn:

@@ -55,6 +55,7 @@ def find(
     data: str | Path | None = None,
     user: str | None = None,
     ca: str | Path | None = None,
+    token_file: str | Path | None = None,
 ) -> Place:
     """The place that arguments, environment and data folder tell, in this order."""
     folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
@@ -63,7 +64,7 @@ def find(
     told = None if given else _told_in(folder / "server.json")
     url = told.http if told is not None else _url(given or "", "the server's address")
     authority = ca or os.environ.get("SPILL_CA") or (told.ca if told is not None else None)
-    secret = token or _token(folder, named=data is not None)
+    secret = token or _token(folder, token_file, named=data is not None)
     if not (secret.isascii() and secret.isprintable()):
         raise Unreachable("the token holds characters that no token has")
     if user is not None and not is_name(user):
@@ -100,21 +101,34 @@ def _url(text: str, what: str) -> str:
     return url.rstrip("/")
 
 
-def _token(folder: Path, *, named: bool) -> str:
-    """The secret that lets a client in."""
-    token = None if named else os.environ.get("SPILL_TOKEN")
-    path = folder / "token"
+def named_token_file(given: str | Path | None = None, *, data: str | Path | None = None) -> Path | None:
+    """The file that somebody named to read the token from; None where the token itself was given, or a data folder has it."""
+    if given is None and data is None and not os.environ.get("SPILL_TOKEN"):
+        given = os.environ.get("SPILL_TOKEN_FILE") or None
+    return None if given is None else Path(given)
+
+
+def _token(folder: Path, given: str | Path | None, *, named: bool) -> str:
+    """The secret that lets a client in; a data folder that is `named` comes before what the environment says."""
+    file = named_token_file(given, data=folder if named else None)
+    if file is None and not named and (token := os.environ.get("SPILL_TOKEN")):
+        return token
+    path = file or folder / "token"
+    try:
+        token = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        hint = (
+            "there is no such file"
+            if file is not None
+            else "set SPILL_TOKEN or SPILL_TOKEN_FILE, or name the server's data folder with --data or SPILL_DATA"
+        )
+        raise Unreachable(f"there is no token in {path}: {hint}") from None
+    except OSError as error:
+        raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None
+    except UnicodeDecodeError:
+        token = ""
     if not token:
-        try:
-            token = path.read_text("ascii").strip()
-        except FileNotFoundError:
-            raise Unreachable(
-                f"there is no token in {path}: set SPILL_TOKEN, or name the server's data folder with --data or SPILL_DATA"
-            ) from None
-        except OSError as error:
-            raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None
-        except UnicodeDecodeError:
-            raise Unreachable(f"{path} does not hold a token") from None
+        raise Unreachable(f"{path} does not hold a token")
     return token
 
 

@@ -52,8 +52,9 @@ T = TypeVar("T")
 class Client:
     """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
-    Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN, else the data folder (`data`, SPILL_DATA or
-    ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many seconds to go on asking a server that is away, where asking twice does no harm.
+    Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else the data folder (`data`,
+    SPILL_DATA or ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many
+    seconds to go on asking a server that is away, where asking twice does no harm.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Client:
         user: str | None = None,
         patience: float = 0.0,
         ca: str | Path | None = None,
+        token_file: str | Path | None = None,
     ) -> None:
-        self._place = find(server, token, data, user, ca)
+        self._place = find(server, token, data, user, ca, token_file)
         self._patience = patience
         self._kept: dict[str, float] = {}
         """Blobs that the server has, and when that was known."""

@@ -1,8 +1,11 @@
 """Finding commands, and how failures look."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+from argparse import _SubParsersAction
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,32 @@ def test_the_help_of_every_command_ends_with_an_example_of_it(name: str, spill: 
     _, _, example = typed.out.rpartition("\nexample:\n")
     assert example.strip()
     assert all(f"spill {name}" in line for line in example.strip().splitlines())
+
+
+ACTIONS = [
+    (name, action)
+    for name in COMMANDS
+    for place in make_parser(name, load(name))._actions
+    if isinstance(place, _SubParsersAction)
+    for action in place.choices
+]
+
+
+def test_some_commands_have_actions() -> None:
+    assert {("token", "create"), ("cert", "init"), ("policy", "set")} <= set(ACTIONS)
+
+
+@pytest.mark.parametrize(("name", "action"), ACTIONS)
+def test_the_help_of_every_action_says_what_it_does_and_ends_with_an_example_of_it(
+    name: str, action: str, spill: Callable[..., Any]
+) -> None:
+    typed = spill(name, action, "--help")
+    assert typed.code == codes.OK
+    told, _, example = typed.out.rpartition("\nexample:\n")
+    assert re.search(r"^[A-Z].*\.$", told, re.MULTILINE | re.DOTALL)
+    assert all(line.startswith(f"  spill {name} {action}") for line in example.rstrip().splitlines())
+    words = shlex.split(example)[3:]
+    assert make_parser(name, load(name)).read([action, *words]).action == action
 
 
 @pytest.mark.parametrize("name", COMMANDS)

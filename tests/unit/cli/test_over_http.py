@@ -84,6 +84,17 @@ def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill) -> None:
     assert spill("agents").out.splitlines()[1].split()[:3] == ["n1", "onprem", "ready"]
 
 
+def test_jobs_and_agents_are_completed(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = spill("run", "--name", "train", "--", "true").out.strip()
+    words = ("completion", "bash", "--words")
+    assert spill(*words, "why", "").out == f"{job}\ttrain QUEUED\ntrain\n"
+    for act in ("drain", "resume", "undrain", "forget"):
+        assert spill(*words, "agents", act, "").out == "n1\tready\nonprem/n1\tready\n"
+    assert spill(*words, "agents", "drain", "onp").out == "onprem/n1\tready\n"
+    monkeypatch.setenv("SPILL_TOKEN", "wrong")
+    assert spill(*words, "why", "") == spill(*words, "agents", "drain", "") == (0, "", "")
+
+
 def test_a_dry_run_asks_the_server(spill: Spill, server: Threaded[FakeCommands]) -> None:
     typed = spill("run", "--dry-run", "--name", "train", "--", "true")
     assert typed.code == 0
@@ -114,6 +125,27 @@ def test_a_wrong_token_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch
     typed = spill("ls")
     assert (typed.code, typed.out, typed.err.count("\n")) == (2, "", 1)
     assert "token" in typed.err
+
+
+def test_a_token_file_lets_in_and_is_not_to_be_read_by_everybody(
+    spill: Spill, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.token"
+    file.touch(0o600)
+    file.write_text(f"{TOKEN}\n")
+    monkeypatch.setenv("SPILL_TOKEN", "wrong")
+    typed = spill("ls", "--token-file", str(file), "--json")
+    assert typed == (0, "[]\n", "")
+    file.chmod(0o644)
+    monkeypatch.delenv("SPILL_TOKEN")
+    monkeypatch.setenv("SPILL_TOKEN_FILE", str(file))
+    typed = spill("ls", "--json")
+    assert (typed.code, typed.out) == (0, "[]\n")
+    assert (
+        typed.err == f"spill: everybody on this machine can read {file}; `chmod 600` keeps the token to you\n"
+    )
+    file.chmod(0o640)
+    assert spill("ls", "--json").err == ""
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
 """`spill token` and `spill cert`: what is asked for, and what is printed."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any
 
 import pytest
 
+from spillover.client import Unreachable
 from spillover.wire.api import NewToken, TokenView
 
 AT = "2026-01-31T10:00:00.000000Z"
@@ -65,6 +68,46 @@ def test_create_prints_the_token_and_nothing_else(tokens: Any, spill: Callable[.
     }
     typed = spill("token", "create", "--role", "agent", "--json")
     assert json.loads(typed.out) == {"id": "t1", "token": "spt_t1_secret", "expires_at": AT}
+
+
+def test_create_writes_the_token_to_a_file_of_its_owner_alone(
+    tokens: Any, spill: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "agent.token"
+    before = os.umask(0)
+    try:
+        assert spill("token", "create", "--role", "agent", "--out", str(out)) == (0, "", "")
+    finally:
+        os.umask(before)
+    assert out.read_text() == "spt_t1_secret\n"
+    assert S_IMODE(out.stat().st_mode) == 0o600
+
+
+def test_no_token_is_made_that_cannot_be_written(
+    tokens: Any, spill: Callable[..., Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "agent.token"
+    out.write_text("old")
+    for words, says in (
+        (("--out", str(out)), f"--out {out}: is there already, and is not overwritten"),
+        (("--out", str(tmp_path / "no" / "f")), "No such file or directory"),
+        (("--out", str(tmp_path / "f"), "--json"), "leave out one of them"),
+    ):
+        typed = spill("token", "create", "--role", "agent", *words)
+        assert (typed.code, typed.out, says in typed.err) == (2, "", True), typed.err
+    assert out.read_text() == "old"
+    assert tokens.asked == []
+
+
+def test_a_token_that_is_refused_leaves_no_file(
+    tokens: Any, spill: Callable[..., Any], tmp_path: Path
+) -> None:
+    def refuse(role: str, **limits: Any) -> NewToken:
+        raise Unreachable("no server answers")
+
+    tokens.create_token = refuse
+    assert spill("token", "create", "--role", "agent", "--out", str(tmp_path / "f")).code == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_list_says_what_each_is_for_and_no_secret(tokens: Any, spill: Callable[..., Any]) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from spillover.client.errors import Refused, Unreachable
-from spillover.client.place import find
+from spillover.client.place import find, named_token_file
 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("SPILL_SERVER", "SPILL_TOKEN", "SPILL_DATA"):
+    for name in ("SPILL_SERVER", "SPILL_TOKEN", "SPILL_TOKEN_FILE", "SPILL_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -97,6 +97,39 @@ def test_a_missing_or_damaged_token_is_told(tmp_path: Path) -> None:
         find(data=tmp_path / "d")
     with pytest.raises(Unreachable, match="no token has"):
         find("h:1", "a\nb")
+
+
+def test_a_token_is_read_from_the_file_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine.token", tmp_path / "other.token"
+    mine.write_text("mine\n")
+    other.write_text("other\n")
+    monkeypatch.setenv("SPILL_TOKEN_FILE", str(other))
+    assert find("h:1").token == "other"
+    assert find("h:1", token_file=mine).token == "mine"
+    assert find("h:1", "given", token_file=mine).token == "given"
+    monkeypatch.setenv("SPILL_TOKEN", "direct")
+    assert find("h:1").token == "direct"
+    assert find("h:1", token_file=mine).token == "mine"
+    assert find(data=folder(tmp_path / "d")).token == "secret"
+    assert find(data=tmp_path / "d", token_file=mine).token == "mine"
+
+
+def test_a_token_file_that_holds_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match=r"no token in .*none\.token: there is no such file"):
+        find("h:1", token_file=tmp_path / "none.token")
+    (tmp_path / "empty").touch()
+    with pytest.raises(Unreachable, match="empty does not hold a token"):
+        find("h:1", token_file=tmp_path / "empty")
+
+
+def test_the_file_that_was_named_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named_token_file() is None
+    monkeypatch.setenv("SPILL_TOKEN_FILE", "a.token")
+    assert named_token_file() == Path("a.token")
+    assert named_token_file("b.token", data="d") == Path("b.token")
+    assert named_token_file(data="d") is None
+    monkeypatch.setenv("SPILL_TOKEN", "direct")
+    assert named_token_file() is None
 
 
 def test_a_user_that_cannot_be_a_name_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
-from spillover.cli.command import Command, Context, Usage
+from spillover.cli.command import Command, Context, Usage, warn_of_readers
 
 if TYPE_CHECKING:
     from spillover.agent.finding import ByUrl
@@ -22,9 +22,8 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         type=Path,
-        required=True,
         metavar="FILE",
-        help="what `spill token create --role agent` printed",
+        help="what `spill token create --role agent --out FILE` wrote (or SPILL_TOKEN_FILE)",
     )
     parser.add_argument(
         "--ca", metavar="FILE", help="authority that the server's certificate is of (or SPILL_CA)"
@@ -43,7 +42,7 @@ def _configure(parser: ArgumentParser) -> None:
     )
 
 
-def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent logs for itself
+def _run(args: Namespace, context: Context) -> int:
     from msgspec import structs  # noqa: PLC0415 - heavy
 
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
@@ -53,12 +52,14 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the agent 
     from spillover.agent.run import Taken  # noqa: PLC0415 - heavy
 
     _complete(args)
+    warn_of_readers(context.out, args.token_file)
     finder = ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None)
     if args.cluster is None:
         args.cluster = _cluster(finder)
     try:
         options = read_options(args, args.data.absolute(), finder)
-        if args.peer is None and not _is_here(args.server):  # others could not reach it on loopback: they have the server instead
+        # Others could not reach it on loopback: they have the server instead.
+        if args.peer is None and not _is_here(args.server):
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
     except (ValueError, Taken) as error:
@@ -73,6 +74,10 @@ def _complete(args: Namespace) -> None:
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:
         raise Usage("name the server with --server URL or SPILL_SERVER")
+    if args.token_file is None:
+        if not (named := os.environ.get("SPILL_TOKEN_FILE")):
+            raise Usage("name the file of its token with --token-file FILE or SPILL_TOKEN_FILE")
+        args.token_file = Path(named)
     args.ca = args.ca or os.environ.get("SPILL_CA")
     if args.slots is not None and args.cpu:
         raise Usage("--slots is short for --cpu; leave out one of them")

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
-from spillover.cli.command import Command, Context, Usage
+from spillover.cli.command import Command, Context, Usage, add_actions
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def _configure(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
-    init = actions.add_parser("init", help="make a private authority and a certificate of it for a server")
+    init = add_actions(parser)(
+        "init",
+        "make a private authority and a certificate of it for a server",
+        "spill cert init --host build.example.org --host 10.0.0.5",
+    )
     init.add_argument("--out", default="spill-tls", metavar="DIR", help="where to (default: ./spill-tls)")
     init.add_argument(
         "--host",

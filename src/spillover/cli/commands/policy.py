@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, add_connection, add_json
+from spillover.cli.command import Command, Context, add_actions, add_connection, add_json
 from spillover.cli.output import Cell, Column, Output, Row
 from spillover.cli.shown import duration, local
 
@@ -19,16 +19,22 @@ _LEAST = 20
 
 
 def _configure(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
-    show = actions.add_parser("show", help="which policies decide, since when, and whether one fails")
-    change = actions.add_parser("set", help="decide by other policies from now on")
+    add = add_actions(parser)
+    show = add(
+        "show", "say which policies decide, since when, and whether one fails", "spill policy show --json"
+    )
+    change = add(
+        "set",
+        "decide by other policies from now on",
+        "spill policy set 'wait=compute(0.1),order=priority' --dry-run",
+    )
     change.add_argument(
         "policy", metavar="POLICY", help="as 'wait=compute(0.1),order=priority'; axes that are not named stay"
     )
-    reset = actions.add_parser("reset", help="go back to what spill.yaml says")
+    reset = add("reset", "go back to what spill.yaml says", "spill policy reset --dry-run")
     for one in (change, reset):
         one.add_argument("--dry-run", action="store_true", help="only check it and say what would change")
-    history = actions.add_parser("history", help="the last changes, newest first")
+    history = add("history", "list the last changes, newest first", "spill policy history")
     for one in (show, change, reset, history):
         add_json(one)
         add_connection(one)

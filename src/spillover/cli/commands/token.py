@@ -1,17 +1,22 @@
 """`spill token create`, `list` and `revoke`: who is let in, and for what."""
 
+import os
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from spillover.cli import codes
 from spillover.cli.arguments import seconds
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, Usage, add_actions, add_connection, add_json
 from spillover.cli.output import Cell, Column, Row
 from spillover.cli.shown import NOTHING, local
 from spillover.model.tokens import read_token
 
 if TYPE_CHECKING:
-    from spillover.wire.api import TokenView
+    from spillover.client import Client
+    from spillover.wire.api import NewToken, TokenView
 
 _TOKENS = (
     Column("TOKEN"),
@@ -27,8 +32,12 @@ _TOKENS = (
 
 
 def _configure(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, help="what to do")
-    create = actions.add_parser("create", help="make a token and print it, this once")
+    add = add_actions(parser)
+    create = add(
+        "create",
+        "make a token and print it, this once, or write it to a file that only its owner can read",
+        "spill token create --role agent --cluster onprem --expires 90d --out agent.token",
+    )
     create.add_argument(
         "--role",
         required=True,
@@ -40,8 +49,11 @@ def _configure(parser: ArgumentParser) -> None:
     create.add_argument("--cluster", metavar="NAME", help="only agents of this cluster (role agent)")
     create.add_argument("--expires", type=seconds, metavar="DURATION", help="how long it is good, as 90d")
     create.add_argument("--note", default="", metavar="TEXT", help="what it is for")
-    listing = actions.add_parser("list", help="all tokens, the newest first, without their secrets")
-    revoke = actions.add_parser("revoke", help="let nobody in with a token any more")
+    create.add_argument(
+        "--out", type=Path, metavar="FILE", help="write it there, with mode 0600, and print nothing"
+    )
+    listing = add("list", "list all tokens, the newest first, without their secrets", "spill token list")
+    revoke = add("revoke", "let nobody in with a token any more", "spill token revoke 7ljrds7avbyb")
     revoke.add_argument("token", metavar="ID", help="of the token, as `spill token list` shows it")
     for one in (create, listing, revoke):
         add_json(one)
@@ -51,17 +63,15 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     if args.action == "revoke" and (text := read_token(args.token)) is not None:
         raise Usage(f"that is the token itself, which others can read on a command line; its id is {text.id}")
+    if args.action == "create" and args.out is not None and args.json:
+        raise Usage("--json prints the token, which --out writes to a file; leave out one of them")
     with context.connect(args) as client:
         match args.action:
+            case "create" if args.out is not None:
+                with _new_file(args.out) as file:
+                    file.write(f"{_made(client, args).token}\n")
             case "create":
-                made = client.create_token(
-                    args.role,
-                    project=args.project,
-                    user=args.user,
-                    cluster=args.cluster,
-                    expires=args.expires,
-                    note=args.note,
-                )
+                made = _made(client, args)
                 context.out.json(made) if args.json else context.out.line(made.token)
             case "list":
                 found = client.tokens()
@@ -76,6 +86,35 @@ def _run(args: Namespace, context: Context) -> int:
                 if args.json:
                     context.out.json({"id": token})
     return codes.OK
+
+
+def _made(client: "Client", args: Namespace) -> "NewToken":
+    """The token that was asked for."""
+    return client.create_token(
+        args.role,
+        project=args.project,
+        user=args.user,
+        cluster=args.cluster,
+        expires=args.expires,
+        note=args.note,
+    )
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[TextIO]:
+    """A file that only its owner can read; made before the token, so that none is made that cannot be kept, and gone if there is none."""
+    try:
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+    except FileExistsError:
+        raise Usage(f"--out {path}: is there already, and is not overwritten") from None
+    except OSError as error:
+        raise Usage(f"--out {path}: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def _row(token: "TokenView") -> Row:
@@ -97,11 +136,11 @@ def _row(token: "TokenView") -> Row:
 
 COMMANDS = {
     "token": Command(
-        "Make, list and revoke tokens, which let people and agents in. What is printed when one is made is its only copy: the server "
-        "keeps a digest of it.",
+        "Make, list and revoke tokens, which let people and agents in. What is printed or written when one is made is its only copy: the "
+        "server keeps a digest of it.",
         _configure,
         _run,
-        "spill token create --role agent --cluster onprem --expires 90d > agent.token\n"
+        "spill token create --role agent --cluster onprem --expires 90d --out agent.token\n"
         "spill token create --role submit --project vision --note 'nightly build'\nspill token list",
     )
 }
