@@ -1,10 +1,11 @@
-"""What may follow on a command line that is being typed: commands, options, their values, and the jobs that are there."""
+"""What may follow on a command line that is being typed: commands, options, their values, and the jobs and agents that are there."""
 
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spillover.cli.arguments import state
+from spillover.cli.command import add_connection
 from spillover.cli.main import COMMANDS, load, make_parser
 from spillover.cli.shown import STATES
 
@@ -96,7 +97,9 @@ def _values(
         return _beginning([Word(each) for each in STATES], typed.upper())
     meant = action.metavar if isinstance(action.metavar, str) else ""
     if meant == "JOB":
-        return _beginning(_jobs(given, connect), typed)
+        return _beginning(_asked(given, connect, _jobs), typed)
+    if meant == "AGENT":
+        return _beginning(_asked(given, connect, _agents), typed)
     if meant in _FILES:
         return [Word(FILES)]
     if meant in _FOLDERS:
@@ -106,17 +109,37 @@ def _values(
     return []
 
 
-def _jobs(given: dict[str, str], connect: "Callable[[Namespace], Client]") -> Iterable[Word]:
-    """Jobs of the server that would be asked; none if it does not answer, as nobody wants an error while typing."""
-    args = Namespace(**{name: given.get(name) for name in ("server", "data", "ca", "token_file")})
+def _asked(
+    given: dict[str, str],
+    connect: "Callable[[Namespace], Client]",
+    ask: "Callable[[Client], list[Word]]",
+) -> list[Word]:
+    """What the server knows; nothing if it does not answer, as nobody wants an error while typing."""
+    parser = ArgumentParser(add_help=False)
+    add_connection(parser)
+    usual = vars(parser.parse_args([]))
+    args = Namespace(**{name: given.get(name, value) for name, value in usual.items()})
     try:
         with connect(args) as client:
-            page = list(client.jobs(limit=MOST_JOBS))
-            found = [Word(job.id, f"{job.name} {job.state}") for job in page]
-            names = [job.name for job in page]
-            return found + [Word(name) for name in dict.fromkeys(names) if names.count(name) == 1]
+            return ask(client)
     except Exception:  # noqa: BLE001 - see above
         return []
+
+
+def _jobs(client: "Client") -> list[Word]:
+    """Jobs by their ids, and by names that only one of them has."""
+    page = list(client.jobs(limit=MOST_JOBS))
+    found = [Word(job.id, f"{job.name} {job.state}") for job in page]
+    names = [job.name for job in page]
+    return found + [Word(name) for name in dict.fromkeys(names) if names.count(name) == 1]
+
+
+def _agents(client: "Client") -> list[Word]:
+    """Agents by names that only one of them has, and by those with their clusters."""
+    found = client.agents()
+    names = [agent.name for agent in found]
+    short = [Word(agent.name, agent.state) for agent in found if names.count(agent.name) == 1]
+    return short + [Word(f"{agent.cluster}/{agent.name}", agent.state) for agent in found]
 
 
 def _about(action: Action) -> str:

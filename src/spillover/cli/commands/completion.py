@@ -104,7 +104,7 @@ def _joined(words: list[str]) -> list[str]:
 
 COMMANDS = {
     "completion": Command(
-        "Print a script that lets your shell complete commands, options and jobs of spill.",
+        "Print a script that lets your shell complete commands, options, jobs and agents of spill.",
         _configure,
         _run,
         'eval "$(spill completion bash)"     # in ~/.bashrc\n'
