@@ -149,11 +149,13 @@ def test_name_cluster_and_capacity_are_those_of_the_machine_and_the_server_unles
     server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
 ) -> None:
     token = token_file(server, tmp_path / "agent.token")
-    agents("--token-file", str(token), SPILL_SERVER=server.url).start()
+    token.chmod(0o644)
+    agent = agents(SPILL_SERVER=server.url, SPILL_TOKEN_FILE=str(token)).start()
     view = joined(server, socket.gethostname())
     assert view.cluster == "onprem"
     assert view.capacity["cpu"] >= 1
     assert view.capacity["memory"] > 2**20
+    assert f"everybody on this machine can read {token}" in agent.log()
 
 
 def test_an_agent_survives_a_restart_of_the_server_and_another_port(
@@ -311,14 +313,13 @@ def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
     server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
 ) -> None:
     token = token_file(server, tmp_path / "agent.token")
-    both = server.spill("token", "create", "--role", "submit").stdout
     people, empty = tmp_path / "people.token", tmp_path / "empty.token"
-    people.write_text(both)
-    empty.write_text("\n")
+    assert server.spill("token", "create", "--role", "submit", "--out", str(people)).returncode == 0
+    empty.touch(0o600)
     good = ("--server", server.url, "--token-file", str(token), "--cluster", "onprem")
     cases: list[tuple[tuple[str, ...], str]] = [
         (("--token-file", str(token)), "name the server with --server URL or SPILL_SERVER"),
-        (("--server", server.url), "--token-file"),
+        (("--server", server.url), "name the file of its token with --token-file FILE or SPILL_TOKEN_FILE"),
         (("--server", server.url, "--token-file", "none"), "--token-file none: No such file"),
         (("--server", server.url, "--token-file", str(people)), "a token of role submit may not do this"),
         (("--server", server.url, "--token-file", str(empty)), "holds no token"),
