@@ -18,6 +18,7 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AfterJobs,
+    AllDrained,
     BehindOthers,
     BeyondDepth,
     BurstRefused,
@@ -98,7 +99,7 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[
     for holding in held:
         purser.take(holding)
     verdicts = tuple(
-        Verdict(room.name, room.spec.role, _verdict(purser, room, job))
+        Verdict(room.name, room.spec.role, _verdict(engine.state, purser, room, job))
         for room in engine.board.rooms.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
@@ -113,9 +114,9 @@ def _without_owned(verdict: Verdict) -> Verdict:
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
-def _verdict(purser: Purser, room: Room, job: Job) -> Reason | None:
+def _verdict(state: State, purser: Purser, room: Room, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
-    refusal = _refusal(room, job.kind.shape)
+    refusal = _refusal(state, room, job.kind.shape)
     if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
     answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
@@ -172,14 +173,23 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         spills_at = _spills_at(engine, job, verdicts)
         return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
     names = tuple(each.cluster for each in allowed)
-    if all(type(each.reason) is NotObserved for each in allowed):
-        return NotObserved(names)
+    if all(isinstance(each.reason, NotObserved | AllDrained) for each in allowed):
+        drained = [each.reason for each in allowed if isinstance(each.reason, AllDrained)]
+        return _all_drained(drained) if drained else NotObserved(names)
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
     if (capped := capped_by(allowed)) is not None:
         return capped
     names = tuple(each.cluster for each in allowed if not isinstance(each.reason, OverMaxCost | OverBudget))
     return NoRoom(shape.resources, names)
+
+
+def _all_drained(reasons: list[AllDrained]) -> AllDrained:
+    """What several clusters say, as one."""
+    return AllDrained(
+        tuple(name for each in reasons for name in each.clusters),
+        tuple(agent for each in reasons for agent in each.agents),
+    )
 
 
 def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
@@ -230,7 +240,7 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
     return ""
 
 
-def _refusal(room: Room, shape: Shape) -> Reason | None:
+def _refusal(state: State, room: Room, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
     if shape.tasks > 1 and not room.spec.gangs:
         return GangUnsupported(shape.tasks)
@@ -245,7 +255,9 @@ def _refusal(room: Room, shape: Shape) -> Reason | None:
     if not large:
         return TooBig(shape.resources, _largest(offering))
     if not any(machine.ready for machine in large):
-        return NotObserved((room.name,))
+        nodes = [state.nodes.get(f"{room.name}/{machine.name}") for machine in large]
+        drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
+        return AllDrained((room.name,), drained) if drained else NotObserved((room.name,))
     if any(machine.fits(shape) for machine in large):
         return None
     return NoRoom(shape.resources, (room.name,))

@@ -109,6 +109,22 @@ class NotObserved(NotNow, frozen=True, tag="not_observed"):
         return f"waits for an agent of {' or '.join(self.clusters)} to connect"
 
 
+class AllDrained(NotNow, frozen=True, tag="all_drained"):
+    """Somebody drained every connected agent that could run it."""
+
+    clusters: tuple[ClusterName, ...]
+    agents: tuple[str, ...]
+    """Each as CLUSTER/NAME."""
+
+    def __str__(self) -> str:
+        named, more = " ".join(self.agents[:3]), len(self.agents) - 3
+        listed = named.replace(" ", ", ") + (f" and {more} more" if more > 0 else "")
+        return (
+            f"all connected agents of {' or '.join(self.clusters)} that could run it are drained ({listed}); "
+            f"`spill agents resume {named}` gives them work again"
+        )
+
+
 class WaitNotOver(NotNow, frozen=True, tag="wait_not_over"):
     """Only rented clusters could run it, and its wait for owned capacity is not over."""
 
@@ -446,6 +462,7 @@ Reason: TypeAlias = (
     | KeptFor
     | BeyondDepth
     | NotObserved
+    | AllDrained
     | WaitNotOver
     | NotRented
     | PolicyFailed

@@ -3,12 +3,12 @@ from msgspec import structs
 
 from spillover.control.forecasting import forecasts
 from spillover.control.views import why_view
-from spillover.core.proposals import NewJob, Submit
+from spillover.core.proposals import AgentGone, Drain, NewJob, Resume, Submit
 from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import MONEY, SECOND, format_time
@@ -162,3 +162,24 @@ def test_a_job_that_has_just_ended_says_where_and_why_there(world: World) -> Non
     assert told(world, "bad") == (
         "bad ended FAILED on onprem/n1: exited with code 3; it ran there because owned capacity had room"
     )
+
+
+def test_a_job_whose_agents_somebody_drained_says_who_gives_them_work(world: World) -> None:
+    world.agent("n2")
+    world.propose(
+        AgentGone(ClusterName("onprem"), NodeName("n2"), world.state.nodes["onprem/n2"].incarnation)
+    )
+    world.propose(Drain(ClusterName("onprem"), NodeName("n1"), "ada"))
+    world.submit(a_job("one"))
+    assert told(world, "one").startswith(
+        "one has waited 0s: all connected agents of onprem that could run it are drained (onprem/n1); "
+        "`spill agents resume onprem/n1` gives them work again; "
+    )
+    world.propose(Resume(ClusterName("onprem"), NodeName("n1"), "ada"))
+    assert world.where("one") == "onprem/n1"
+
+
+def test_an_agent_that_is_stopping_is_not_drained(world: World) -> None:
+    world.propose(Drain(ClusterName("onprem"), NodeName("n1")))
+    world.submit(a_job("one"))
+    assert told(world, "one").startswith("one has waited 0s: waits for an agent of onprem to connect")
