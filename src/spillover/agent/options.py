@@ -9,9 +9,10 @@ from spillover.agent import gpus
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.nursery.holes import LEAST_LIMIT
-from spillover.agent.peers import Listening, is_loopback
+from spillover.agent.peers import Listening
 from spillover.agent.run import Options
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
+from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, parse_duration, parse_memory

@@ -19,6 +19,7 @@ from spillover.agent.files import Files
 from spillover.agent.transfers import Away, Refused, ServerTransfers
 from spillover.agent.values import Fetch, Grant, Task
 from spillover.core.events import Lease
+from spillover.model.hosts import is_loopback
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
 
@@ -55,12 +56,6 @@ class _Offered(NamedTuple):
     ticket: bytes
     task: pb.Task
     until: float
-
-
-def is_loopback(address: str) -> bool:
-    """Whether HOST:PORT is of the machine itself."""
-    host = address.rpartition(":")[0]
-    return host in {"localhost", "[::1]"} or host.startswith("127.")
 
 
 class Peers:

@@ -33,6 +33,7 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import Outcome, Result
 from spillover.core.state import Job, Placed, Running
+from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
@@ -177,7 +178,7 @@ class Runner:
         if contact is None or not contact.connected or not contact.peer:
             return None
         thief = self._agents.contact(grant.node)
-        if _is_loopback(contact.peer) and not (thief is not None and _is_loopback(thief.peer)):
+        if is_loopback(contact.peer) and not (thief is not None and is_loopback(thief.peer)):
             return None  # they may not be on one machine
         return Peer(contact.peer, self._tickets.ticket(lease), lease)
 
@@ -211,11 +212,6 @@ class Runner:
             self._news.set()
         else:
             self._failed = []
-
-
-def _is_loopback(address: str) -> bool:
-    """Whether an agent can be asked on its own machine only."""
-    return address.startswith(("127.", "localhost:", "[::1]:"))
 
 
 def _limited(spec: JobSpec, limit: int | None) -> JobSpec:
