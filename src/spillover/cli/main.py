@@ -8,6 +8,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from spillover.cli import codes
@@ -91,6 +92,10 @@ class Parser(ArgumentParser):
     def read(self, arguments: Sequence[str]) -> Namespace:
         """Read all arguments; one that nobody takes is refused with the nearest option."""
         args, rest = self.parse_known_args(arguments)
+        if rest and not any(word.startswith("-") for word in rest):
+            # A place that may be left empty was taken to be, as an option came before what stands there.
+            with suppress(TypeError):  # of a parser for which there is no other way
+                args, rest = self.parse_known_intermixed_args(arguments)
         if rest:
             from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
 

@@ -3,15 +3,20 @@
 import getpass
 import os
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from spillover.client.errors import Refused, Unreachable
+from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 
 ANONYMOUS = "anonymous"
+_HINT: Final = (
+    "set SPILL_TOKEN or SPILL_TOKEN_FILE, or name the server's data folder with --data or SPILL_DATA"
+)
 
 
 class ServerFile(Struct, frozen=True):
@@ -64,7 +69,8 @@ def find(
     told = None if given else _told_in(folder / "server.json")
     url = told.http if told is not None else _url(given or "", "the server's address")
     authority = ca or os.environ.get("SPILL_CA") or (told.ca if told is not None else None)
-    secret = token or _token(folder, token_file, named=data is not None)
+    lent = told is not None or _may_show(folder, url, named=data is not None)
+    secret = token or _token(folder, token_file, named=data is not None, lent=lent)
     if not (secret.isascii() and secret.isprintable()):
         raise Unreachable("the token holds characters that no token has")
     if user is not None and not is_name(user):
@@ -108,20 +114,34 @@ def named_token_file(given: str | Path | None = None, *, data: str | Path | None
     return None if given is None else Path(given)
 
 
-def _token(folder: Path, given: str | Path | None, *, named: bool) -> str:
-    """The secret that lets a client in; a data folder that is `named` comes before what the environment says."""
+def _may_show(folder: Path, url: str, *, named: bool) -> bool:
+    """Whether a server that somebody named may see the token of a data folder, which is good for everything on its own server.
+
+    It may if the folder was named as well, or if it is on this machine or where the folder says that its server is.
+    """
+    if named or os.environ.get("SPILL_DATA") or is_loopback(f"{urlsplit(url).hostname}:0"):
+        return True
+    try:
+        return _told_in(folder / "server.json").http == url
+    except Unreachable:
+        return False
+
+
+def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -> str:
+    """The secret that lets a client in; a data folder that is `named` comes before what the environment says.
+
+    That of the folder is not for the server unless it is `lent`.
+    """
     file = named_token_file(given, data=folder if named else None)
     if file is None and not named and (token := os.environ.get("SPILL_TOKEN")):
         return token
     path = file or folder / "token"
+    if file is None and not lent:
+        raise Unreachable(f"there is no token for that server: {_HINT}")
     try:
         token = path.read_text("ascii").strip()
     except FileNotFoundError:
-        hint = (
-            "there is no such file"
-            if file is not None
-            else "set SPILL_TOKEN or SPILL_TOKEN_FILE, or name the server's data folder with --data or SPILL_DATA"
-        )
+        hint = "there is no such file" if file is not None else _HINT
         raise Unreachable(f"there is no token in {path}: {hint}") from None
     except OSError as error:
         raise Unreachable(f"{path} cannot be read: {error.strerror}; only its owner may") from None

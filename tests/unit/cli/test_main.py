@@ -124,6 +124,20 @@ def test_an_option_that_is_not_there_is_refused_with_the_nearest(spill: Callable
     assert "did you mean" not in spill("ls", "x").err
 
 
+def test_a_place_that_may_be_empty_can_stand_behind_options(spill: Callable[..., Any]) -> None:
+    typed = spill("fetch", "train", "--list", "results")
+    assert typed.err == "spill: --list writes nothing, so there is no folder to name\n"
+    for words in (
+        ("fetch", "train", "--list", "a", "b"),
+        ("fetch", "train", "a", "--list", "b"),
+        ("token", "list", "x"),
+    ):
+        typed = spill(*words)
+        assert typed.code == 2
+        assert typed.err.startswith("spill: unrecognized arguments: ")
+        assert typed.err.count("\n") == 1
+
+
 def test_an_option_may_not_be_shortened(spill: Callable[..., Any]) -> None:
     assert spill("ls", "--proj", "vision").code == codes.REFUSED
 

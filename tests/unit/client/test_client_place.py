@@ -150,3 +150,22 @@ def test_nobody_at_all_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_user_that_is_given_must_be_a_name() -> None:
     with pytest.raises(Refused, match="cannot be a user"):
         find("h:1", "t", user="a b")
+
+
+@pytest.mark.parametrize(
+    "server", ["http://elsewhere.example:7070", "https://127.evil.example", "http://10.0.0.1:1"]
+)
+def test_the_token_of_a_folder_that_nobody_named_is_not_shown_to_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: str
+) -> None:
+    folder(tmp_path / "spill-data")
+    with pytest.raises(Unreachable, match="there is no token for that server: set SPILL_TOKEN") as error:
+        find(server)
+    assert "secret" not in str(error.value)
+    monkeypatch.setenv("SPILL_SERVER", server)
+    with pytest.raises(Unreachable, match="there is no token for that server"):
+        find()
+    assert find("http://localhost:1").token == find("https://[::1]:1").token == "secret"
+    assert find(server, data=tmp_path / "spill-data").token == "secret"
+    folder(tmp_path / "spill-data", server)
+    assert find(server).token == "secret"
