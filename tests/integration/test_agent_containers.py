@@ -104,6 +104,25 @@ async def test_an_image_that_is_not_there_is_named(server: ScriptedServer, agent
     assert "no-such-image" in done.message
 
 
+async def test_what_the_engine_refuses_is_told_in_its_words(engine: Engine, server: ScriptedServer) -> None:
+    option = "--engine-option=--ulimit=nofile=99999999:99999999"
+    async with AgentProcess(server.data, "--engine", "podman", option):
+        await server.connected()
+        done = await result_of(server, a_container("a", "true", workdir="/tmp"))
+    assert (done.outcome, done.message.startswith("podman could not run it: ")) == (pb.NOT_STARTED, True)
+    assert "rlimit" in done.message
+    assert engine.containers() == []
+
+
+async def test_what_the_program_in_a_container_ends_with_is_its_own(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    own = await result_of(server, a_container("a", "sh", "-c", "exit 126", workdir="/tmp"))
+    assert (own.outcome, own.exit_code) == (pb.EXITED, 126)
+    absent = await result_of(server, a_container("b", "no-such-program", workdir="/tmp"))
+    assert (absent.outcome, absent.exit_code) == (pb.EXITED, 127)
+
+
 async def test_more_memory_than_was_asked_for_is_named(server: ScriptedServer, agent: AgentProcess) -> None:
     words = ("dd", "if=/dev/zero", "of=/dev/null", "bs=200M", "count=1")
     done = await result_of(server, a_container("a", *words, memory=32 << 20, workdir="/tmp"))

@@ -68,6 +68,10 @@ class LocalAgent(Struct, frozen=True):
     offers: tuple[str, ...] = ()
     """Words, sorted."""
     labels: dict[str, str] = field(default_factory=dict)
+    engine: str | None = None
+    """Program that runs containers; None lets the agent find one."""
+    engine_options: tuple[str, ...] = ()
+    """Given to it with every container."""
 
 
 class Retention(Struct, frozen=True):

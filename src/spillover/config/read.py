@@ -1,6 +1,7 @@
 """spill.yaml to a configuration, with all of its problems at once."""
 
 import re
+import shutil
 from collections.abc import Collection
 from ipaddress import ip_address
 
@@ -275,8 +276,21 @@ def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> 
         if word in _BY_THEMSELVES:
             message = f"an agent that can run {word} jobs offers that by itself; leave out {shown(word)}"
             found.add((*path, "offers", at), message)
-    capacity = Resources(cpu, size, doc.gpu)
-    return LocalAgent(cluster, NodeName(doc.name), capacity, doc.queue, offers, doc.labels)
+    if doc.engine is not None and ("\0" in doc.engine or shutil.which(doc.engine) is None):
+        found.add((*path, "engine"), f"there is no program {shown(doc.engine)} here")
+    for at, word in enumerate(doc.engine_options):
+        if not word or "\0" in word:
+            found.add((*path, "engine_options", at), f"{shown(word)} is no option of an engine")
+    return LocalAgent(
+        cluster,
+        NodeName(doc.name),
+        Resources(cpu, size, doc.gpu),
+        doc.queue,
+        offers,
+        doc.labels,
+        doc.engine,
+        tuple(doc.engine_options),
+    )
 
 
 def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:

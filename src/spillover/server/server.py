@@ -16,7 +16,7 @@ from spillover.api.http.app import App, build_app
 from spillover.api.http.serving import serving
 from spillover.clusters.agents.hub import Hub
 from spillover.clusters.agents.local import LocalAgents, LocalSpec
-from spillover.config.config import Address, Config, OnShutdown
+from spillover.config.config import Address, Config, LocalAgent, OnShutdown
 from spillover.control.agents import Desk
 from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts
@@ -116,7 +116,7 @@ class Server:
                     each.queue,
                     each.offers,
                     each.labels,
-                    ("--isolation", config.isolation, "--output-limit", str(config.output_limit)),
+                    _options(config, each),
                 )
                 for each in config.agents
             ),
@@ -286,3 +286,10 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         forget_whereabouts(self._data)
+
+
+def _options(config: Config, agent: LocalAgent) -> tuple[str, ...]:
+    """What else a local agent is told on its command line."""
+    words = ["--isolation", config.isolation, "--output-limit", str(config.output_limit)]
+    words += [] if agent.engine is None else ["--engine", agent.engine]
+    return (*words, *(f"--engine-option={option}" for option in agent.engine_options))

@@ -66,6 +66,12 @@ class LocalDoc(Struct, frozen=True, forbid_unknown_fields=True):
     labels: Annotated[dict[str, str], Meta(max_length=100, description="Words of your own.")] = field(
         default_factory=dict
     )
+    engine: Annotated[
+        str | None, Meta(description="Runs containers; default: podman or docker, whichever is there.")
+    ] = None
+    engine_options: Annotated[
+        list[str], Meta(max_length=100, description="Given to the engine with every container.")
+    ] = field(default_factory=list)
 
 
 class NodeClassDoc(Struct, frozen=True, forbid_unknown_fields=True):

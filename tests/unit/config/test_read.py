@@ -120,6 +120,18 @@ def test_slots_are_cpus_of_the_local_agent() -> None:
     ]
 
 
+def test_a_local_agent_is_told_its_engine() -> None:
+    (agent,) = read(
+        "clusters: [{name: a, local: [{name: n, cpu: 1, engine: sh, engine_options: [--network=none]}]}]"
+    ).agents
+    assert (agent.engine, agent.engine_options) == ("sh", ("--network=none",))
+    told = "clusters: [{name: a, local: [{name: n, cpu: 1, engine: no-such-engine, engine_options: ['']}]}]"
+    assert refused(told) == [
+        "spill.yaml:3: clusters[0].local[0].engine: there is no program 'no-such-engine' here",
+        "spill.yaml:3: clusters[0].local[0].engine_options[0]: '' is no option of an engine",
+    ]
+
+
 def test_an_agent_that_states_no_memory_has_all_of_the_machine() -> None:
     (agent,) = read("clusters: [{name: a, local: [{name: n, cpu: 1}]}]").agents
     assert agent.capacity.memory == machine.memory()

@@ -29,7 +29,11 @@ ENGINES: Final = ("podman", "docker")
 LABEL: Final = "dev.spillover.agent"
 """On every container of ours, with whose it is: what an earlier life left is found by it."""
 ENGINE_FAILED: Final = 125
-"""Exit code of an engine that could not run the container."""
+"""Exit code of an engine that could not make the container."""
+ENGINE_REFUSED: Final = 126
+"""Exit code of an engine that could not start it; also one that a program may end with."""
+NEVER: Final = "0001-"
+"""How the time begins at which a container was started that was not."""
 KILLED: Final = 128 + 9
 """Exit code of a container that was killed."""
 ENGINE_ENV: Final = ("CONTAINER", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_")
@@ -170,12 +174,13 @@ class Containers:
             return
         starved = False
         if end.spawned:
-            form = "{{.State.OOMKilled}} {{.State.Running}}"
+            form = "{{.State.OOMKilled}} {{.State.StartedAt}}"
             code, said = await self._ask("container", "inspect", "--format", form, name)
             # Not every engine sees why the kernel killed; but nobody else does where there is a limit and we did not.
             killed = end.code == KILLED and memory > 0 and lease not in self._killed
             starved = (code == 0 and said.startswith("true")) or killed
-            if code != 0 and end.code == ENGINE_FAILED:
+            refused = code == 0 and said.partition(" ")[2].startswith(NEVER) and end.code == ENGINE_REFUSED
+            if refused or (code != 0 and end.code == ENGINE_FAILED):
                 end = Exit(end.ended, spawned=False, message=self._last_words(lease))
         self._killed.discard(lease)
         await self._ask("rm", "--force", "--volumes", name)
