@@ -292,6 +292,9 @@ def test_what_keeps_an_agent_from_joining_is_told_and_not_fatal(
     common = ("--server", server.url, "--token-file", str(token), "--slots", "1")
     other = agents(*common, "--name", "a", "--cluster", "cloud", folder="a").start()
     wait_until(lambda: "is for agents of cluster 'onprem', not 'cloud'" in other.log(), "the refusal")
+    assert "WARNING" in other.log()
+    assert other.log().rstrip().endswith("; trying again every 5 s")
+    assert "PERMISSION_DENIED" not in other.log()
     people = tmp_path / "people.token"
     people.write_text(server.spill("token", "create", "--role", "submit").stdout)
     person = agents(

@@ -309,7 +309,7 @@ async def test_an_agent_with_a_wrong_token_waits_for_the_right_one(tmp_path: Pat
     async with server, AgentProcess(server.data) as agent:
         right = (server.data / "token").read_text()
         (server.data / "token").write_text("wrong")
-        await in_file(server.data / "n1.log", b"UNAUTHENTICATED: no valid token")
+        await in_file(server.data / "n1.log", b"not connected: no valid token; trying again every 5 s\n")
         assert not server.registrations
         (server.data / "token").write_text(right)
         await server.connected()

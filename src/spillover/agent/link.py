@@ -161,7 +161,8 @@ class Link:
                 if over.slow:
                     pause = SLOW_DELAY
             if self.connected or why != last:
-                log.warning("not connected: %s", why)
+                again = f"; trying again every {SLOW_DELAY:g} s" if pause == SLOW_DELAY else ""
+                log.warning("not connected: %s%s", why, again)
             last = why
             # Two agents of one name would else fence each other without a pause.
             lasted = self.connected and self._now() - begun > LONGEST_DELAY * 1e9
@@ -338,6 +339,8 @@ class _Calls:
 def _over(error: grpc.aio.AioRpcError) -> Over:
     """A failed call as the end of a connection."""
     code = error.code()
+    if code in _NEEDS_MENDING and error.details():  # words of the server, for a person
+        return Over(str(error.details()), slow=True)
     return Over(f"{code.name}: {error.details()}", slow=code in _NEEDS_MENDING)
 
 
