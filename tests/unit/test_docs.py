@@ -33,7 +33,14 @@ from spillover.wire.jobfile import JobDoc
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+        *(ROOT / "deploy").glob("*.md"),
+    ]
+)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DEBT = ("TODO", "FIXME", "XXX", "TBD")
@@ -164,11 +171,28 @@ def test_every_state_of_jobs_and_agents_is_on_its_page() -> None:
     assert states - {"unknown"} <= first_cells("agents.md")
 
 
+@cache
+def anchors_of(page: Path) -> set[str]:
+    """What links may name of a page: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
-        if "://" not in target and not target.startswith("#"):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+        if "://" not in target:
+            file, _, heading = target.partition("#")
+            there = page.parent / file if file else page
+            assert there.exists(), target
+            assert not heading or heading in anchors_of(there), target
+
+
+def test_every_page_can_be_come_to_from_the_readme() -> None:
+    linked = {
+        (ROOT / target.partition("#")[0]).resolve() for target in _LINK.findall(text_of("../README.md"))
+    }
+    assert set(DOCS.rglob("*.md")) <= linked
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
