@@ -49,6 +49,17 @@ BAD: dict[str, tuple[str | bytes, str]] = {
 }
 
 
+JOB_AFTER = """\
+apiVersion: spillover/v1
+kind: Job
+metadata: {name: b}
+spec:
+  run: 'true'
+  after:
+  - nosuchjob
+"""
+
+
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for all cases: what is refused leaves it as it was."""
@@ -99,6 +110,38 @@ def test_all_problems_of_a_file_are_told_at_once_with_their_lines(
     lines = done.stderr.splitlines()
     assert done.returncode == 2
     assert [line.split(":")[2] for line in lines if "bad.yaml" in line][-3:] == ["4", "5", "6"], lines
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_what_is_found_out_later_is_told_with_file_and_line_too(
+    standing: ServerProcess, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    (tmp_path / "fine.yaml").write_text(job("run: 'true'", name="fine"))
+    path = tmp_path / "later.yaml"
+    path.write_text(job("run: 'true'", name="a") + "---\n" + JOB_AFTER)
+    done = standing.spill("submit", str(tmp_path / "fine.yaml"), str(path), *dry)
+    line = path.read_text().splitlines().index("  - nosuchjob") + 1
+    said = f"{path}:{line}: spec.after[0].job: b: cannot run after 'nosuchjob'"
+    assert (done.returncode, done.stderr.startswith(f"spill: {said}")) == (2, True), done
+    assert done.stderr.count("\n") == 1
+
+
+def test_inputs_that_are_not_there_are_told_with_file_and_line(
+    standing: ServerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "miss.yaml"
+    path.write_text(
+        "apiVersion: spillover/v1\nkind: Job\nmetadata: {name: a}\nspec:\n  run: 'true'\n  inputs:\n  - 'data/*.tsv'\n  - none\n"
+    )
+    done = standing.spill("submit", str(path))
+    assert done.returncode == 2
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"spill: {path}:7: spec.inputs[0]: 'data/*.tsv' matches no file in ")
+    assert second.startswith(f"spill: {path}:8: spec.inputs[1]: 'none' is not there in ")
+    script = tmp_path / "miss.sh"
+    script.write_text("#!/bin/sh\n#SPILL --input none\ntrue\n")
+    done = standing.spill("submit", str(script))
+    assert done.stderr.startswith(f"spill: {script}: spec.inputs[0]: 'none' is not there in ")
 
 
 def test_the_same_key_with_another_body_is_refused(standing: ServerProcess, tmp_path: Path) -> None:

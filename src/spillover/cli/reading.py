@@ -1,31 +1,81 @@
-"""Files to job documents: everything is read and checked here, with line numbers, before anything is sent."""
+"""Files to job documents: everything is read and checked here, with line numbers, before anything is sent.
 
-from collections.abc import Sequence
+What only the files of this machine or the server can tell is told in the same way: with the file and the line that it was written on.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from spillover.cli.command import Usage
+from spillover.client import Refused
 from spillover.forms.files import read_file
-from spillover.forms.jobs import read_jobs, to_doc
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.jobs import read_with_lines, to_doc
+from spillover.forms.problems import BadForm, Lines, Problem, path_text
+from spillover.wire.api import FieldProblem
 
 STDIN: Final = "-"
+_JOB: Final = re.compile(r"jobs\[([0-9]+)\]\.?", re.ASCII)
+_LAST: Final = re.compile(r"(?:\[[^\[\]]*\]|\.?[^.\[\]]+)\Z")
+"""The last part of a path."""
 
 
-def read_files(names: Sequence[str]) -> list[dict[str, Any]]:
-    """The jobs of all files, in their order; raises BadForm with what is wrong in any of them."""
+class Origin(NamedTuple):
+    """Where a document was written."""
+
+    source: str
+    lines: Lines
+
+
+def read_files(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Origin]]:
+    """The jobs of all files, in their order, and where each was written; raises BadForm with what is wrong in any of them."""
     if names.count(STDIN) > 1:
         raise Usage("standard input can be read once; write - once")
     directory = str(Path.cwd())
     documents: list[dict[str, Any]] = []
+    origins: list[Origin] = []
     problems: list[Problem] = []
     more = 0
     for name in names:
         try:
-            documents += map(to_doc, read_jobs(read_file(name), name, directory))
+            for form, lines in read_with_lines(read_file(name), name, directory):
+                documents.append(to_doc(form))
+                origins.append(Origin(name, lines))
         except BadForm as error:
             problems += error.problems
             more += error.more
     if problems:
         raise BadForm(problems, more)
-    return documents
+    return documents, origins
+
+
+@contextmanager
+def located(origins: Sequence[Origin]) -> Iterator[None]:
+    """Tell what is refused of documents with the files and lines that it was written on."""
+    try:
+        yield
+    except Refused as error:
+        if not error.problems:
+            raise
+        raise BadForm([_problem(each, origins) for each in error.problems]) from None
+
+
+def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> Problem:
+    """One problem, at its place; a path without a number of a job is of the only one."""
+    match = _JOB.match(problem.path)
+    at = int(match[1]) if match is not None else 0
+    if at >= len(origins) or (match is None and len(origins) > 1):
+        return Problem("", None, problem.path, problem.message)
+    path = problem.path[match.end() :] if match is not None else problem.path
+    origin = origins[at]
+    return Problem(origin.source, _line(path, origin.lines), path, problem.message)
+
+
+def _line(path: str, lines: Lines) -> int | None:
+    """The line of a value, or of the nearest one around it that has a line."""
+    written = {path_text(each): line for each, line in lines.items()}
+    while path and path not in written:
+        path = _LAST.sub("", path) if _LAST.search(path) else ""
+    return written.get(path)

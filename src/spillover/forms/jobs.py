@@ -11,7 +11,17 @@ from spillover.forms.work import WORKS
 from spillover.forms.writing import to_doc
 from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc
 
-__all__ = ["AfterRef", "BadForm", "JobForm", "from_doc", "is_manifest", "read_job", "read_jobs", "to_doc"]
+__all__ = [
+    "AfterRef",
+    "BadForm",
+    "JobForm",
+    "from_doc",
+    "is_manifest",
+    "read_job",
+    "read_jobs",
+    "read_with_lines",
+    "to_doc",
+]
 
 MOST_JOBS = 100_000
 """Of one file."""
@@ -46,20 +56,28 @@ def read_job(
 
 def read_jobs(text: bytes | str, source: str, directory: str | None = None) -> list[JobForm]:
     """The jobs of a file or a script; raises BadForm with all that is wrong with any of them."""
+    return [form for form, _ in read_with_lines(text, source, directory)]
+
+
+def read_with_lines(
+    text: bytes | str, source: str, directory: str | None = None
+) -> list[tuple[JobForm, Lines]]:
+    """The jobs of a file or a script, each with the lines that it was written on; a script has none."""
     # Reading YAML takes longer to load than all of this module; `spill run` has no file.
     from spillover.forms.documents import read_documents  # noqa: PLC0415 - see above
     from spillover.forms.scripts import is_script, read_script  # noqa: PLC0415 - see above
 
     if is_script(text):
-        return [read_script(text, source, directory)]
-    forms: list[JobForm] = []
+        return [(read_script(text, source, directory), {})]
+    forms: list[tuple[JobForm, Lines]] = []
     problems: list[Problem] = []
     more = 0
     for document in read_documents(text, source):
         if document.problems:
             problems += document.problems
         try:
-            forms.append(read_job(document.value, source=source, lines=document.lines, directory=directory))
+            form = read_job(document.value, source=source, lines=document.lines, directory=directory)
+            forms.append((form, document.lines))
         except BadForm as error:
             told = {problem.path for problem in document.problems}
             problems += [problem for problem in error.problems if problem.path not in told]

@@ -29,17 +29,18 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.forecasting import forecast  # noqa: PLC0415 - only for a dry run
     from spillover.cli.progress import moving  # noqa: PLC0415 - heavy
-    from spillover.cli.reading import read_files  # noqa: PLC0415 - heavy
+    from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
 
     if args.wait and args.dry_run:
         raise Usage("--dry-run submits nothing, so there is nothing to --wait for")
-    documents = read_files(args.files)
+    documents, origins = read_files(args.files)
     with context.connect(args) as client:
-        if args.dry_run:
-            return forecast(context.out, client, documents, as_json=args.json)
-        with moving(context.out, "uploading inputs") as progress:
-            packed = client.pack(documents, progress=progress)
-        ids = client.submit(packed)
+        with located(origins):
+            if args.dry_run:
+                return forecast(context.out, client, documents, as_json=args.json)
+            with moving(context.out, "uploading inputs") as progress:
+                packed = client.pack(documents, progress=progress)
+            ids = client.submit(packed)
         if args.json:
             context.out.json(ids)
         else:
