@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import ssl
 import stat
@@ -218,7 +219,10 @@ def test_a_server_does_not_start_with_what_cannot_work(
         ({"http": "0.0.0.0:0"}, "'0.0.0.0' is beyond loopback, which needs TLS"),
         ({"grpc": "[::]:0"}, "'::' is beyond loopback, which needs TLS"),
         ({"http": "192.0.2.7:0"}, "is beyond loopback, which needs TLS"),
-        ({"tls": good | {"cert": "none.pem"}}, "tls.cert: none.pem: No such file"),
+        (
+            {"tls": good | {"cert": "none.pem"}},
+            "tls.cert: none.pem: No such file or directory; `spill cert init` makes one",
+        ),
         ({"tls": good | {"key": str(other / "server-key.pem")}}, "is not the key of"),
         ({"tls": good | {"cert": str(junk)}}, "is not a PEM file of the right kind"),
         ({"tls": good | {"ca": str(junk)}}, "is not a PEM file of the right kind"),
@@ -233,6 +237,7 @@ def test_a_server_does_not_start_with_what_cannot_work(
         line = server.log.read_text().splitlines()[-1]
         assert line.startswith("spill: ")
         assert says in line, line
+        assert "tls" not in settings or re.search(r"spill\.yaml:[0-9]+: (tls|hosts)", line), line
         server.log.unlink()
     server = servers(clusters=CLUSTERS)
     server.launch("--http", "0.0.0.0:0")

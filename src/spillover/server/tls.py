@@ -17,6 +17,12 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class BadCertificate(Exception):
     """Files that no server can speak TLS with; the message says why and what to do."""
 
+    def __init__(self, setting: str, message: str) -> None:
+        super().__init__(f"{setting}: {message}")
+        self.setting = setting
+        """Of the configuration: `tls`, or one of it as `tls.cert`."""
+        self.message = message
+
 
 class Identity(Struct, frozen=True):
     """Who the server is, to those who ask it over TLS."""
@@ -54,18 +60,19 @@ def load_identity(tls: Tls, now: float) -> Identity:
         try:
             path.read_bytes()
         except OSError as error:
-            raise BadCertificate(f"tls.{what}: {path}: {error.strerror}") from None
+            hint = "; `spill cert init` makes one" if isinstance(error, FileNotFoundError) else ""
+            raise BadCertificate(f"tls.{what}", f"{path}: {error.strerror}{hint}") from None
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(paths["cert"], paths["key"], password=_none)
         certificate = x509.load_pem_x509_certificates(paths["cert"].read_bytes())[0]
         if "ca" in paths:
             ssl.create_default_context(cafile=paths["ca"])
     except (ssl.SSLError, ValueError) as error:
-        raise BadCertificate(f"tls: {_reason(error, tls)}") from None
+        raise BadCertificate("tls", _reason(error, tls)) from None
     if certificate.not_valid_after_utc.timestamp() <= now:
         ended = certificate.not_valid_after_utc.date().isoformat()
         raise BadCertificate(
-            f"tls.cert: {tls.cert} expired on {ended}; make a new one, as with `spill cert init`"
+            "tls.cert", f"{tls.cert} expired on {ended}; make a new one, as with `spill cert init`"
         )
     ca = paths["ca"].resolve() if "ca" in paths else None
     return Identity(paths["cert"].resolve(), paths["key"].resolve(), ca, _names(certificate))

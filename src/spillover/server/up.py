@@ -19,7 +19,8 @@ from spillover.config.config import Address, Config
 from spillover.config.read import check_reach, read_address, read_config
 from spillover.control.clock import SystemClock
 from spillover.control.leader import Leader
-from spillover.forms.problems import BadForm, Findings
+from spillover.forms.documents import read_documents
+from spillover.forms.problems import BadForm, Findings, Problem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
@@ -50,9 +51,19 @@ def run(
         _log_to_stderr()
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
         return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
-    except (CannotStart, BadCertificate, StoreError, CommandError, OSError) as error:
+    except BadCertificate as error:
+        print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - likewise
+        return 2
+    except (CannotStart, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 2
+
+
+def _placed(error: BadCertificate, source: str) -> Problem:
+    """What is wrong with TLS, with the line that asks for it."""
+    lines = read_documents(Path(source).read_bytes(), source)[0].lines
+    line = line_of(tuple(error.setting.split(".")), lines)
+    return Problem(source, line, error.setting, error.message)
 
 
 def _told(error: Exception) -> str:
