@@ -11,7 +11,7 @@ from spillover.testing.agent_process import AgentProcess, a_grant
 from spillover.testing.scripted_server import ScriptedServer, key_of
 from spillover.wire import agents_pb2 as pb
 
-WORK = 'echo "$WHO" >>seen; exec sleep "$LONG"'
+WORK = 'echo "$WHO" >>seen; [ -z "$DEADLY" ] || kill -9 "$PPID"; exec sleep "$LONG"'
 
 
 @pytest.fixture
@@ -116,6 +116,23 @@ async def test_what_waits_in_the_nursery_is_not_begun_after_the_agent_died(
         assert not left
         assert (tmp_path / "seen").read_text().split() == ["long"]
         await agent.start()
+
+
+async def test_what_waits_in_a_nursery_that_dies_is_run_by_the_next_one(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    async with AgentProcess(server.data, cpu="1"):
+        await server.connected()
+        await learn(server, tmp_path)
+        deadly = work("deadly", tmp_path, 600)
+        deadly.task.env["DEADLY"] = "yes"
+        behind = [work(f"j{number}", tmp_path) for number in range(10)]
+        server.grant(deadly, *behind)
+        await ended(server, deadly, *behind)
+        assert server.results[key_of(deadly.lease)].outcome == pb.LOST
+        assert {server.results[key_of(grant.lease)].outcome for grant in behind} == {pb.EXITED}
+        seen = (tmp_path / "seen").read_text().split()
+        assert seen == [grant.lease.job for grant in (deadly, *behind)]
 
 
 async def test_commands_too_large_to_be_sent_together_all_run(server: ScriptedServer, tmp_path: Path) -> None:

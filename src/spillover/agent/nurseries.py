@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import operator
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from spillover.agent.nursery import frames
+from spillover.agent.nursery.marks import Marks
+from spillover.agent.nursery.marks import make as make_marks
 
 _RUN: Final = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from spillover.agent.nursery.__main__ import main; main()"
 """How an interpreter that knows nothing of our packages becomes the nursery."""
@@ -24,8 +27,8 @@ class Listener(NamedTuple):
     """Told what comes from a nursery itself."""
     heard: Callable[[list[bytes]], None]
     """Told what comes from its threads."""
-    lost: Callable[[], None]
-    """Told when it is gone."""
+    lost: Callable[["Nursery"], None]
+    """Told when one is gone."""
     put_aside: Callable[[int, bytes], bytes]
     """Puts a task into a file that is too large for a message; what to send instead."""
 
@@ -37,11 +40,13 @@ class Nursery:
         self,
         child: "subprocess.Popen[bytes]",
         control: "_Channel",
+        marks: Marks,
         heard: Callable[[list[bytes]], None],
         put_aside: Callable[[int, bytes], bytes],
     ) -> None:
         self.child = child
         self._control = control
+        self.marks = marks
         self._heard = heard
         self._put_aside = put_aside
         self._threads: dict[int, Thread] = {}
@@ -58,13 +63,14 @@ class Nursery:
     ) -> Self:
         """Start its process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        file = make_marks()
         with theirs:
             # -I and -S keep it small: none of our packages but itself, no site. A session of its own keeps Ctrl-C away from it.
             child = await asyncio.to_thread(
                 subprocess.Popen,
-                [sys.executable, "-I", "-S", "-c", _RUN, str(theirs.fileno()), str(lock)],
+                [sys.executable, "-I", "-S", "-c", _RUN, *map(str, (theirs.fileno(), lock, file))],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lock),
+                pass_fds=(theirs.fileno(), lock, file),
                 start_new_session=True,
             )
 
@@ -72,8 +78,12 @@ class Nursery:
             for data in messages:
                 listener.said(nursery, frames.unpack(data))
 
-        channel = _Channel(ours, tell, listener.lost)
-        nursery = cls(child, channel, listener.heard, listener.put_aside)
+        def lost() -> None:
+            listener.lost(nursery)
+
+        marks = Marks(file)
+        os.close(file)
+        nursery = cls(child, _Channel(ours, tell, lost), marks, listener.heard, listener.put_aside)
         nursery.say((frames.SETUP, setup))
         return nursery
 
@@ -120,6 +130,11 @@ class Nursery:
             self._idle.remove(thread)
         thread.close()
         return thread
+
+    def hear_out(self) -> None:
+        """Take what its threads told before it was gone."""
+        for thread in self._threads.values():
+            thread.hear_out()
 
     def close(self) -> None:
         """Let go of it, by which it ends."""
@@ -173,6 +188,10 @@ class Thread:
                 return
             del self._unsent[key]
 
+    def hear_out(self) -> None:
+        """Take what it told."""
+        self._channel.read()
+
     def close(self) -> None:
         """Let go of it."""
         self._channel.close()
@@ -190,7 +209,7 @@ class _Channel:
         self._unsent: deque[tuple[bytes, socket.socket | None]] = deque()
         self._loop = asyncio.get_running_loop()
         end.setblocking(False)
-        self._loop.add_reader(end, self._read)
+        self._loop.add_reader(end, self.read)
 
     def send(self, data: bytes, enclosed: socket.socket | None = None) -> None:
         """Send a message, at once if there is room, and a socket with it, which is theirs from then on."""
@@ -234,7 +253,7 @@ class _Channel:
                 self._unsent.popleft()
             self._loop.remove_writer(self._socket)
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """Take all that is there."""
         messages: list[bytes] = []
         receive, over = self._socket.recv, False

@@ -72,7 +72,7 @@ class Processes:
         folder: Path,
         cluster: str,
         seen: Callable[[list[Sight]], None],
-        died: Callable[[], None],
+        died: Callable[[list[Lease]], None],
         *,
         isolation: str = "auto",
         output_limit: int = OUTPUT_LIMIT,
@@ -97,6 +97,8 @@ class Processes:
         self._tasks: dict[int, tuple[Lease, Thread]] = {}
         self._slots: dict[int, Thread] = {}
         """Who runs the tasks of a slot, while there are some."""
+        self._recalled: list[int] = []
+        """Tasks that are to be had back, which nobody was told yet."""
         self._given: dict[Thread, None] = {}
         """Threads that were given tasks which are not sent yet."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
@@ -143,7 +145,7 @@ class Processes:
 
     async def close(self) -> None:
         """End the nursery, and with it what still runs."""
-        self._died = lambda: None
+        self._died = lambda _: None
         for nursery in self._nurseries:
             nursery.close()
         for nursery in self._nurseries:
@@ -202,11 +204,22 @@ class Processes:
         """Have a task back that has not begun; nothing comes of it if it is too late."""
         if (key := self._keys.get(lease)) is None or key not in self._tasks:
             return
-        thread = self._tasks[key][1]
-        if thread.take_back(key):
-            asyncio.get_running_loop().call_soon(self._back, key)
-        else:
-            thread.nursery.say((frames.RECALL, key, thread.number))
+        if not self._recalled:
+            asyncio.get_running_loop().call_soon(self._recall)
+        self._recalled.append(key)
+
+    def _recall(self) -> None:
+        """Have all back that are to be, in their order."""
+        recalled, self._recalled = self._recalled, []
+        unsent: list[int] = []
+        sent: dict[Thread, list[int]] = {}
+        for key in recalled:
+            if key in self._tasks:
+                thread = self._tasks[key][1]
+                (unsent if thread.take_back(key) else sent.setdefault(thread, [])).append(key)
+        for thread, keys in sent.items():
+            thread.nursery.say((frames.RECALL, thread.number, keys))
+        self._back(unsent)
 
     def signal(self, lease: Lease, *, kill: bool) -> None:
         """Signal all processes of a task."""
@@ -263,13 +276,13 @@ class Processes:
             self._back(key)
         else:
             thread = nursery.refused(key)
-            for task in [task for task, (_, its) in self._tasks.items() if its is thread]:
-                self._back(task)
+            self._back([task for task, (_, its) in self._tasks.items() if its is thread])
 
-    def _back(self, key: int) -> None:
-        """A task is no more with its thread, and has not begun."""
-        if key in self._tasks:
-            self._seen([Returned(self._over(key))])
+    def _back(self, keys: Iterable[int]) -> None:
+        """Tasks are no more with their threads, and have not begun."""
+        back: list[Sight] = [Returned(self._over(key)) for key in keys if key in self._tasks]
+        if back:
+            self._seen(back)
 
     def _over(self, key: int) -> Lease:
         """A task is no more with its thread; its lease."""
@@ -283,12 +296,19 @@ class Processes:
             thread.nursery.rest(thread)
         return lease
 
-    def _lost(self) -> None:
-        """A nursery is gone, by our will or not; with it go all."""
+    def _lost(self, nursery: Nursery) -> None:
+        """A nursery is gone, by our will or not; with it go all but those that it had not begun."""
         for key in list(self._naming):
             self._answer_names(key)
-        died, self._died = self._died, lambda: None
-        died()
+        nursery.hear_out()
+        died, self._died = self._died, lambda _: None
+        died(
+            [
+                lease
+                for key, (lease, thread) in self._tasks.items()
+                if thread.nursery is nursery and not nursery.marks.begun(thread.number, key)
+            ]
+        )
 
     def _answer_names(self, key: int) -> None:
         """Whoever waits for a name may go on."""

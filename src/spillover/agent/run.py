@@ -300,18 +300,19 @@ class Agent:
         self.outputs.ended(lease)
         return out
 
-    def _nursery_died(self) -> None:
+    def _nursery_died(self, unbegun: list[Lease]) -> None:
         """The process that waits for tasks is gone, against our will: nobody can see their ends any more."""
         log.error("the process that runs the tasks died; its tasks are lost")
         births, self._births = list(self._births.values()), {}
         running = list(self.state.running)
+        back = [lease for lease in unbegun if lease not in self._launched]
         old, self._processes = self._processes, self._new_processes()
         self._launched.clear()
         self._runners.forget()
         self._staging.lost()
         now, wall = time.monotonic_ns(), time.time_ns()
         # Until the new nursery is there, what this starts is kept in the queue to it.
-        self.act(self.state.lost_all(now, "the process that ran it died"))
+        self.act(self.state.lost_all(now, "the process that ran it died", back))
         for lease in running:
             if lease in self.state.results:
                 self._spool.keep(self.state.results[lease], now, wall)

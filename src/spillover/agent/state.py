@@ -319,6 +319,11 @@ class AgentState:
     def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
         """Tasks that were started behind others have not begun, and never will there."""
         out = self._renewable(now)
+        self._take_back(now, leases)
+        return out + self._fill()
+
+    def _take_back(self, now: int, leases: Iterable[Lease]) -> None:
+        """Have tasks wait again that have not begun."""
         back: dict[Lease, Task] = {}
         for lease in leases:
             run = self.running.pop(lease, None)
@@ -334,11 +339,11 @@ class AgentState:
         self.waiting = back | self.waiting
         if self.leaving or self.draining:
             self._hand_back(tuple(back))
-        return out + self._fill()
 
-    def lost_all(self, now: int, why: str) -> list[Instruction]:
-        """Everything that ran is gone, and nobody saw how."""
+    def lost_all(self, now: int, why: str, unbegun: Iterable[Lease] = ()) -> list[Instruction]:
+        """Everything that ran is gone, and nobody saw how; some of it had not begun."""
         out: list[Instruction] = []
+        self._take_back(now, unbegun)
         for lease, run in list(self.running.items()):
             if run.moving:
                 continue

@@ -211,3 +211,16 @@ def test_the_pace_of_only_so_much_work_is_remembered() -> None:
         life.granted(f"j{number}", task=Task(Shell(f"true {number}"), Resources(1000)))
         life.ended(f"j{number}")
     assert slots(life.granted("again", task=SHELL)) == {"again": -1}
+
+
+def test_when_all_is_lost_what_had_not_begun_is_not() -> None:
+    life = Life()
+    life.knows_the_pace(task=SHELL)
+    life.granted(*"abcd", task=SHELL)
+    again = life.state.lost_all(life.now, "gone", [a_lease("c"), a_lease("d")])
+    assert set(slots(again)) == {"c", "d"}
+    assert {lease.job for lease, result in life.state.results.items() if result.outcome is Outcome.LOST} == {
+        *"ab"
+    }
+    assert set(life.state.running) == {a_lease("c"), a_lease("d")}
+    assert life.state.free == Resources()

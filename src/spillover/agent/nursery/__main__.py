@@ -1,4 +1,4 @@
-"""`python -m spillover.agent.nursery CONTROL LOCK`: serve on the socket and under the lock that the agent handed down."""
+"""`python -m spillover.agent.nursery CONTROL LOCK MARKS`: serve on the socket, under the lock and with the marks that the agent handed down."""
 
 import fcntl
 import gc
@@ -7,14 +7,15 @@ import socket
 import sys
 
 from spillover.agent.nursery.frames import LARGEST, unpack
+from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.nursery.serving import Nursery, Setup
 
 
 def main() -> None:
     """Live until the agent is gone."""
-    control, lock = (int(word) for word in sys.argv[1:3])
-    for file in (control, lock):
+    control, lock, marks = (int(word) for word in sys.argv[1:4])
+    for file in (control, lock, marks):
         os.set_inheritable(file, False)
     fcntl.flock(lock, fcntl.LOCK_SH)
     os.write(lock, f"{os.getpid()} {birth_of(os.getpid())}\n".encode())
@@ -22,7 +23,7 @@ def main() -> None:
     gc.disable()  # nothing here makes cycles
     first = channel.recv(LARGEST)
     if first:
-        Nursery(channel, Setup(unpack(first)[1])).serve()
+        Nursery(channel, Marks(marks), Setup(unpack(first)[1])).serve()
     os._exit(0)  # threads that wait for a task that cannot die would keep us
 
 

@@ -5,8 +5,8 @@ Pairs of sockets that keep messages apart (SOCK_SEQPACKET), so that a message is
 * *work*, one for each thread of the nursery: `[(key, argv, env, folder, stem, mark, memory, cpu), ...]` from the agent, run one
   after the other; `[(key, spawned, code, signal, at, ran, cpu, peak, out_of_memory, message), ...]` back, of those that ended.
 * *control*: `(SETUP, {...})` once, `(THREAD, number)` with the work socket of a new thread, `(SIGNAL, key, number)`, `(NAME, key)`
-  and `(RECALL, key, thread)` from the agent; `(STARTED, key, pid, birth, at)`, `(NAMED, key)`, `(RETURNED, key)` of a task that
-  has not begun and never will, and `(REFUSED, number)` of a thread that cannot be back.
+  and `(RECALL, thread, keys)` from the agent; `(STARTED, key, pid, birth, at)`, `(NAMED, key)`, `(RETURNED, keys)` of tasks that
+  have not begun and never will, and `(REFUSED, number)` of a thread that cannot be back.
 
 Times are monotonic nanoseconds. Work that is larger than a message may be is put into a file, and its path is sent.
 """

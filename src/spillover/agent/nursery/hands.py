@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from spillover.agent.nursery.frames import LARGEST, pack, unpack
@@ -70,16 +70,14 @@ class Hand:
             self._tasks.extend(unpack(data))
         return bool(data)
 
-    def give_back(self, key: int) -> bool:
-        """Take a task away that has not begun; False if it is too late."""
+    def give_back(self, keys: Sequence[int]) -> list[int]:
+        """Take tasks away, those of them that have not begun; which these are, in their order."""
         with self._lock:
             while self._receive():
                 pass
-            for task in self._tasks:
-                if task[0] == key:
-                    self._tasks.remove(task)
-                    return True
-        return False
+            back = [task[0] for task in self._tasks if task[0] in keys]
+            self._tasks = deque([task for task in self._tasks if task[0] not in keys])
+        return back
 
     def ended(self, end: tuple[Any, ...]) -> None:
         """A task of this thread is over; raises OSError when the agent is gone."""

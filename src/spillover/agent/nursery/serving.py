@@ -36,6 +36,7 @@ from spillover.agent.nursery.frames import (
 )
 from spillover.agent.nursery.hands import Hand
 from spillover.agent.nursery.holes import Bounded
+from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.task import Task
 from spillover.agent.nursery.watching import Watch
@@ -69,8 +70,9 @@ class Setup:
 class Nursery:
     """All running tasks, and the threads that wait for them."""
 
-    def __init__(self, control: socket.socket, setup: Setup) -> None:
+    def __init__(self, control: socket.socket, marks: Marks, setup: Setup) -> None:
         self._control = control
+        self._marks = marks
         self._setup = setup
         self._tasks: dict[int, Task] = {}
         self._early: set[int] = set()
@@ -124,9 +126,9 @@ class Nursery:
         if kind == THREAD:
             self._grow(key, socket.socket(fileno=files[0]))
         elif kind == RECALL:
-            if self._hands[message[2]].give_back(key):
-                self._early.discard(key)
-                self._say((RETURNED, key))
+            back = self._hands[key].give_back(message[2])
+            self._early.difference_update(back)
+            self._say((RETURNED, back))
         elif kind == SIGNAL:
             if (task := self._tasks.get(key)) is None:
                 self._early.add(key)  # or it has just ended, which does no harm
@@ -185,6 +187,7 @@ class Nursery:
             shop.prepare()  # the first task need not wait for it
         while (given := hand.take()) is not None:
             task = Task(*given)
+            self._marks.begin(number, task.key)
             self._tasks[task.key] = task
             end = self._one(task, shop)
             # What became of it is told only when nothing of it is left, so that the next one finds all as it should be.
