@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test tools test-deploy fuzz chaos check format proto docs bench study clean
+.PHONY: demo test test-faults tools test-deploy fuzz chaos check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not slow"
+
+# Servers, agents and disks that fail while real jobs run: some minutes, and best on a machine that does nothing else.
+test-faults: $(STAMP)
+	@$(BIN)/python -m pytest -m slow
 
 # Stories of faults between the server and its agents; the first that goes wrong is told in its shortest form.
 SEEDS ?= 1000

@@ -8,9 +8,6 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
-
-pytestmark = pytest.mark.slow
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":

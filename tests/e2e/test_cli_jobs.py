@@ -206,6 +206,7 @@ def test_a_dry_run_submits_nothing(server: Any) -> None:
 
 
 def test_clusters_and_agents_are_listed(server: Any) -> None:
+    assert server.spill("run", "--wait", "--", "true").returncode == 0  # so that its agent is there
     [cluster] = json.loads(server.spill("clusters", "--json").stdout)
     [agent] = json.loads(server.spill("agents", "--json").stdout)
     assert (cluster["role"], cluster["capacity"]["cpu"]) == ("owned", 2.0)

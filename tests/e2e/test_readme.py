@@ -127,7 +127,6 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.slow
 def test_the_tour_prints_what_the_readme_shows(shell: Shell) -> None:
     typed = 0
     for kind, body in _BLOCK.findall(README.read_text()):
