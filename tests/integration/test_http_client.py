@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
@@ -245,6 +247,67 @@ def test_a_wrong_token_is_told(server: Threaded[FakeCommands]) -> None:
     with Client(server.url, "wrong") as client, pytest.raises(Refused, match="the token is wrong") as error:
         client.server()
     assert (error.value.status, error.value.kind) == (401, "unauthorized")
+
+
+def test_a_wrong_token_is_told_with_where_it_is_from(
+    server: Threaded[FakeCommands], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    printed = "what `spill token create` printed"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spill-data").mkdir()
+    (tmp_path / "spill-data" / "token").write_text("wrong")
+    monkeypatch.delenv("SPILL_TOKEN", raising=False)
+    folder = Path("spill-data", "token")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"token": "wrong"}, "give one that `spill token create` printed"),
+        ({"token_file": folder}, f"{folder} must hold {printed}"),
+        ({}, f"it is that of {folder}; set SPILL_TOKEN to {printed}"),
+    ]
+    for how, says in cases:
+        with Client(server.url, **how) as client, pytest.raises(Refused) as error:
+            client.server()
+        assert str(error.value) == f"the token is wrong; {says}"
+    monkeypatch.setenv("SPILL_TOKEN", "wrong")
+    with Client(server.url) as client:
+        for ask in (client.server, lambda: list(client.logs("x"))):
+            with pytest.raises(Refused) as error:
+                ask()
+            assert str(error.value) == f"the token is wrong; set SPILL_TOKEN to {printed}"
+
+
+def test_an_address_with_a_path_is_told(server: Threaded[FakeCommands]) -> None:
+    with Client(f"{server.url}/foo", TOKEN) as client, pytest.raises(Refused) as error:
+        client.server()
+    assert (
+        str(error.value)
+        == f"there is no server at {server.url}/foo; write its address without a path: {server.url}"
+    )
+
+
+def test_a_name_that_nobody_knows_is_told() -> None:
+    with (
+        Client("http://nohost.invalid:7070", TOKEN) as client,
+        pytest.raises(
+            Unreachable, match=r"the name nohost\.invalid is not known; correct the address"
+        ) as error,
+    ):
+        client.server()
+    assert not error.value.sent
+
+
+async def test_the_port_for_agents_is_not_that_for_people() -> None:
+    agents = grpc.aio.server()
+    port = agents.add_insecure_port("127.0.0.1:0")
+    await agents.start()
+    url = f"http://127.0.0.1:{port}"
+    told = f"what answers at {url} does not speak HTTP; if that is the port for agents, write that for people, which is 7070 unless it was set"
+    try:
+        async with AsyncClient(url, TOKEN) as client:
+            with pytest.raises(Unreachable) as error:
+                await client.server()
+    finally:
+        await agents.stop(0)
+    assert str(error.value) == told
 
 
 def test_refusals_carry_their_problems(client: Client) -> None:

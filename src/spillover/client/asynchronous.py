@@ -424,7 +424,7 @@ class AsyncClient:
             response = await self._http.request(**asked)
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
-        return asks.answer(ask, response.status_code, response.content)
+        return transport.answer(ask, self._place, response.status_code, response.content)
 
     async def _stream(self, flow: Following[T]) -> AsyncGenerator[T, None]:
         """Read streams to their end, taking one up again where it breaks off."""
@@ -453,7 +453,7 @@ class AsyncClient:
         try:
             async with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
-                    raise asks.refusal(ask, response.status_code, await response.aread())
+                    raise transport.refusal(ask, self._place, response.status_code, await response.aread())
                 yield b""
                 async for chunk in response.aiter_bytes():
                     yield chunk

@@ -14,6 +14,8 @@ from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
 
 ANONYMOUS = "anonymous"
+_GIVE: Final = "give one that `spill token create` printed"
+_PRINTED: Final = "what `spill token create` printed"
 _HINT: Final = (
     "set SPILL_TOKEN or SPILL_TOKEN_FILE, or name the server's data folder with --data or SPILL_DATA"
 )
@@ -39,6 +41,10 @@ class Place(Struct, frozen=True):
     """The `server.json` that the URL was read from; None when it was given."""
     ca: Path | None = None
     """File of the authority to trust; None trusts those that are known everywhere."""
+    ca_from: str = ""
+    """The variable that names it; empty for what was named otherwise."""
+    mending: str = _GIVE
+    """What to do when the token is wrong, by where it is from."""
 
     def headers(self) -> dict[str, str]:
         """What goes with every request."""
@@ -68,14 +74,18 @@ def find(
     found = None if given else folder / "server.json"
     told = None if given else _told_in(folder / "server.json")
     url = told.http if told is not None else _url(given or "", "the server's address")
-    authority = ca or os.environ.get("SPILL_CA") or (told.ca if told is not None else None)
+    variable = os.environ.get("SPILL_CA") if not ca else None
+    authority = ca or variable or (told.ca if told is not None else None)
     lent = told is not None or _may_show(folder, url, named=data is not None)
-    secret = token or _token(folder, token_file, named=data is not None, lent=lent)
+    secret, mending = token or "", _GIVE
+    if not secret:
+        secret, mending = _token(folder, token_file, named=data is not None, lent=lent)
     if not (secret.isascii() and secret.isprintable()):
         raise Unreachable("the token holds characters that no token has")
     if user is not None and not is_name(user):
         raise Refused(f"{user!r} cannot be a user: {NAME_RULE}", status=400, kind="invalid")
-    return Place(url, secret, user or _user(), found, Path(authority) if authority else None)
+    trusted = Path(authority) if authority else None
+    return Place(url, secret, user or _user(), found, trusted, "SPILL_CA" if variable else "", mending)
 
 
 def _told_in(path: Path) -> ServerFile:
@@ -127,14 +137,14 @@ def _may_show(folder: Path, url: str, *, named: bool) -> bool:
         return False
 
 
-def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -> str:
-    """The secret that lets a client in; a data folder that is `named` comes before what the environment says.
+def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -> tuple[str, str]:
+    """The secret that lets a client in, and what to do if it does not; a data folder that is `named` comes before what the environment says.
 
     That of the folder is not for the server unless it is `lent`.
     """
     file = named_token_file(given, data=folder if named else None)
     if file is None and not named and (token := os.environ.get("SPILL_TOKEN")):
-        return token
+        return token, f"set SPILL_TOKEN to {_PRINTED}"
     path = file or folder / "token"
     if file is None and not lent:
         raise Unreachable(f"there is no token for that server: {_HINT}")
@@ -149,7 +159,9 @@ def _token(folder: Path, given: str | Path | None, *, named: bool, lent: bool) -
         token = ""
     if not token:
         raise Unreachable(f"{path} does not hold a token")
-    return token
+    if file is not None:
+        return token, f"{path} must hold {_PRINTED}"
+    return token, f"it is that of {path}; set SPILL_TOKEN to {_PRINTED}"
 
 
 def _user() -> str:

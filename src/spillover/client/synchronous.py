@@ -421,7 +421,7 @@ class Client:
             response = self._http.request(**asked)
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
-        return asks.answer(ask, response.status_code, response.content)
+        return transport.answer(ask, self._place, response.status_code, response.content)
 
     def _stream(self, flow: Following[T]) -> Iterator[T]:
         """Read streams to their end, taking one up again where it breaks off."""
@@ -448,7 +448,7 @@ class Client:
         try:
             with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
-                    raise asks.refusal(ask, response.status_code, response.read())
+                    raise transport.refusal(ask, self._place, response.status_code, response.read())
                 yield b""
                 yield from response.iter_bytes()
         except httpx.TransportError as error:

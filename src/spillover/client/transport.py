@@ -1,19 +1,24 @@
 """How a request becomes one of httpx, and how httpx's failures become ours. httpx is loaded with the first request."""
 
+import socket
 import ssl
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
+from spillover.client import asks
 from spillover.client.asks import UNKNOWN, Ask
-from spillover.client.errors import Unreachable
+from spillover.client.errors import Refused, SpillError, Unreachable
 from spillover.client.place import Place
 
 if TYPE_CHECKING:
     import httpx
 
+T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 CONNECT: Final = 5.0
 WRITE: Final = 60.0
 """Seconds to connect, and to get rid of a part of the body."""
+_AGENTS: Final = "if that is the port for agents, write that for people, which is 7070 unless it was set"
 
 
 def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
@@ -39,20 +44,43 @@ def settings(place: Place) -> dict[str, Any]:
     """Arguments for either httpx client: no proxy, redirect or other server ever sees the token."""
     # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
     secure = place.url.startswith("https:")
-    verify = _trusting(place.ca) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    verify = _trusting(place) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {"trust_env": False, "follow_redirects": False, "verify": verify}
 
 
-def _trusting(ca: Path | None) -> ssl.SSLContext | bool:
+def _trusting(place: Place) -> ssl.SSLContext | bool:
     """Who is believed to vouch for a server: one authority, or all that are known everywhere."""
+    ca, named = place.ca, f"{place.ca_from}: " if place.ca_from else ""
     if ca is None:
         return True
     try:
         return ssl.create_default_context(cafile=ca)
     except ssl.SSLError:
-        raise Unreachable(f"{ca} holds no certificate of an authority") from None
+        raise Unreachable(f"{named}{ca} holds no certificate of an authority") from None
     except OSError as error:
-        raise Unreachable(f"{ca} cannot be read: {error.strerror}") from None
+        raise Unreachable(f"{named}{ca} cannot be read: {error.strerror}") from None
+
+
+def answer(ask: Ask[T], place: Place, status: int, body: bytes) -> T:
+    """Read an answer, or raise what it says."""
+    if status not in ask.good:
+        raise refusal(ask, place, status, body)
+    return asks.answer(ask, status, body)
+
+
+def refusal(ask: Ask[Any], place: Place, status: int, body: bytes) -> SpillError:
+    """What it means that a server does not do what it was asked for, in the words of whoever asked it there."""
+    error = asks.refusal(ask, status, body)
+    if not isinstance(error, Refused):
+        return error
+    told = ""
+    if error.kind == "unauthorized":
+        told = f"{str(error).partition(';')[0]}; {place.mending}"
+    parts = urlsplit(place.url)
+    if status == 404 and parts.path and error.kind != "unknown":
+        bare = f"{parts.scheme}://{parts.netloc}"
+        told = f"there is no server at {place.url}; write its address without a path: {bare}"
+    return Refused(told, status=status, kind=error.kind) if told else error
 
 
 def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unreachable:
@@ -61,6 +89,10 @@ def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unrea
 
     if (untrusted := _untrusted(place, error)) is not None:
         return Unreachable(untrusted)
+    if _cause(error, socket.gaierror) is not None:
+        return Unreachable(f"the name {urlsplit(place.url).hostname} is not known; correct the address")
+    if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
+        return Unreachable(f"what answers at {place.url} does not speak HTTP; {_AGENTS}")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return Unreachable(
             f"no server answers at {place.url}; start it with `spill up`, or correct the address"
@@ -73,14 +105,22 @@ def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unrea
     told = f"the server at {place.url} {what}" + ("" if ask.repeatable else UNKNOWN)
     if place.url.startswith("http:") and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
         told += "; if it speaks TLS, write https://"
+    elif isinstance(error, httpx.RemoteProtocolError):
+        told += f"; {_AGENTS}"
     return Unreachable(told, sent=True)
+
+
+def _cause(error: BaseException, kind: type[E]) -> E | None:
+    """The error of a kind that another one rests on."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _untrusted(place: Place, error: BaseException) -> str | None:
     """What is wrong with the TLS of a server, if that is what failed."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
+    cause = _cause(error, ssl.SSLError)
     if cause is None:
         return None
     if not isinstance(cause, ssl.SSLCertVerificationError):

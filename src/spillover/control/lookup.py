@@ -126,12 +126,12 @@ class Lookup:
         if len(found) > 1:
             raise _ambiguous(ref, list(found))
         if not found:
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}")
+            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
         ((job_id, live),) = found.items()
         row = None if live is not None else await self._archive.get(JobId(job_id))
         result = live if live is not None else row
         if result is None:
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}")
+            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
         return result
 
 

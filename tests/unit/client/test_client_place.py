@@ -8,6 +8,7 @@ import pytest
 
 from spillover.client.errors import Refused, Unreachable
 from spillover.client.place import find, named_token_file
+from spillover.client.transport import settings
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +170,13 @@ def test_the_token_of_a_folder_that_nobody_named_is_not_shown_to_others(
     assert find(server, data=tmp_path / "spill-data").token == "secret"
     folder(tmp_path / "spill-data", server)
     assert find(server).token == "secret"
+
+
+def test_an_authority_that_the_environment_names_is_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPILL_CA", "ca.pem")
+    with pytest.raises(Unreachable, match=r"^SPILL_CA: ca\.pem cannot be read: No such file or directory$"):
+        settings(find("https://h", "secret"))
+    with pytest.raises(Unreachable, match=r"^other\.pem cannot be read"):
+        settings(find("https://h", "secret", ca="other.pem"))
