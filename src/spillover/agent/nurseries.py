@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -16,6 +16,8 @@ from spillover.agent.nursery import frames
 from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.marks import make as make_marks
 
+_busy = operator.attrgetter("busy")
+_tasks = operator.attrgetter("tasks")
 _RUN: Final = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from spillover.agent.nursery.__main__ import main; main()"
 """How an interpreter that knows nothing of our packages becomes the nursery."""
 
@@ -109,13 +111,16 @@ class Nursery:
             self._idle.append(thread)
             self._control.send(frames.pack((frames.THREAD, number)), theirs)
 
-    def pick(self) -> "Thread | None":
-        """A thread that is idle; if there can be none, the one that has the least to do."""
+    @property
+    def threads(self) -> Iterable["Thread"]:
+        """All that it has."""
+        return self._threads.values()
+
+    def take_idle(self) -> "Thread | None":
+        """A thread that has nothing to do, made if need be; None if there can be none."""
         if not self._idle:
             self.grow(len(self._threads) + 1)
-        if self._idle:
-            return self._idle.pop()
-        return min(self._threads.values(), key=operator.attrgetter("tasks"), default=None)
+        return self._idle.pop() if self._idle else None
 
     def rest(self, thread: "Thread") -> None:
         """A thread has nothing more to do."""
@@ -141,6 +146,14 @@ class Nursery:
         for thread in self._threads.values():
             thread.close()
         self._control.close()
+
+
+def pick(nurseries: Iterable[Nursery]) -> "Thread | None":
+    """An idle thread of the nursery that has the fewest busy ones; where none can be had, the one that has the least to do."""
+    for nursery in sorted(nurseries, key=_busy):
+        if (thread := nursery.take_idle()) is not None:
+            return thread
+    return min((thread for nursery in nurseries for thread in nursery.threads), key=_tasks, default=None)
 
 
 class Thread:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import fcntl
-import operator
 import os
 import signal
 import time
@@ -14,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from spillover.agent.isolation import Isolation, choose, remove_groups
-from spillover.agent.nurseries import Listener, Nursery, Thread
+from spillover.agent.nurseries import Listener, Nursery, Thread, pick
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.procfs import all_processes, birth_of, environ_of
 from spillover.agent.nursery.workshop import remove
@@ -168,7 +167,7 @@ class Processes:
         key = self._keys[lease]
         thread = self._slots.get(slot)
         if thread is None:
-            thread = min(self._nurseries, key=_busy).pick()
+            thread = pick(self._nurseries)
             if thread is None:
                 self._never(lease, "could not be started: the system allows no thread that waits for it")
                 return
@@ -315,9 +314,6 @@ class Processes:
         for named in self._naming.pop(key, ()):
             if not named.done():
                 named.set_result(None)
-
-
-_busy = operator.attrgetter("busy")
 
 
 def words_of(work: Work) -> tuple[str, ...]:

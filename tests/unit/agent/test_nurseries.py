@@ -1,0 +1,130 @@
+"""Real nurseries where the system allows no more threads, or no more sockets."""
+
+import asyncio
+import errno
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from spillover.agent.nursery import frames
+from spillover.agent.nursery.marks import Marks, make
+from spillover.agent.nursery.serving import Nursery, Setup
+from spillover.agent.process import Ended, Processes, Returned, Sight
+from spillover.agent.values import Task
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.model.job import Shell
+from spillover.model.resources import Resources
+
+TRUE = Task(Shell("true"), Resources(1000))
+
+
+class House:
+    """Processes of an agent of two slots, and what is seen of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sights: list[Sight] = []
+        self._news = asyncio.Event()
+        self.processes = Processes(
+            folder, "lab", self._seen, lambda _: self._news.set(), isolation="none", threads=2
+        )
+
+    def _seen(self, seen: list[Sight]) -> None:
+        self.sights += seen
+        self._news.set()
+
+    def start(self, *jobs: str, slot: int = -1) -> None:
+        for job in jobs:
+            self.processes.start(a_lease(job), TRUE, slot)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.sights) < count:
+                self._news.clear()
+                await self._news.wait()
+
+    def ended(self) -> set[str]:
+        return {each.lease.job for each in self.sights if isinstance(each, Ended) and each.end.code == 0}
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(tmp_path)
+    await house.processes.open()
+    yield house
+    await house.processes.close()
+
+
+def a_lease(job: str) -> Lease:
+    return Lease(JobId(job), 1, 1)
+
+
+async def test_tasks_of_one_slot_and_others_all_end(house: House) -> None:
+    house.start(*"abc", slot=1)
+    house.start(*"de")
+    await house.until(5)
+    assert house.ended() == {*"abcde"}
+
+
+async def test_what_was_given_to_a_thread_that_cannot_be_comes_back_and_may_begin_elsewhere(
+    house: House,
+) -> None:
+    house.start("a", slot=1)
+    _, thread = next(iter(house.processes._tasks.values()))
+    house.processes._said(thread.nursery, (frames.REFUSED, thread.number))
+    assert house.sights == [Returned(a_lease("a"))]
+    house.start("a", "b", "c", "d")
+    await house.until(5)
+    assert house.ended() == {*"abcd"}
+
+
+async def test_without_any_thread_a_task_ends_as_one_that_was_never_made(house: House) -> None:
+    for nursery in house.processes._nurseries:
+        house.processes._said(nursery, (frames.REFUSED, 0))
+    house.start("a")
+    await house.until(1)
+    (sight,) = house.sights
+    assert isinstance(sight, Ended)
+    assert not sight.end.spawned
+    assert "no thread" in sight.end.message
+
+
+async def test_without_more_sockets_tasks_wait_for_the_threads_that_are_there(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: Any) -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "socketpair", none_left)
+    house.start(*"abcdef")
+    await house.until(6)
+    assert house.ended() == {*"abcdef"}
+
+
+def test_a_nursery_says_when_it_cannot_have_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    told = {
+        "output": f"{tmp_path}/output",
+        "spool": f"{tmp_path}/spool",
+        "scratch": f"{tmp_path}/scratch",
+        "limit": 1 << 20,
+        "isolation": ("none", {}),
+        "env": {},
+    }
+    agent, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    file = make()
+    with agent, control, ours, theirs:
+        nursery = Nursery(control, Marks(file), Setup(told))
+        os.close(file)
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        nursery._grow(3, theirs)
+        assert frames.unpack(agent.recv(frames.LARGEST)) == (frames.REFUSED, 3)
+        assert ours.recv(1) == b"", "its socket is closed"
