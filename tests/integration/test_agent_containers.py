@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from spillover.model.units import SECOND
@@ -86,6 +87,20 @@ async def test_a_container_runs_in_the_work_folder_with_its_environment(
     assert await output_of(server, "a.7") == f"{tmp_path}\nyes a.7 7\n".encode()
     assert (tmp_path / "made").exists()
     assert engine.containers() == []
+
+
+async def test_what_a_container_s_variables_hold_is_on_no_command_line(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    words = ("sh", "-c", "echo $MINE $PATH; sleep 2")
+    env = {"MINE": "hunter2", "PATH": "/bin:/mine"}
+    server.grant(a_container("a", *words, workdir="/tmp", env=env))
+    await server.until(lambda: bool(server.started))
+    lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert any("spill-a-1" in line for line in lines)
+    assert not any("hunter2" in line for line in lines)
+    await server.until(lambda: bool(server.results))
+    assert await output_of(server, "a") == b"hunter2 /bin:/mine\n"
 
 
 async def test_without_a_command_the_image_says_what_runs(

@@ -38,6 +38,11 @@ KILLED: Final = 128 + 9
 """Exit code of a container that was killed."""
 ENGINE_ENV: Final = ("CONTAINER", "DOCKER_", "PODMAN_", "REGISTRY_", "STORAGE_", "XDG_")
 """How variables begin that tell a client where its engine is and how it is set up."""
+STEERING: Final = frozenset(
+    {"PATH", "HOME", "USER", "LANG", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+)
+"""Variables of a container that its client would obey."""
+STEERING_PREFIXES: Final = (*ENGINE_ENV, "LD_", "LC_", "XDG_", "SPILL_")
 PATIENCE: Final = 30.0
 """Seconds for a question to the engine."""
 LEAST_MEMORY: Final = 6 << 20
@@ -97,10 +102,12 @@ class Containers:
             return
         name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
         self._names[lease] = name
-        words = self._words(name, lease, task, plan)
+        env = self._variables(lease, task)
+        words = self._words(name, env, task, plan)
         workdir = task.workdir if plan.own_folder else "/"
         # The container has the limits; those of its client would be in their way.
-        client = Task(Argv(words), replace(task.need, memory=0), self._env, workdir)
+        handed = {variable: value for variable, value in env.items() if not _steers(variable)}
+        client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir)
         self._house.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     def recall(self, lease: Lease) -> None:
@@ -123,16 +130,20 @@ class Containers:
 
     # --- what the engine is told
 
-    def _words(self, name: str, lease: Lease, task: Task, plan: Plan) -> tuple[str, ...]:
-        """The command line of the client."""
-        words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
+    def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
+        """The environment of the container."""
         env = task.env | {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
         env |= {"SPILL_CLUSTER": self._house.cluster}
         array, dot, index = lease.job.rpartition(".")
         if dot and array and index.isdigit():
             env["SPILL_ARRAY_INDEX"] = index
+        return env
+
+    def _words(self, name: str, env: dict[str, str], task: Task, plan: Plan) -> tuple[str, ...]:
+        """The command line of the client."""
+        words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
         for variable, value in env.items():
-            words += ["--env", f"{variable}={value}"]
+            words += ["--env", f"{variable}={value}" if _steers(variable) else variable]
         if task.need.memory:
             memory = str(max(LEAST_MEMORY, task.need.memory))
             words += ["--memory", memory, "--memory-swap", memory]
@@ -241,3 +252,8 @@ class Containers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _steers(variable: str) -> bool:
+    """Whether a variable means something to the client itself, which has the others from its own environment: all can see command lines."""
+    return variable in STEERING or variable.startswith(STEERING_PREFIXES)
