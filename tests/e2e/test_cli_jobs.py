@@ -82,6 +82,15 @@ def test_run_of_what_is_no_program_ends_as_in_a_shell(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"{program}: {said}\n")
 
 
+def test_a_folder_that_is_not_on_the_agent_is_told_with_what_to_do(server: Any) -> None:
+    done = server.spill("run", "--wait", "--name", "far", "--workdir", "/no/such/folder", "--", "true")
+    assert done.returncode == 125
+    assert done.stderr.endswith(
+        "(far) is FAILED: could not be started on local/local-1: workdir '/no/such/folder': No such file or directory; "
+        "give it a `workdir` that is there, or `inputs`, with which it runs in a folder of its own\n"
+    )
+
+
 def test_run_is_124_when_a_job_reached_its_walltime(server: Any) -> None:
     done = server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60")
     assert done.returncode == 124

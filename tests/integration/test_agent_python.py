@@ -373,6 +373,14 @@ async def test_calls_of_other_variables_need_another_worker_and_idle_ones_make_r
         assert not left
 
 
+async def test_a_folder_that_is_not_there_is_not_blamed_on_the_interpreter(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    done = await result_of(server, a_call("a", "double", 21, workdir=Path("/no/such/folder")))
+    assert done.outcome == pb.NOT_STARTED
+    assert done.message == "workdir '/no/such/folder': No such file or directory"
+
+
 async def test_an_interpreter_that_does_not_work_is_named(server: ScriptedServer, workdir: Path) -> None:
     async with AgentProcess(server.data, "--python", "/bin/false"):
         await server.connected()

@@ -438,9 +438,18 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
     """The agent could not start its process."""
 
     message: str
+    agent: str = ""
+    """As CLUSTER/NAME; empty where an earlier version did not note it."""
 
     def __str__(self) -> str:
-        return f"could not be started: {self.message}"
+        where = f" on {self.agent}" if self.agent else ""
+        return f"could not be started{where}: {self.message}{self._hint()}"
+
+    def _hint(self) -> str:
+        """What to do about a folder that the machine does not have, which an agent tells like this."""
+        if not self.message.startswith("workdir "):
+            return ""
+        return "; give it a `workdir` that is there, or `inputs`, with which it runs in a folder of its own"
 
 
 class MembersFailed(Never, frozen=True, tag="members_failed"):

@@ -83,7 +83,7 @@ async def test_a_job_that_no_agent_can_be_sent_ends_and_its_neighbours_are_sent(
     assert await served.granted(2) == [jobs[0], jobs[2]]
     assert await served.ended(jobs[1]) == (
         JobState.FAILED,
-        "could not be started: it is 0 MiB large, more than an agent can be sent",
+        "could not be started on onprem/n1: it is 0 MiB large, more than an agent can be sent",
     )
 
 
@@ -106,7 +106,7 @@ async def test_a_job_whose_spec_is_missing_ends(served: Served) -> None:
     assert await served.granted(1) == [jobs[1]]
     assert await served.ended(jobs[0]) == (
         JobState.FAILED,
-        "could not be started: what it runs is missing from the store",
+        "could not be started on onprem/n1: what it runs is missing from the store",
     )
 
 

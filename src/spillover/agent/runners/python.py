@@ -401,6 +401,8 @@ class PythonCalls:
             path = Path(f"{stem_of(self._output, lease.job, 1, 0)}.err")
             said = path.read_bytes()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
             path.unlink()
+        if end.message.startswith("workdir "):  # the folder of the call, and no fault of the interpreter
+            return end.message
         told = end.message or said or f"it ended with exit code {end.code}, signal {end.signal}"
         return f"{self._python} does not work: {told}"
 

@@ -141,7 +141,8 @@ def verdict(job: Job, outcome: Outcome, told: Result | None = None) -> tuple[Job
     exit_code, signal = (told.exit_code, told.signal) if told is not None else (None, None)
     if outcome is Outcome.NOT_STARTED:
         message = told.message if told is not None else ""
-        return JobState.FAILED, CouldNotStart(message or "no reason was given")
+        agent = f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else ""
+        return JobState.FAILED, CouldNotStart(message or "no reason was given", agent)
     if outcome is Outcome.OUT_OF_MEMORY:
         peak = told.usage.peak_memory if told is not None else 0
         return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)
