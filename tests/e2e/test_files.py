@@ -100,7 +100,7 @@ def test_inputs_are_brought_there_and_outputs_back(server: ServerProcess, tmp_pa
     (tmp_path / "results/out/count.txt").write_text("mine")
     done = server.spill("fetch", job, "results")
     assert done.returncode == 2
-    assert "would be written over" in done.stderr
+    assert "would be written over; give another folder, or --force\n" in done.stderr
     assert (tmp_path / "results/out/count.txt").read_text() == "mine"
     assert server.spill("fetch", job, "results", "--force").returncode == 0
     assert (tmp_path / "results/out/count.txt").read_text().strip() == "6"
@@ -183,6 +183,14 @@ def test_run_fetches_what_it_made_and_failed_and_cancelled_jobs_bring_back_what_
         assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
         [newest, *_] = json.loads(server.spill("ls", "--json").stdout)
         assert (tmp_path / "greeting.txt").read_text() == f"hello world {newest['id']}\n"
+    for fetch in ((), ("--fetch",)):
+        done = server.spill("run", "--wait", *fetch, "--output", "none.txt", "--", "true")
+        assert done.returncode == 0
+        [newest, *_] = json.loads(server.spill("ls", "--json").stdout)
+        assert done.stderr == f"spill: {newest['id']} brought back no files\n"
+    done = server.spill("run", "--wait", "--output", "made", "--", "touch", "made")
+    [newest, *_] = json.loads(server.spill("ls", "--json").stdout)
+    assert done.stderr == f"spill: `spill fetch {newest['id']}` brings its outputs here\n"
     with server.client() as client:
         retry = {"exit": 1}
         [failed] = client.submit(run="echo try $SPILL_ATTEMPT > log; exit 3", outputs=["log"], retry=retry)

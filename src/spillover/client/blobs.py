@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Self, TypeAlias
@@ -110,19 +111,31 @@ class Landing:
         self._progress = progress
 
     def __enter__(self) -> Self:
-        self._file: BinaryIO = self._half.open("xb")
+        with self._told():
+            self._file: BinaryIO = self._half.open("xb")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            self._half.replace(self._path)
-        else:
+        try:
+            with self._told():
+                self._file.close()
+                if kind is None:
+                    self._half.replace(self._path)
+        finally:
             self._half.unlink(missing_ok=True)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Name the file that was meant in what the system says."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
 
     def write(self, piece: bytes) -> None:
         """Add a piece."""
-        self._file.write(piece)
+        with self._told():
+            self._file.write(piece)
         if self._progress is not None:
             self._progress(len(piece))
 

@@ -12,6 +12,15 @@ from spillover.wire.api import FilesView, FileView
 PROGRAM = 0o111
 
 
+class InTheWay(Refused):
+    """Files are there and differ."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; give another folder, or force=True", status=409, kind="conflict")
+        self.what = what
+        """Without what to do, which is another thing for a program than for a command."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Which files are to be written."""
@@ -48,11 +57,7 @@ def plan(view: FilesView, folder: Path, *, force: bool) -> Plan:
             in_the_way.append(str(path))
     if in_the_way and not force:
         more = f" and {len(in_the_way) - 1} more" if len(in_the_way) > 1 else ""
-        raise Refused(
-            f"{in_the_way[0]}{more} would be written over; give another folder, or --force (force=True)",
-            status=409,
-            kind="conflict",
-        )
+        raise InTheWay(f"{in_the_way[0]}{more} would be written over")
     return Plan(folder, tuple(wanted), sum(file.size for file in wanted))
 
 

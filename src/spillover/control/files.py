@@ -92,6 +92,9 @@ class FileDesk:
     async def brought_back(self, found: Found, attempt: int | None) -> FilesView:
         """The files that an attempt of a job brought back; None is the last that brought any."""
         outputs = dict(found.outputs if isinstance(found, Finished) else _of_job(found))
+        had = found.attempt if isinstance(found, Job | Finished) else 1
+        if attempt is not None and attempt > had:
+            raise CommandError(Kind.UNKNOWN, f"{id_of(found)} has no attempt {attempt}; it has had {had}")
         chosen = attempt if attempt is not None else max(outputs, default=None)
         files: list[File] = []
         if chosen is not None and chosen in outputs:

@@ -26,6 +26,7 @@ MOST_DEPTH: Final = 64
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
+_TAB = re.compile(r" *\t")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", re.ASCII)
 _BEYOND_ASCII = re.compile(r"[^\x20-\x7e]")
@@ -151,7 +152,10 @@ class _Reader:
             mark = error.problem_mark or error.context_mark
             # At the end of a text the mark may lie behind its last line.
             line = min(mark.line, len(text.splitlines()) - 1) + 1 if mark else 1
-            raise _Stop(line, f"is not YAML: {_one_line(error.problem or error.context)}") from None
+            hint = (
+                "; indent with spaces, not tabs" if mark and _TAB.match(text.splitlines()[line - 1]) else ""
+            )
+            raise _Stop(line, f"is not YAML: {_one_line(error.problem or error.context)}{hint}") from None
         except yaml.reader.ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise _Stop(line, f"is not YAML: {_one_line(error.reason)}") from None

@@ -175,6 +175,11 @@ def test_run_without_a_command_is_refused(client: Any, spill: Callable[..., Any]
         assert "spill: there is nothing to run" in typed.err
 
 
+def test_what_follows_the_program_is_its_own(client: Any, spill: Callable[..., Any]) -> None:
+    assert spill("run", "--detach", "git", "checkout", "--", "notes.txt").code == 0
+    assert submitted(client)[0]["spec"]["command"] == ["git", "checkout", "--", "notes.txt"]
+
+
 def test_run_names_every_wrong_flag(client: Any, spill: Callable[..., Any]) -> None:
     typed = spill("run", "--cpu", "zero", "--walltime", "soon", "--burst", "maybe", "--", "true")
     assert (typed.code, client.asked) == (2, [])

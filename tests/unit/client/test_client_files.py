@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillover.client.blobs import digest_of
+from spillover.client.blobs import Landing, digest_of
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
 from spillover.client.packing import needs_packing, pack
@@ -143,7 +143,7 @@ def test_only_what_is_missing_or_differs_is_fetched(tmp_path: Path) -> None:
 
 def test_what_differs_is_written_over_by_force_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(Refused, match=r"mine would be written over; give another folder, or --force"):
+    with pytest.raises(Refused, match=r"mine would be written over; give another folder, or force=True$"):
         plan(view(mine="theirs"), tmp_path, force=False)
     assert [file.path for file in plan(view(mine="theirs"), tmp_path, force=True).wanted] == ["mine"]
 
@@ -177,3 +177,14 @@ def test_a_program_may_be_run(tmp_path: Path) -> None:
     assert (tmp_path / "tool").stat().st_mode & 0o111
     assert not (tmp_path / "data").stat().st_mode & 0o111
     assert digest_of(tmp_path / "tool") == digest_of(b"tool")
+
+
+def test_what_cannot_be_written_is_named_as_it_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as error, Landing(tmp_path / "none" / "model.bin"):
+        pass
+    assert error.value.filename == str(tmp_path / "none" / "model.bin")
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError) as told, Landing(tmp_path / "taken"):
+        pass
+    assert told.value.filename == str(tmp_path / "taken")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

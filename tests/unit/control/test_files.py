@@ -137,7 +137,9 @@ async def test_the_files_of_every_attempt_are_listed_live_and_archived(yard: Yar
         ]
         first = await yard.desk.brought_back(found, 1)
         assert [file.digest for file in first.files] == [digest(b"first")]
-        assert (await yard.desk.brought_back(found, 3)).files == []
+        with pytest.raises(CommandError, match=rf"^{job} has no attempt 3; it has had 2$") as error:
+            await yard.desk.brought_back(found, 3)
+        assert error.value.kind is Kind.UNKNOWN
 
     await check()
     await yard.archive()

@@ -164,3 +164,11 @@ def test_numbers_that_cannot_be_counted_with_are_told(text: str) -> None:
 def test_tags_construct_nothing(tag: str) -> None:
     (problem,) = problems(f"a: {tag} x")
     assert "is not read" in problem
+
+
+def test_a_tab_that_indents_is_named() -> None:
+    hint = "; indent with spaces, not tabs"
+    assert problem_of("a:\n\tb: 1\n").endswith(hint)
+    assert problem_of("a:\n  b:\n  \tc: 1\n").endswith(hint)
+    assert not problem_of("a: {b: [\n").endswith(hint)
+    assert not problem_of("a: @b\tc\n").endswith(hint)

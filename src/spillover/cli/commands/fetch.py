@@ -39,6 +39,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
+    from spillover.client.fetching import InTheWay  # noqa: PLC0415 - heavy
 
     if args.list and args.folder is not None:
         raise Usage("--list writes nothing, so there is no folder to name")
@@ -54,9 +55,12 @@ def _run(args: Namespace, context: Context) -> int:
             if below and (folder / below).is_symlink():
                 raise Usage(f"{folder / below} is a link, which may lead out of {folder}; move it away")
             with moving(context.out, each) as progress:
-                paths = client.fetch(
-                    each, folder / below, attempt=args.attempt, force=args.force, progress=progress
-                )
+                try:
+                    paths = client.fetch(
+                        each, folder / below, attempt=args.attempt, force=args.force, progress=progress
+                    )
+                except InTheWay as error:
+                    raise Usage(f"{error.what}; give another folder, or --force") from None
             there += bool(paths) or bool(client.files(each, args.attempt).files)
             written += map(str, paths)
     if args.json:

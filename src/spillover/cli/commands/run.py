@@ -38,7 +38,12 @@ def _configure(parser: ArgumentParser) -> None:
             help=told.replace("%", "%%"),
             action="append" if option.repeatable else "store",
         )
-    parser.add_argument("command", nargs=REMAINDER, metavar="COMMAND", help="what to run, and its arguments")
+    parser.add_argument(
+        "command",
+        nargs=REMAINDER,
+        metavar="COMMAND",
+        help="what to run, and its arguments: all that follows its first word is its own",
+    )
     add_connection(parser)
 
 
@@ -78,7 +83,11 @@ def _bring(context: Context, client: "Client", job: str, folder: Path, *, fetch:
     """Write what a job brought back to where a command of this machine would have left it, or say how to."""
     from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
 
-    if not fetch or client.job(job).array is not None:
+    array = client.job(job).array is not None
+    if not array and not client.files(job).files:
+        context.out.note(f"{job} brought back no files")
+        return
+    if not fetch or array:
         context.out.note(f"`spill fetch {job}` brings its outputs here")
         return
     with moving(context.out, "fetching outputs") as progress:
