@@ -25,7 +25,7 @@ from spillover.model.job import Argv
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
-AHEAD: Final = 64
+AHEAD: Final = 256
 """Leases that the agent holds beyond those that run."""
 WARMING: Final = 100
 """Tasks before the clock runs: what a start costs is not what a task costs."""
