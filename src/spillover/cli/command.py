@@ -3,11 +3,12 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from stat import S_IROTH
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spillover.cli.output import Output
     from spillover.client import Client
 
@@ -53,7 +54,7 @@ def add_connection(parser: ArgumentParser) -> None:
     )
 
 
-def warn_of_readers(out: "Output", token_file: Path) -> None:
+def warn_of_readers(out: "Output", token_file: "Path") -> None:
     """Say that everybody on this machine can take a token; a file that cannot be looked at is told by whoever reads it."""
     with suppress(OSError):
         if token_file.stat().st_mode & S_IROTH:

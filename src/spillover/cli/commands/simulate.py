@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -100,18 +101,29 @@ def _error(text: str) -> tuple[float, float]:
 
 def _run(args: Namespace, context: Context) -> int:
     started = perf_counter()
-    gc.disable()  # what is loaded and read stays
+    gc.disable()
+    _load_msgspec()
     try:
         _check(args)
         study, policies, trace = _read(args)
         _remark(args.rented, study, trace, context)
     finally:
+        gc.freeze()  # what is loaded and read stays: nothing is to be looked for in it
         gc.enable()
     if args.sweep:
         from spillover.cli.sweeping import sweep  # noqa: PLC0415 - heavy
 
         return sweep(args, context, study, trace, policies)
     return _single(args, context, study, trace, policies, started)
+
+
+def _load_msgspec() -> None:
+    """Load it without typing_extensions, which it would take for names that Python has itself, and which loads longer than it does."""
+    if "typing_extensions" not in sys.modules:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment] # which is how Python writes that there is none
+        import msgspec  # noqa: F401, PLC0415 - for whoever imports it after us
+
+        del sys.modules["typing_extensions"]
 
 
 def _read(args: Namespace) -> "tuple[Study, PolicySet, Trace]":
@@ -198,7 +210,7 @@ def _single(
     )
     if result.failures:
         context.out.note(f"these are not numbers of the policy: {told_of(result.failures)}")
-    gc.freeze()  # what is left goes with the process: nothing is to be looked for in it
+    gc.freeze()  # what is left goes with the process
     return codes.POLICY_FAILED if result.failures else codes.OK
 
 
