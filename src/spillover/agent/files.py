@@ -18,6 +18,7 @@ from typing import Final
 
 from spillover.agent.transfers import Away, Full, Refused, Transfers
 from spillover.model.files import is_digest
+from spillover.ports.blobs import digest_of
 
 PIECE: Final = 1 << 20
 """Bytes that are read or written at once."""
@@ -243,18 +244,6 @@ class Files:
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest[:2] / digest
-
-
-def digest_of(source: Path | bytes) -> str:
-    """The SHA-256 of bytes, or of a file."""
-    sha = hashlib.sha256()
-    if isinstance(source, bytes):
-        sha.update(source)
-    else:
-        with source.open("rb") as file:
-            while piece := file.read(PIECE):
-                sha.update(piece)
-    return sha.hexdigest()
 
 
 async def _pieces(source: Path | bytes) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from spillover.agent.files import Files, Unfetched, digest_of
+from spillover.agent.files import Files, Unfetched
 from spillover.agent.output import flattened
 from spillover.agent.process import Ended, Spawned
 from spillover.agent.runners.port import Sight
@@ -34,6 +34,7 @@ from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_p
 from spillover.model.job import Argv
 from spillover.model.resources import Resources
 from spillover.model.units import format_memory
+from spillover.ports.blobs import digest_of
 
 AT_ONCE: Final = 8
 """Files of one task that move at the same time."""

@@ -7,39 +7,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Self, TypeAlias
+from typing import BinaryIO, Self, TypeAlias
 
 from spillover.client import asks
 from spillover.client.asks import Ask
 from spillover.client.errors import Unavailable
+from spillover.ports.blobs import Source, pieces_of
 from spillover.wire.api import JobView
 
-PIECE: Final = 1 << 18
-"""Bytes that are read at once."""
-Source: TypeAlias = bytes | Path
 Progress: TypeAlias = Callable[[int], None]
 """Called with how many bytes more were sent or read."""
 Moving: TypeAlias = Callable[[int, int], None]
 """Called with how many bytes were sent or read so far, and of how many."""
-
-
-def digest_of(source: Source) -> str:
-    """The SHA-256 of bytes, or of a file."""
-    sha = hashlib.sha256()
-    for piece in pieces(source):
-        sha.update(piece)
-    return sha.hexdigest()
-
-
-def pieces(source: Source) -> Iterator[bytes]:
-    """Bytes, or those of a file, piece by piece."""
-    if isinstance(source, bytes):
-        for at in range(0, len(source), PIECE):
-            yield source[at : at + PIECE]
-        return
-    with source.open("rb") as file:
-        while piece := file.read(PIECE):
-            yield piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +34,7 @@ class Upload:
 
     def pieces(self) -> Iterator[bytes]:
         """All of it, told to whoever wants to know."""
-        for piece in pieces(self.source):
+        for piece in pieces_of(self.source):
             yield piece
             if self.progress is not None:
                 self.progress(len(piece))

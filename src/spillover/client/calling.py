@@ -11,7 +11,6 @@ import msgspec
 
 from spillover.client import asks
 from spillover.client.asks import Ask
-from spillover.client.blobs import digest_of
 from spillover.client.documents import from_fields
 from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
 from spillover.core import ranges
@@ -19,6 +18,7 @@ from spillover.core.ranges import Ranges
 from spillover.forms.arrays import format_array
 from spillover.forms.meaning import clean_name
 from spillover.model.job import Range
+from spillover.ports.blobs import digest_of
 from spillover.wire.api import ResultPage, ResultView
 from spillover.wire.items import MAGIC, pack_items
 

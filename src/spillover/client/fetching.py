@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from spillover.client.blobs import digest_of
 from spillover.client.errors import Refused
 from spillover.model.files import wrong_path
+from spillover.ports.blobs import digest_of
 from spillover.wire.api import FilesView, FileView
 
 PROGRAM = 0o111

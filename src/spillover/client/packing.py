@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spillover.client.blobs import digest_of
 from spillover.client.errors import Refused
 from spillover.forms.inputs import Unpacked
 from spillover.forms.matching import Folder, fixed
 from spillover.model.files import MOST_FILES, PATH_RULE, clash, is_pattern, wrong_path
 from spillover.model.units import format_memory
+from spillover.ports.blobs import digest_of
 from spillover.wire.api import FieldProblem
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from spillover.client import asks, transport
 from spillover.client.asks import Ask
-from spillover.client.blobs import Blob, Landing, Moving, Progress, Source, Upload, batches, digest_of, moving
+from spillover.client.blobs import Blob, Landing, Moving, Progress, Upload, batches, moving
 from spillover.client.calling import ASK_AGAIN, Gathering, Options, Parcel, a_call, a_map
 from spillover.client.calls import Call, Map, Reach
 from spillover.client.documents import Job, documents
@@ -19,6 +19,7 @@ from spillover.client.fetching import landed, plan
 from spillover.client.flows import PERSIST, Attempts, Following, History, Output, Past, waiting
 from spillover.client.packing import changed, needs_packing, pack
 from spillover.client.place import find
+from spillover.ports.blobs import Source, digest_of
 from spillover.wire.api import (
     AgentsAddress,
     AgentView,

@@ -6,8 +6,9 @@ from when it was put or asked for, and longer where somebody says so.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +16,10 @@ from spillover.model.units import DAY
 
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 GIB: Final = 2**30
+PIECE: Final = 1 << 18
+"""Bytes that are read at once."""
+Source: TypeAlias = bytes | Path
+"""What is to be put: bytes, or a file."""
 GRACE: Final = DAY
 """Nanoseconds that a blob stays after it was put or asked for."""
 
@@ -79,12 +84,23 @@ class Blobs(Protocol):
         ...
 
 
-def digest_of(pieces: Iterable[bytes]) -> str:
-    """The digest of some bytes."""
+def digest_of(source: Source) -> str:
+    """The SHA-256 of bytes, or of a file."""
     sha = hashlib.sha256()
-    for piece in pieces:
+    for piece in pieces_of(source):
         sha.update(piece)
     return sha.hexdigest()
+
+
+def pieces_of(source: Source) -> Iterator[bytes]:
+    """Bytes, or those of a file, piece by piece."""
+    if isinstance(source, bytes):
+        for at in range(0, len(source), PIECE):
+            yield source[at : at + PIECE]
+        return
+    with source.open("rb") as file:
+        while piece := file.read(PIECE):
+            yield piece
 
 
 async def one_piece(data: bytes) -> AsyncIterator[bytes]:

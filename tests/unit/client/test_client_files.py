@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from spillover.client.blobs import Landing, digest_of
+from spillover.client.blobs import Landing
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
 from spillover.client.packing import needs_packing, pack
 from spillover.model.files import MOST_FILES
+from spillover.ports.blobs import digest_of
 from spillover.wire.api import FilesView, FileView
 
 MOST = 1 << 30
