@@ -8,6 +8,7 @@ import structlog
 
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Entry, abort
+from spillover.api.grpc.methods import CODES, method
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.core.state import Job
@@ -45,16 +46,10 @@ MOST_LABEL: Final = 2000
 MOST_PEER: Final = 300
 """Characters of the address where agents ask each other."""
 
-_CODES: Final = {
-    Kind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+_CODES: Final = CODES | {
+    # An agent that names something unknown has to be mended; it would look for what is not found elsewhere.
     Kind.UNKNOWN: grpc.StatusCode.INVALID_ARGUMENT,
     Kind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
-    Kind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
-    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 Reply = TypeVar("Reply")
@@ -88,14 +83,14 @@ class AgentsService:
         """All methods, for a server."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "Register": _method(unary, self._admitted, pb.RegisterRequest),
-            "Heartbeat": _method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest),
-            "Report": _method(unary, self._registered(self._report), pb.ReportRequest),
-            "Listen": _method(stream, self._listen, pb.ListenRequest),
-            "GetTasks": _method(unary, self._get_tasks, pb.TasksRequest),
-            "Output": _method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
-            "GetBlob": _method(stream, self._get_blob, pb.BlobRequest),
-            "PutBlob": _method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece),
+            "Register": method(unary, self._admitted, pb.RegisterRequest),
+            "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest),
+            "Report": method(unary, self._registered(self._report), pb.ReportRequest),
+            "Listen": method(stream, self._listen, pb.ListenRequest),
+            "GetTasks": method(unary, self._get_tasks, pb.TasksRequest),
+            "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
+            "GetBlob": method(stream, self._get_blob, pb.BlobRequest),
+            "PutBlob": method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
@@ -262,14 +257,6 @@ async def _told(call: Awaitable[Reply], context: Any) -> Reply:
         await abort(context, _CODES[error.kind], error.message)
     except StoreError as error:
         await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
-
-
-def _method(kind: Any, behaviour: Any, request: Any) -> Any:
-    return kind(
-        behaviour,
-        request_deserializer=request.FromString,
-        response_serializer=lambda reply: reply.SerializeToString(),
-    )
 
 
 def _wrong(request: pb.RegisterRequest) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from spillover.api.grpc.documents import change_out, document_of, status_out
+from spillover.api.grpc.methods import CODES, method
 from spillover.control.limits import Gauge
 from spillover.forms.jobs import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
@@ -29,17 +30,6 @@ MOST_DETAILS: Final = 3000
 PROBLEMS: Final = "spillover-problems-bin"
 RETRY_AFTER: Final = "retry-after-ms"
 _ROLES: Final = frozenset({TokenRole.SUBMIT, TokenRole.ADMIN})
-_CODES: Final = {
-    Kind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-    Kind.UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Kind.AMBIGUOUS: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
-    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-}
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
@@ -68,10 +58,10 @@ class JobsService:
         """All methods, for a server."""
         unary = grpc.unary_unary_rpc_method_handler
         methods = {
-            "SubmitJob": _method(unary, self._unary(_submit), pb.SubmitJobRequest),
-            "GetJobStatus": _method(unary, self._unary(_status), pb.GetJobStatusRequest),
-            "CancelJob": _method(unary, self._unary(_cancel), pb.CancelJobRequest),
-            "WatchJobs": _method(grpc.unary_stream_rpc_method_handler, self._watch, pb.WatchJobsRequest),
+            "SubmitJob": method(unary, self._unary(_submit), pb.SubmitJobRequest),
+            "GetJobStatus": method(unary, self._unary(_status), pb.GetJobStatusRequest),
+            "CancelJob": method(unary, self._unary(_cancel), pb.CancelJobRequest),
+            "WatchJobs": method(grpc.unary_stream_rpc_method_handler, self._watch, pb.WatchJobsRequest),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
@@ -203,7 +193,7 @@ async def _refuse(context: Any, error: Exception) -> NoReturn:
         case Stranger():
             code, message = grpc.StatusCode.UNAUTHENTICATED, str(error)
         case CommandError():
-            code, message = _CODES[error.kind], error.message
+            code, message = CODES[error.kind], error.message
             trailing = _trailing(error)
         case StoreError():
             code, message = grpc.StatusCode.UNAVAILABLE, str(error)
@@ -230,11 +220,3 @@ def _trailing(error: CommandError) -> tuple[tuple[str, str | bytes], ...]:
     if error.retry_after is not None:
         found.append((RETRY_AFTER, str(max(1, round(error.retry_after * 1000)))))
     return tuple(found)
-
-
-def _method(kind: Any, behaviour: Any, request: Any) -> Any:
-    return kind(
-        behaviour,
-        request_deserializer=request.FromString,
-        response_serializer=lambda reply: reply.SerializeToString(),
-    )
