@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from bench.reporting import Goal, Options, Report, Table, main, tell
 
 from spillover.core.events import JobPlaced, Usage
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result, Started, StartEpoch, Submit
-from spillover.core.state import Placed, State
+from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName

@@ -14,7 +14,7 @@ from spillover.control.agents import Desk
 from spillover.control.runner import Runner
 from spillover.control.tokens import Tokens
 from spillover.core.events import Lease
-from spillover.core.state import Placed
+from spillover.core.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked

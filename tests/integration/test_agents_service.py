@@ -14,7 +14,7 @@ from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
-from spillover.core.state import Placed
+from spillover.core.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.testing.inside import Inside, form, leading

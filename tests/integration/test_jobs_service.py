@@ -16,8 +16,8 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
-from spillover.core.state import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole

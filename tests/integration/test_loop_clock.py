@@ -3,8 +3,8 @@
 import pytest
 
 from spillover.core.events import ClockJumped, JobPlaced, JobState, JobStopping
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Started
-from spillover.core.state import Placed
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.testing.builders import a_job

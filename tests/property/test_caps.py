@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from spillover.core.events import CostHeld, JobEnded, JobRequeued, MemberPlaced, Usage
+from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.proposals import (
     Act,
     Archived,
@@ -24,7 +25,6 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
-from spillover.core.state import Ended, Job, Placed, Running
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.model.budget import Budget, Caps, Of, Per

@@ -12,6 +12,7 @@ from spillover.core.apply import apply
 from spillover.core.decide import decide
 from spillover.core.deciders.changes import pending_member
 from spillover.core.events import AnyEvent, JobEnded, JobState, Lease, MemberPlaced, Usage
+from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import (
     Act,
     AgentGone,
@@ -38,7 +39,7 @@ from spillover.core.proposals import (
     Yield,
     Yielded,
 )
-from spillover.core.state import Ended, Placed, Running, State
+from spillover.core.state import State
 from spillover.core.transitions import JOB, TERMINAL
 from spillover.deciding import cycle
 from spillover.deciding.board import Board

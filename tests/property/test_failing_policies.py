@@ -9,8 +9,9 @@ from msgspec import structs
 
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, Decided
+from spillover.core.jobs import Job
 from spillover.core.proposals import Act, DisablePolicy, SetPolicies
-from spillover.core.state import Job, State
+from spillover.core.state import State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spillover.core.state import Kind
+from spillover.core.jobs import Kind
 from spillover.core.usage import Meter
 from spillover.deciding.explain import explain
 from spillover.deciding.lanes import Entry, Lane

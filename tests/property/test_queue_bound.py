@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillover.core.appliers.queue import live_of
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, QueueBounds, Refusal, Refused, Submit, Submitted
-from spillover.core.state import Placed, Running
 from spillover.model.ids import job_id
 from spillover.model.units import SECOND
 from spillover.policies.loading import load

@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.core.events import JobState, Usage
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.nodes import Node
 from spillover.core.proposals import (
     Act,
     AgentGone,
@@ -24,7 +26,6 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
-from spillover.core.state import Job, Node, Placed, Running
 from spillover.deciding.engine import Engine
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from spillover.core.book import ahead_of
 from spillover.core.events import Lease
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Register, StartEpoch
-from spillover.core.state import Placed
 from spillover.deciding.draws import two_of
 from spillover.deciding.guard import Shown
 from spillover.deciding.replay import Replay

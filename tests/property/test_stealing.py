@@ -38,6 +38,7 @@ from spillover.core.events import (
     StealRefused,
     Usage,
 )
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import (
     Act,
     AskSteal,
@@ -57,7 +58,6 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.core.proposals import Result as Said
-from spillover.core.state import Placed, Running
 from spillover.deciding.replay import Replay
 from spillover.deciding.stealing import choose
 from spillover.model.ids import ClusterName, NodeName

@@ -14,6 +14,7 @@ from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
 from spillover.core.deciders.results import holder
 from spillover.core.events import Lease
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import (
     Done,
     Drain,
@@ -27,7 +28,6 @@ from spillover.core.proposals import (
     Verdict,
     Yielded,
 )
-from spillover.core.state import Job, Placed, Running
 from spillover.deciding.engine import Engine
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources

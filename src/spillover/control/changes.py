@@ -23,7 +23,7 @@ from spillover.core.events import (
     MemberPlaced,
     MembersDropped,
 )
-from spillover.core.state import Ended, Job, Placed, Running, Spread
+from spillover.core.jobs import Ended, Job, Placed, Running, Spread
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, member_id, split_member
 from spillover.ports.archive import Finished

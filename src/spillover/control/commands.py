@@ -32,8 +32,9 @@ from spillover.control.submitting import Submitting, refused
 from spillover.control.tokens import Tokens
 from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
+from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
-from spillover.core.state import Ended, Job, State
+from spillover.core.state import State
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, member_id
 from spillover.model.units import SECOND, format_time

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from spillover.control.loop import Loop
 from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
-from spillover.core.state import Ended, Job, Running, State
+from spillover.core.jobs import Ended, Job, Running
+from spillover.core.state import State
 from spillover.model.budget import EVERY, Budget, Per, period_of, purse_prefix
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from spillover.control.lookup import Found, id_of
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.forms.jobs import JobForm
 from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, is_digest, wrong_path
 from spillover.model.units import format_memory

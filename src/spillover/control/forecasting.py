@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from spillover.control.projects import reason_within
 from spillover.control.views import money, reason_view, when
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Trial
 from spillover.deciding.explain import Explanation, capped_by

@@ -10,7 +10,8 @@ import msgspec
 
 from spillover.control import views
 from spillover.control.loop import Loop
-from spillover.core.state import Job, State
+from spillover.core.jobs import Job
+from spillover.core.state import State
 from spillover.ports.archive import Archive, Query, listed
 from spillover.ports.commands import CommandError, JobQuery, Kind
 from spillover.wire.api import FieldProblem, JobPage, JobView

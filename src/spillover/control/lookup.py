@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from spillover.control.loop import Loop
 from spillover.core.deciders.changes import pending_member
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.model.ids import JobId, member_id
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, Kind

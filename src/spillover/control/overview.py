@@ -10,7 +10,8 @@ from typing import Final
 
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, JobEnded
-from spillover.core.state import Job, Placed, Running, State
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.lanes import Walk
 from spillover.model.cluster import PER_RATE, Role, rate_of_job

@@ -6,7 +6,7 @@ from typing import Final
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.loop import Loop
 from spillover.control.views import money
-from spillover.core.state import Ended
+from spillover.core.jobs import Ended
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import Span
 from spillover.wire.api import PastJob

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from spillover.control.loop import Loop
 from spillover.control.submitting import TRIES, refused
+from spillover.core.policy_book import PolicyNote
 from spillover.core.proposals import Refusal, Refused, SetPolicies
-from spillover.core.state import PolicyNote
 from spillover.deciding.engine import Engine
 from spillover.forms.policies import AXES, OPTIONS, Takes
 from spillover.forms.policystring import (

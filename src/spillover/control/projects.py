@@ -15,7 +15,8 @@ from spillover.core.events import (
     MembersDropped,
     WaitsExpired,
 )
-from spillover.core.state import Job, State
+from spillover.core.jobs import Job
+from spillover.core.state import State
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import JobId, split_member
 from spillover.model.reasons import BehindOthers, KeptFor, Reason

@@ -12,7 +12,7 @@ from spillover.control.files import FileDesk
 from spillover.control.lookup import Found, Lookup, Pending, id_of, is_array
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
-from spillover.core.state import Ended, Job, Placed, Running
+from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.transitions import TERMINAL
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Agents, OutputAsked, OutputGone

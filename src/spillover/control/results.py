@@ -12,8 +12,9 @@ from spillover.control.specs import Specs
 from spillover.control.views import reason_view
 from spillover.core import ranges
 from spillover.core.events import JobState
+from spillover.core.jobs import Ended, Job
 from spillover.core.ranges import Ranges
-from spillover.core.state import Ended, Job, State
+from spillover.core.state import State
 from spillover.forms.arrays import ArrayError, parse_array
 from spillover.model.ids import JobId, member_id
 from spillover.model.job import Range

@@ -5,8 +5,9 @@ from typing import Final
 
 from spillover.control.loop import Loop
 from spillover.control.submitting import refused
+from spillover.core.nodes import Node
 from spillover.core.proposals import Drain, Forget, Refusal, Resume
-from spillover.core.state import Node, State
+from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName
 from spillover.ports.commands import CommandError, Kind
 from spillover.wire.api import AgentAction, AgentNames

@@ -31,8 +31,8 @@ from spillover.core.events import (
     Usage,
     WaitsExpired,
 )
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Outcome, Result
-from spillover.core.state import Job, Placed, Running
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.job import JobSpec

@@ -8,7 +8,9 @@ import msgspec
 from spillover.control.projects import reason_within
 from spillover.core import ranges
 from spillover.core.events import JobState
-from spillover.core.state import Ended, Job, Node, Placed, Queued, Running, Spread, State
+from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread
+from spillover.core.nodes import Node
+from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.estimates import estimate, expected_end
 from spillover.deciding.explain import Explanation, explain, reason_of

@@ -7,7 +7,9 @@ node has.
 
 from collections.abc import Sequence
 
-from spillover.core.state import Job, Node, State
+from spillover.core.jobs import Job
+from spillover.core.nodes import Node
+from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND

@@ -12,8 +12,9 @@ from heapq import nsmallest
 from typing import Final
 
 from spillover.core.events import JobEnded, JobState
+from spillover.core.jobs import Job
 from spillover.core.samples import WINDOW, About, Sample
-from spillover.core.state import Job, State
+from spillover.core.state import State
 from spillover.model.job import Shape
 from spillover.model.units import DAY
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from spillover.core import ranges
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
-from spillover.core.state import Ended, Job, Placed, Queued, Running, State
+from spillover.core.jobs import Ended, Job, Placed, Queued, Running
+from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, NodeName, member_id, split_member
 from spillover.model.resources import Resources

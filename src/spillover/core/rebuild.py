@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 
 from spillover.core.appliers.queue import live_of, weight
+from spillover.core.facts import Facts
+from spillover.core.jobs import NO_EXTRA, Job, Kind, Queued, Running
+from spillover.core.nodes import Node
+from spillover.core.policy_book import PolicyBook
+from spillover.core.purses import Purse
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
-from spillover.core.state import NO_EXTRA, Facts, Job, Kind, Node, PolicyBook, Purse, Queued, Running, State
+from spillover.core.state import State
 from spillover.core.tally import Tally
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps

@@ -8,8 +8,9 @@ any moment is then `rate * grown + spent`: two additions when a job starts or en
 
 from typing import Final
 
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.sharing import STEPS, Measure, Sharing, Using
-from spillover.core.state import Job, Placed, Running, State
+from spillover.core.state import State
 from spillover.model.policy import PolicySet
 from spillover.model.units import DAY, MINUTE
 

@@ -7,7 +7,8 @@ most of the heap, so that jobs that ended long before their deadline leave nothi
 import heapq
 from typing import Final
 
-from spillover.core.state import Ended, Job, Placed, Running, State, Waiting
+from spillover.core.jobs import Ended, Job, Placed, Running, Waiting
+from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
 

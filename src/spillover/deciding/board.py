@@ -26,7 +26,8 @@ from spillover.core.events import (
     MembersDropped,
     WaitsExpired,
 )
-from spillover.core.state import NO_EXTRA, Ended, Job, Kind, Placed, Queued, State
+from spillover.core.jobs import NO_EXTRA, Ended, Job, Kind, Placed, Queued
+from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.core import ranges
-from spillover.core.state import NO_EXTRA, Job, Queued, State
+from spillover.core.jobs import NO_EXTRA, Job, Queued
+from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.draws import mixed
 from spillover.deciding.heaps import in_order

@@ -22,8 +22,9 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
+from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
-from spillover.core.state import Job, Queued, State
+from spillover.core.state import State
 from spillover.deciding import cycle
 from spillover.deciding.board import FOLLOWERS, Board
 from spillover.deciding.explain import Explanation, explain

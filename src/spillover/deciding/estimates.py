@@ -1,7 +1,7 @@
 """How long a job is expected to run, and until when."""
 
 from spillover.core.estimates import Estimate, Expecting, estimate
-from spillover.core.state import Job, Placed, Running
+from spillover.core.jobs import Job, Placed, Running
 from spillover.model.units import MINUTE
 
 __all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end"]

@@ -6,7 +6,8 @@ from typing import Protocol
 from msgspec import Struct, structs
 
 from spillover.core.appliers.queue import weight
-from spillover.core.state import Ended, Job, Placed, Queued, Running, Spread, State, Waiting
+from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
+from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.estimates import Estimate, estimate
 from spillover.deciding.guard import GuardedWait

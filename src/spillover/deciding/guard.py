@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from spillover.core.state import QUEUED, Job, State
+from spillover.core.jobs import QUEUED, Job
+from spillover.core.state import State
 from spillover.deciding.protocols import FAILED, Case, Queue
 from spillover.model.job import Shape
 from spillover.model.resources import Resources

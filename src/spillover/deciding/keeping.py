@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.deciding.board import Board
 from spillover.deciding.lanes import Lane
 from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spillover.core.state import Kind
+from spillover.core.jobs import Kind
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.heaps import in_order
 from spillover.deciding.rooms import Seat

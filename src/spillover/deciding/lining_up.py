@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Mapping
 
-from spillover.core.state import Queued
+from spillover.core.jobs import Queued
 from spillover.deciding.board import Board
 from spillover.deciding.lookahead import Waiter
 from spillover.model.ids import JobId

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from spillover.core.state import Job, Placed, Running, State
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.state import State
 from spillover.deciding.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room

@@ -6,7 +6,8 @@ from typing import Any, Final, Protocol
 from msgspec import Struct, field
 
 from spillover.core.estimates import estimate, likely
-from spillover.core.state import Job, State
+from spillover.core.jobs import Job
+from spillover.core.state import State
 from spillover.core.tally import Tally
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from spillover.core.estimates import estimate
 from spillover.core.events import Pocket
-from spillover.core.state import Job, Kind, State
+from spillover.core.jobs import Job, Kind
+from spillover.core.state import State
 from spillover.model.budget import Cap, Of
 from spillover.model.cluster import PER_RATE, ClusterSpec, cost_of_job, egress_cost, rate_of_job
 from spillover.model.ids import ClusterName

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from spillover.core.state import Job, Placed, Running
+from spillover.core.jobs import Job, Placed, Running
 from spillover.deciding.board import Board
 from spillover.deciding.rooms import Room
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import cast
 
 from spillover.core.book import ahead_of, slots_of
-from spillover.core.state import Node
+from spillover.core.nodes import Node
 from spillover.deciding.protocols import Place, Route
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName

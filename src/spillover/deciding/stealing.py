@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 
 from spillover.core.book import ahead_of, room_of, slots_of
 from spillover.core.events import Lease
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.nodes import Node
 from spillover.core.proposals import AskSteal
-from spillover.core.state import Job, Node, Placed, Running, State
+from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.draws import mixed
 from spillover.model.ids import ClusterName, JobId

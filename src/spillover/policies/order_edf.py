@@ -1,6 +1,6 @@
 """Earliest deadline first."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.model.units import FOREVER
 
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from math import lcm
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.core.usage import GPU_WEIGHT, HALF_LIFE
 
 

@@ -1,6 +1,6 @@
 """First in, first out."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 
 
 class Fifo:

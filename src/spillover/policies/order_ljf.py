@@ -1,6 +1,6 @@
 """Longest job first."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.deciding.estimates import estimate
 from spillover.model.units import HOUR
 

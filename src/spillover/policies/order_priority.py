@@ -1,6 +1,6 @@
 """Highest priority first."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 
 
 class Priority:

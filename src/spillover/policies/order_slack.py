@@ -1,6 +1,6 @@
 """Least slack first: by the latest start that keeps the deadline."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.deciding.estimates import estimate
 from spillover.model.units import FOREVER, HOUR
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Proposal, Register, SetPolicies, StartEpoch, Submit
-from spillover.core.state import Job, Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources

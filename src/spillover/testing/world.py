@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from spillover.core.events import AnyEvent, JobState, Lease, Usage
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import (
     Act,
     Change,
@@ -20,7 +21,7 @@ from spillover.core.proposals import (
     Submit,
     Submitted,
 )
-from spillover.core.state import Job, Placed, Running, State
+from spillover.core.state import State
 from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
 from spillover.model.budget import Budget

@@ -10,10 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from spillover.core.events import AnyEvent
+from spillover.core.facts import Facts
+from spillover.core.jobs import Job
+from spillover.core.nodes import Node
+from spillover.core.policy_book import PolicyBook
+from spillover.core.purses import Purse
 from spillover.core.rebuild import rebuild
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
-from spillover.core.state import Facts, Job, Node, PolicyBook, Purse, State
+from spillover.core.state import State
 from spillover.model.job import JobSpec
 from spillover.model.reasons import Reason
 from spillover.model.tokens import Token

@@ -7,8 +7,8 @@ from spillover.control.agents import Desk
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.core.events import JobState
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Act, Change, Register, Started
-from spillover.core.state import Placed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND

@@ -8,8 +8,8 @@ from spillover.control.controllers.archiving import finished_of
 from spillover.control.costs import budget_views, cost_report
 from spillover.control.runner import Runner
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
-from spillover.core.state import Placed, Running
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet

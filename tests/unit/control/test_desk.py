@@ -7,8 +7,8 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
 from spillover.core.events import Lease, Usage
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
-from spillover.core.state import Placed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole

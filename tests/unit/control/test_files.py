@@ -11,8 +11,8 @@ from spillover.control.controllers.files import FileKeeping
 from spillover.control.files import FileDesk
 from spillover.control.submitting import Submitting
 from spillover.core.events import JobState, Usage
+from spillover.core.jobs import Ended, Placed
 from spillover.core.proposals import Outcome, Register, Result
-from spillover.core.state import Ended, Placed
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources

@@ -7,8 +7,8 @@ import pytest
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Pending
+from spillover.core.jobs import Job
 from spillover.core.proposals import Act, Archived, Change
-from spillover.core.state import Job
 from spillover.model.ids import JobId
 from spillover.ports.archive import Finished, Query
 from spillover.ports.commands import CommandError, JobQuery, Kind

@@ -5,8 +5,8 @@ from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
 from spillover.control.overview import head_of_queue
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
-from spillover.core.state import Placed, Running
 from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet

@@ -7,8 +7,8 @@ from spillover.control import past
 from spillover.control.agents import Desk, Introduction
 from spillover.control.past import past_job, past_jobs
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Change, Jump, Outcome, Result, Started
-from spillover.core.state import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Terms
 from spillover.model.resources import Resources

@@ -9,8 +9,8 @@ from spillover.control.agents import Desk, Introduction
 from spillover.control.lookup import Lookup
 from spillover.control.results import results_of
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Change, Outcome, Result
-from spillover.core.state import Placed, Running
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY

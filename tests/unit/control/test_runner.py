@@ -9,8 +9,8 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.runner import Runner
 from spillover.core.events import JobState
+from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Proposal, Reply, Result
-from spillover.core.state import Ended, Job
 from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources

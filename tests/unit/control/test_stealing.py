@@ -14,8 +14,9 @@ from spillover.control.roster import act_on_agents
 from spillover.control.runner import Runner
 from spillover.control.tickets import Tickets
 from spillover.core.events import Lease, Usage
+from spillover.core.jobs import Placed
+from spillover.core.nodes import Node
 from spillover.core.proposals import Outcome, Result, Started, Yield, Yielded
-from spillover.core.state import Node, Placed
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from spillover.control.watching import EACH, SLOW_AFTER, STEPS, Watch
 from spillover.core.events import PolicyDisabled
+from spillover.core.jobs import Job
 from spillover.core.proposals import DisablePolicy, Jump, SetPolicies
-from spillover.core.state import Job
 from spillover.deciding.protocols import Case, Policies
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND

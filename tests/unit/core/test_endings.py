@@ -1,6 +1,7 @@
 """Things that happen together are decided together."""
 
 from spillover.core.events import Back, JobEnded, JobRequeued, JobState, MembersDropped
+from spillover.core.jobs import Ended
 from spillover.core.proposals import (
     Act,
     Dependency,
@@ -12,7 +13,6 @@ from spillover.core.proposals import (
     Submit,
     Submitted,
 )
-from spillover.core.state import Ended
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import On, Retry
 from spillover.model.policy import Choice, PolicySet

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from spillover.core import history
 from spillover.core.events import JobEnded, JobState
 from spillover.core.history import FEW, predict
+from spillover.core.jobs import Job
 from spillover.core.proposals import Outcome, Submit, Submitted
-from spillover.core.state import Job
 from spillover.deciding.estimates import Estimate, estimate, expected_end
 from spillover.deciding.explain import explain
 from spillover.model.ids import JobId

@@ -16,6 +16,8 @@ from spillover.core.events import (
     Unmoved,
     Usage,
 )
+from spillover.core.jobs import Placed
+from spillover.core.nodes import Node
 from spillover.core.proposals import (
     Act,
     AgentGone,
@@ -40,7 +42,6 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.core.rebuild import rebuild
-from spillover.core.state import Node, Placed
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources

@@ -3,8 +3,8 @@ import pytest
 
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, Event, JobState
+from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import Act, Outcome
-from spillover.core.state import Ended, Placed, Running
 from spillover.core.transitions import JOB, TERMINAL, Impossible, agent_figure, figure
 from spillover.model.job import Retry
 from spillover.model.policy import Choice, PolicySet

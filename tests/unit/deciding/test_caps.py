@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from spillover.core.events import CostHeld, JobEnded
+from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
-from spillover.core.state import Running
 from spillover.deciding.engine import Trial
 from spillover.deciding.explain import explain
 from spillover.deciding.quotes import quote

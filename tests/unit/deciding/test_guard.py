@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from spillover.core.events import PolicyDisabled
+from spillover.core.jobs import NO_EXTRA, Job
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
-from spillover.core.state import NO_EXTRA, Job
 from spillover.deciding.explain import explain
 from spillover.deciding.guard import GuardedOrder
 from spillover.deciding.protocols import Case

@@ -4,8 +4,8 @@ import pytest
 
 from spillover.core.decide import decide
 from spillover.core.events import Usage
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Archived, Outcome, Result
-from spillover.core.state import Placed
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR

@@ -1,6 +1,6 @@
 from spillover.core.events import JobEnded, JobState, Usage
+from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Jump, Outcome, Refusal, Result, SetPriority, Verdict
-from spillover.core.state import Placed, Running
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import Burst, On, Retry
 from spillover.model.policy import Choice, PolicySet

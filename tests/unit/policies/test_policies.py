@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from spillover.core.state import QUEUED, Extra, Job, Kind
+from spillover.core.jobs import QUEUED, Extra, Job, Kind
 from spillover.core.tally import Tally
 from spillover.deciding.protocols import Case
 from spillover.model.ids import JobId

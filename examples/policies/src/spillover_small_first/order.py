@@ -1,6 +1,6 @@
 """Small jobs first: many people get something soon, and large jobs wait for a quiet hour."""
 
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 
 
 class SmallFirst:

@@ -11,7 +11,7 @@ from spillover.api.grpc.entry import Entry, abort
 from spillover.api.grpc.methods import CODES, method
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
-from spillover.core.state import Job
+from spillover.core.jobs import Job
 from spillover.forms.quantities import WORD_RULE, is_word
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
 from spillover.ports.blobs import Blobs

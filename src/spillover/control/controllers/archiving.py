@@ -9,8 +9,8 @@ import structlog
 
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, JobEnded
+from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Archived
-from spillover.core.state import Ended, Job
 from spillover.model.ids import JobId
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.commands import CommandError

@@ -9,7 +9,7 @@ import structlog
 from spillover.control.files import Unlisted, files_in
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
-from spillover.core.state import Ended, Job
+from spillover.core.jobs import Ended, Job
 from spillover.model.units import DAY
 from spillover.ports.blobs import BlobError, Blobs, NoBlob
 from spillover.ports.commands import CommandError

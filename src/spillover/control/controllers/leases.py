@@ -8,8 +8,9 @@ import structlog
 from spillover.control.agents import Desk
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
+from spillover.core.jobs import Running
+from spillover.core.nodes import Node
 from spillover.core.proposals import AgentGone, Proposal, Reclaim
-from spillover.core.state import Node, Running
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError
 

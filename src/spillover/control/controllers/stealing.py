@@ -10,7 +10,8 @@ import structlog
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
 from spillover.core.events import AnyEvent, StealRefused
-from spillover.core.state import Job, State
+from spillover.core.jobs import Job
+from spillover.core.state import State
 from spillover.deciding.stealing import choose
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND

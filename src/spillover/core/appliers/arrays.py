@@ -4,7 +4,8 @@ from spillover.core import ranges, usage
 from spillover.core.appliers.queue import count_wait, granted, job_of
 from spillover.core.book import put_on_node
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
-from spillover.core.state import NO_EXTRA, Extra, Job, Placed, Queued, Spread, State
+from spillover.core.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread
+from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.ids import member_id, split_member
 

@@ -19,7 +19,10 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.state import Node, Placed, PolicyNote, Queued, Running, State
+from spillover.core.jobs import Placed, Queued, Running
+from spillover.core.nodes import Node
+from spillover.core.policy_book import PolicyNote
+from spillover.core.state import State
 from spillover.core.transitions import AGENT
 from spillover.model.policy import PolicySet, choice_of, without
 

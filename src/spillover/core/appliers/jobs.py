@@ -32,18 +32,8 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.history import learn
-from spillover.core.state import (
-    NO_EXTRA,
-    Ended,
-    Extra,
-    Job,
-    Kind,
-    Members,
-    Placed,
-    Running,
-    State,
-    Waiting,
-)
+from spillover.core.jobs import NO_EXTRA, Ended, Extra, Job, Kind, Members, Placed, Running, Waiting
+from spillover.core.state import State
 from spillover.core.transitions import Impossible
 
 NOT_YET = Waiting(None)

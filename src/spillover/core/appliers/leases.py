@@ -5,7 +5,8 @@ from msgspec.structs import replace
 from spillover.core.appliers.queue import job_of
 from spillover.core.book import move_lease
 from spillover.core.events import AnyEvent, LeaseMoved, StealAsked, StealRefused
-from spillover.core.state import Job, Placed, State
+from spillover.core.jobs import Job, Placed
+from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.ids import JobId
 

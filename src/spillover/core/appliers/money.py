@@ -6,7 +6,9 @@ A hold belongs to the periods in which it was made, and what the attempt cost in
 from msgspec.structs import replace
 
 from spillover.core.events import BudgetsConfigured, CostHeld
-from spillover.core.state import Hold, Job, Paid, Placed, Purse, Running, State
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.purses import Hold, Paid, Purse
+from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.budget import Caps
 

@@ -2,7 +2,8 @@
 
 from spillover.core import ranges
 from spillover.core.events import AnyEvent
-from spillover.core.state import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued, State
+from spillover.core.jobs import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued
+from spillover.core.state import State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER

@@ -19,6 +19,8 @@ from spillover.core.events import (
     Unmoved,
     Usage,
 )
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.nodes import Node
 from spillover.core.proposals import (
     AgentGone,
     Done,
@@ -34,7 +36,7 @@ from spillover.core.proposals import (
     Reply,
     Resume,
 )
-from spillover.core.state import Job, Node, Placed, Running, State
+from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName
 
 

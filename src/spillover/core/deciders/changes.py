@@ -19,8 +19,9 @@ from spillover.core.events import (
     JobStopping,
     Stop,
 )
+from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Waiting
 from spillover.core.proposals import Act, Change, Done, Refusal, Refused, Reply, SetPriority
-from spillover.core.state import Ended, Job, Placed, Queued, Running, State, Waiting
+from spillover.core.state import State
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import Range
 from spillover.model.reasons import CancelledBy, PastDeadline

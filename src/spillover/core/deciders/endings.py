@@ -12,7 +12,8 @@ from spillover.core.events import (
     MembersDropped,
     Usage,
 )
-from spillover.core.state import Job, Running, State, Waiting
+from spillover.core.jobs import Job, Running, Waiting
+from spillover.core.state import State
 from spillover.model.cluster import OWNED, cost_of_job
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import WALLTIME_SLACK, On

@@ -11,6 +11,7 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
+from spillover.core.jobs import Ended
 from spillover.core.proposals import (
     Archived,
     DisablePolicy,
@@ -22,7 +23,7 @@ from spillover.core.proposals import (
     SetPolicies,
     StartEpoch,
 )
-from spillover.core.state import Ended, State
+from spillover.core.state import State
 from spillover.model.policy import choice_of
 
 

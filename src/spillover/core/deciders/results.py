@@ -4,8 +4,9 @@ from typing import Final
 
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
+from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
-from spillover.core.state import Ended, Job, Placed, Running, State
+from spillover.core.state import State
 from spillover.model.ids import NodeName
 from spillover.model.reasons import (
     CancelledBy,

@@ -5,8 +5,10 @@ from spillover.core.deciders.agents import released
 from spillover.core.deciders.endings import finish
 from spillover.core.deciders.results import holder
 from spillover.core.events import AnyEvent, JobEnded, LeaseMoved, StealAsked, StealRefused, Unmoved
+from spillover.core.jobs import Job, Placed
+from spillover.core.nodes import Node
 from spillover.core.proposals import AskSteal, Done, Refusal, Refused, Reply, Yield, Yielded
-from spillover.core.state import Job, Node, Placed, State
+from spillover.core.state import State
 
 _UNMOVED = {Yield.STARTED: Unmoved.STARTED, Yield.UNKNOWN: Unmoved.UNKNOWN}
 

@@ -6,8 +6,9 @@ from spillover.core import ranges
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.history import predict
+from spillover.core.jobs import Job
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
-from spillover.core.state import Job, State
+from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId
 from spillover.model.job import After, On

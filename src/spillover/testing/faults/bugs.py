@@ -11,8 +11,9 @@ from spillover.control.loop import Loop
 from spillover.core.decide import DECIDERS
 from spillover.core.deciders import results
 from spillover.core.events import AnyEvent, Lease
+from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Proposal, Reply, Result, Yield, Yielded
-from spillover.core.state import Job, Placed, Running, State
+from spillover.core.state import State
 from spillover.model.ids import NodeName
 from spillover.model.units import SECOND
 
