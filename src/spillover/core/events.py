@@ -7,10 +7,10 @@ is only ever added at the end, with a default.
 from enum import StrEnum
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterSpec
+from spillover.model.cluster import ClusterSpec, Health, Taint
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.policy import PolicySet
@@ -278,6 +278,12 @@ class JobRequeued(Event, frozen=True, tag="job_requeued"):
     """Millionths that the attempt cost all the same."""
     outputs: str = ""
     """The blob that lists the files that the attempt brought back; empty if there are none."""
+    because: str = ""
+    """What its cluster says of it, for people; empty if nothing."""
+    shunned: ClusterName | None = None
+    """The cluster that it is not tried on for a while; null is none."""
+    until: int = 0
+    """Until when, nanoseconds UTC."""
 
 
 class JobEnded(Event, frozen=True, tag="job_ended"):
@@ -303,6 +309,14 @@ class JobEnded(Event, frozen=True, tag="job_ended"):
     """The blob with that if it is not."""
     outputs: str = ""
     """The blob that lists the files that the attempt brought back; empty if there are none."""
+
+
+class ShunEnded(Event, frozen=True, tag="shun_ended"):
+    """A job may be tried again on a cluster that had given it back."""
+
+    job: JobId
+    at: int
+    cluster: ClusterName
 
 
 class JobHeld(Event, frozen=True, tag="job_held"):
@@ -416,6 +430,59 @@ class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
 
     ahead: int
     """Nanoseconds."""
+
+
+# --- clusters that others run
+
+
+class SeenNode(Struct, frozen=True, array_like=True, gc=False):
+    """One node of a cluster, as it was seen."""
+
+    name: NodeName
+    capacity: Resources
+    """What tasks may use of it."""
+    foreign: Resources
+    """What is used by tasks that are none of ours."""
+    tasks: int = -1
+    """How many of our tasks it takes at a time; -1 is any number."""
+    offers: tuple[str, ...] = ()
+    """Words, sorted."""
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    """Whether it may be given tasks: it answers, and nobody has cordoned it."""
+
+
+class NodesSeen(Event, frozen=True, tag="nodes_seen"):
+    """Nodes of a cluster are there, are not what they were, or are gone."""
+
+    cluster: ClusterName
+    at: int
+    nodes: tuple[SeenNode, ...]
+    """Those that are new or differ from the book."""
+    same: tuple[NodeName, ...] = ()
+    """Those that are as the book says, and were not seen since the server started."""
+    gone: tuple[NodeName, ...] = ()
+
+
+class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
+    """A cluster answers, or does not any more."""
+
+    cluster: ClusterName
+    at: int
+    health: Health
+    why: str
+    """For people; empty if it is ready."""
+
+
+class TasksBound(Event, frozen=True, tag="tasks_bound"):
+    """A cluster's own scheduler put tasks on other nodes than the book had in mind."""
+
+    cluster: ClusterName
+    at: int
+    jobs: tuple[JobId, ...]
+    nodes: tuple[tuple[NodeName, ...], ...]
+    """For each job where its tasks are, all of them; the first one speaks for the job."""
 
 
 # --- who may ask

@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.events import Lease, Usage
+from spillover.core.events import Lease, SeenNode, Usage
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterSpec
+from spillover.model.cluster import ClusterSpec, Health
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
@@ -180,6 +180,10 @@ class HandBack(Struct, frozen=True):
 
     node: NodeName
     leases: tuple[Lease, ...]
+    because: str = ""
+    """Why, for people; empty if there is nothing to say."""
+    shun: int = 0
+    """Nanoseconds for which these jobs are not tried on that cluster again."""
 
 
 class Reclaim(Struct, frozen=True):
@@ -248,6 +252,35 @@ class AgentGone(Struct, frozen=True):
     cluster: ClusterName
     node: NodeName
     incarnation: int
+
+
+class SeeNodes(Struct, frozen=True):
+    """These nodes of a cluster were seen, as they are now."""
+
+    cluster: ClusterName
+    nodes: tuple[SeenNode, ...]
+    gone: tuple[NodeName, ...] = ()
+    whole: bool = False
+    """Whether these are all there are: others are gone."""
+
+
+class SeeCluster(Struct, frozen=True):
+    """A cluster that others run is so."""
+
+    cluster: ClusterName
+    health: Health
+    why: str = ""
+    unsent: tuple[Lease, ...] = ()
+    """Of one that has failed: leases that it surely never heard of."""
+
+
+class SeeBound(Struct, frozen=True):
+    """Tasks of a cluster that others run are on these nodes."""
+
+    cluster: ClusterName
+    leases: tuple[Lease, ...]
+    nodes: tuple[tuple[NodeName, ...], ...]
+    """For each lease the nodes of its tasks, as far as they were given any, in the order of the tasks."""
 
 
 class Archived(Struct, frozen=True):

@@ -4,7 +4,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
@@ -73,6 +73,29 @@ class Billing(Struct, frozen=True, gc=False):
     """Nanoseconds paid at the least."""
 
 
+class Health(StrEnum):
+    """How a cluster that others run is. Agents are known one by one: a cluster of them has no health of its own."""
+
+    UNOBSERVED = "unobserved"
+    """Nothing was seen of it since the server started."""
+    READY = "ready"
+    DEGRADED = "degraded"
+    """It does not answer at present: what runs there goes on, nothing new is placed."""
+    FAILED = "failed"
+    """It has not answered for so long that its jobs do as their `on_cluster_failure` says."""
+    CLEARING = "clearing"
+    """It answers again after it had failed: what nobody waits for any more is deleted before anything is placed there."""
+
+
+class Taint(Struct, frozen=True, array_like=True, gc=False):
+    """What keeps tasks off a node unless they tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+    """`NoSchedule`, `PreferNoSchedule` or `NoExecute`."""
+
+
 class ClusterSpec(Struct, frozen=True):
     """One cluster as configured."""
 
@@ -85,6 +108,16 @@ class ClusterSpec(Struct, frozen=True):
     """Whether it runs jobs of several tasks, all at once and each task where there is room."""
     startup: int = 0
     """Nanoseconds between renting and running, while a machine starts: waiting, which is not billed."""
+    region: str = ""
+    """Where it is, in the words of whoever configured it; empty if nobody said."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Words of its own, which jobs may ask for."""
+    runs: tuple[str, ...] | None = None
+    """What it can do of what the `runs` of a shape may name; None is everything."""
+    most: Resources | None = None
+    """The most that our jobs may use of it at a time; 0 of a resource is no limit of it. None is no limit."""
+    most_jobs: int | None = None
+    """How many jobs of ours it takes at a time; None is any number."""
 
 
 def billed(billing: Billing, ran: int) -> int:

@@ -13,6 +13,7 @@ from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
+from spillover.model.where import Rules, Where
 
 WALLTIME_SLACK: Final = 30 * SECOND
 """How long an agent may take to end a task at its walltime, beyond its grace, before the server asks for it too."""
@@ -35,6 +36,16 @@ class On(StrEnum):
 
     SUCCESS = "success"
     ANY = "any"
+
+
+class OnFailure(StrEnum):
+    """What becomes of a job whose cluster has failed while the job was there."""
+
+    WAIT = "wait"
+    """It waits for the cluster to come back: nothing runs twice."""
+    REQUEUE = "requeue"
+    """It counts as lost and runs elsewhere; what runs there may overlap with it, and one result counts."""
+    CANCEL = "cancel"
 
 
 class Shell(Struct, frozen=True, tag="shell"):
@@ -116,6 +127,12 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     burst: Burst = Burst.AUTO
     rest: Resources | None = None
     """What the last task of a gang asks for, if that is less than the others do; None if all are alike."""
+    runs: tuple[str, ...] = ()
+    """What a cluster must be able to do for it, sorted: `command`, `files`, `python`; `container` is a word of `needs`."""
+    where: Where | None = None
+    """What it asks of clusters; None is nothing."""
+    rules: Rules | None = None
+    """What it asks of the nodes that its tasks run on; None is nothing."""
 
     @property
     def total(self) -> Resources:
@@ -124,10 +141,8 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
         if tasks == 1:
             return one
         if self.rest is not None:
-            return (
-                Resources(one.cpu * (tasks - 1), one.memory * (tasks - 1), one.gpu * (tasks - 1)) + self.rest
-            )
-        return Resources(one.cpu * tasks, one.memory * tasks, one.gpu * tasks)
+            return one.times(tasks - 1) + self.rest
+        return one.times(tasks)
 
 
 class Terms(Struct, frozen=True, array_like=True, gc=False):
@@ -146,6 +161,8 @@ class Terms(Struct, frozen=True, array_like=True, gc=False):
     """Millionths that renting may cost, of all attempts together; None is no limit."""
     data: int = 0
     """Bytes that leave the cluster at the end of each attempt, which is paid for where that has a price."""
+    on_cluster_failure: OnFailure = OnFailure.WAIT
+    """Of a cluster that others run; what an agent holds is lost when its lease runs out."""
 
 
 class JobSpec(Struct, frozen=True):
