@@ -104,6 +104,8 @@ class Room:
         """Changes that are remembered."""
         self.eager: dict[int, None] = {}
         """Machines that take leases ahead of room."""
+        self.turns = 0
+        """Rises whenever another set of machines takes leases ahead of room, or one of them is not what it was."""
 
     def refresh(self, node: Node) -> bool:
         """Look at a node anew; True if it has more room than before."""
@@ -147,6 +149,7 @@ class Room:
         machine.offers = frozenset(node.offers)
         machine.total = node.capacity
         self.changes.append(machine.index)
+        self.turns += 1
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
         return more or (machine.ready and not was)
 
@@ -180,6 +183,8 @@ class Room:
             self.cpu += cpu - machine.cpu
             self.memory += memory - machine.memory
             self.gpu += gpu - machine.gpu
+        if (ahead > 0) is not (machine.ahead > 0):
+            self.turns += 1
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
         self.changes.append(machine.index)
 
@@ -193,7 +198,7 @@ class Room:
 class Seat:
     """What one lane knows of one room: where one task of its jobs fits."""
 
-    __slots__ = ("asked", "heap", "read", "room", "scores", "shape")
+    __slots__ = ("asked", "heap", "queues", "read", "room", "scores", "shape", "turns")
 
     def __init__(self, room: Room, shape: Shape) -> None:
         self.room = room
@@ -205,6 +210,9 @@ class Seat:
         """(score, index) of machines with room; an entry whose score is not the current one is void."""
         self.read = -1
         """How many changes of the room it has seen; -1 is none at all."""
+        self.queues: tuple[Machine, ...] = ()
+        """Machines that take a lease of this shape ahead of room, by their index, as of `turns` of the room."""
+        self.turns = -1
 
     def best(
         self, place: Place, barred: Collection[int] = (), passed: list[tuple[int, int]] | None = None
@@ -265,13 +273,14 @@ class Seat:
 
     def ahead(self, route: Route, seed: int) -> Machine | None:
         """The machine that takes one more lease ahead of room, if there is any."""
-        machines = self.room.machines
-        queues = [
-            machine
-            for machine in [machines[index] for index in sorted(self.room.eager)]
-            if machine.ahead > 0 and machine.could_fit(self.shape)
-        ]
-        return cast("Machine", route.pick(queues, len(machines), seed)) if queues else None
+        room = self.room
+        if self.turns != room.turns:
+            eager = [room.machines[index] for index in sorted(room.eager)]
+            self.queues = tuple([each for each in eager if each.ahead > 0 and each.could_fit(self.shape)])
+            self.turns = room.turns
+        if not self.queues:
+            return None
+        return cast("Machine", route.pick(self.queues, len(room.machines), seed))
 
 
 class Ceiling:
