@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import structlog
 from msgspec import Struct
@@ -35,6 +36,8 @@ from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError, Kind
 
 log = structlog.get_logger()
+
+_HELD: Final = (Placed, Running)
 
 
 class Introduction(Struct, frozen=True):
@@ -190,13 +193,18 @@ class Desk:
         self._agents.heard(node_key, incarnation, self._loop.time.monotonic(), load)
         node = engine.state.nodes[node_key]
         stops, revoked, yields = [], [], []
+        # What was handed out ahead of room before this has waited for it too long: room may be elsewhere by now.
+        stuck = self._loop.now() - stuck_after(engine.state.facts.ahead)
         for each in (*node.holding, *node.ahead):
             job = engine.state.jobs[each]
-            if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
+            phase = job.phase
+            if isinstance(phase, _HELD) and phase.stopping is not None:
                 stops.append(job.lease)
-            elif type(job.phase) is Placed and job.phase.thief is not None:
+            elif type(phase) is not Placed:
+                continue
+            elif phase.thief is not None:
                 yields.append((job.lease, self._tickets.ticket(job.lease)))
-            elif each in node.ahead and (self._stuck(job) or self._rented_sooner(engine, job, node.cluster)):
+            elif each in node.ahead and (phase.at < stuck or self._rented_sooner(engine, job, node.cluster)):
                 revoked.append(job.lease)
         return Orders(
             self._loop.epoch,
@@ -264,18 +272,11 @@ class Desk:
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
 
-    def _stuck(self, job: Job) -> bool:
-        """Whether a lease that was handed out ahead of room has waited for it too long: room may be elsewhere by now."""
-        return type(job.phase) is Placed and self._loop.now() - job.phase.at > stuck_after(
-            self._loop.state.facts.ahead
-        )
-
     @staticmethod
     def _rented_sooner(engine: Engine, job: Job, cluster: ClusterName) -> bool:
         """Whether a job that waits for owned room may be rented, and there is room for that."""
         return (
-            type(job.phase) is Placed
-            and job.due is not None
+            job.due is not None
             and not engine.state.is_rented(cluster)
             and engine.board.rentable_now(job, engine.now)
         )
