@@ -4,43 +4,24 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Callable
-from typing import Any, Final
 
 from spillover.core.estimates import estimate, likely
-from spillover.core.events import (
-    ClockJumped,
-    GangPlaced,
-    JobEnded,
-    JobHeld,
-    JobPlaced,
-    JobReleased,
-    JobReprioritised,
-    JobRequeued,
-    JobsAdmitted,
-    JobStarted,
-    JobSubmitted,
-    LeaseMoved,
-    MemberPlaced,
-    MembersDropped,
-    WaitsExpired,
-)
-from spillover.core.jobs import NO_EXTRA, Ended, Job, Kind, Placed, Queued
+from spillover.core.jobs import Job, Kind, Placed, Queued
 from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
-from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Entry, Lane, Line
-from spillover.deciding.lookahead import Waiter
+from spillover.deciding.lining_up import LineUp
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
-from spillover.deciding.rooms import Machine, Room, Seat
-from spillover.model.cluster import OWNED, ClusterSpec, Role, cost_of_job
-from spillover.model.ids import ClusterName, JobId, member_id
-from spillover.model.job import Burst, Shape
-from spillover.model.units import FOREVER, HOUR
+from spillover.deciding.rooms import Machine, Room
+from spillover.deciding.seating import Seating
+from spillover.model.cluster import Role
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import Burst
+from spillover.model.units import FOREVER
 
 SOME = 16
 """Lanes of which each is looked at faster than a cycle is begun."""
@@ -58,8 +39,6 @@ class Board:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
-        self._seats_of: dict[tuple[Shape, Role], list[Seat]] = {}
-        """Where jobs may run, by their shape."""
         self._least: list[tuple[int, Lane]] = []
         """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
@@ -69,13 +48,11 @@ class Board:
         self.due = self._line(self._is_due)
         """Those that may be rented."""
         self.rooms: dict[ClusterName, Room] = {}
+        self.seating = Seating(self.rooms)
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, number, job)."""
         self.patient: dict[JobId, None] = {}
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
-        self.in_line: list[tuple[Entry, Waiter]] = []
-        """All jobs that wait for owned capacity, in order; kept only if the wait policy looks at them."""
-        self._lined: dict[JobId, tuple[Entry, Waiter]] = {}
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.alarms = Alarms(state, policies.back_after)
@@ -84,8 +61,8 @@ class Board:
         self.ends: Ends | None = None
         """When what runs is expected to end; None if nobody asks."""
         self.can_rent = state.can_rent()
-        self.reviews = policies.reviews
-        """Whether the wait policy looks at all that waits when a job comes."""
+        self.line_up = LineUp(state, self.entry, self.runs, self.ranking) if policies.reviews else None
+        """All jobs that wait for owned capacity; None unless the wait policy looks at them when a job comes."""
         self.in_turn = policies.backfill.strict or policies.backfill.reservations > 0
         """Whether jobs are tried in their turn: what one of them finds depends on those ahead of it."""
         self.again = FOREVER
@@ -96,8 +73,6 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
-        self._lined_up = False
-        """Whether `in_line` is kept up: it is sorted once when all jobs are there."""
         self._build()
 
     def _build(self) -> None:
@@ -115,8 +90,8 @@ class Board:
                 self.ends.set(job)
             if job.due is None and self.is_ahead(job):
                 self.wait(job)
-        self.in_line = sorted(self._lined.values())
-        self._lined_up = True
+        if self.line_up is not None:
+            self.line_up.sort()
 
     # --- what the cycle asks
 
@@ -137,54 +112,8 @@ class Board:
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
             if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
                 self.lanes = {each.kind: each for each in (*self.queue.heaps, lane)}
-                self._seats_of.clear()
+                self.seating.forget()
         return lane
-
-    def seats(self, lane: Lane, role: Role) -> list[Seat]:
-        """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
-        if role is OWNED:
-            if lane.owned is None:
-                lane.owned = self._seats(lane, role)
-            return lane.owned
-        if lane.rented is None:
-            lane.rented = self._seats(lane, role)
-        return lane.rented
-
-    def _seats(self, lane: Lane, role: Role) -> list[Seat]:
-        """Where jobs of a lane may run; lanes of one shape share what they know of rooms."""
-        shape = lane.kind.shape
-        seats = self._seats_of.get((shape, role))
-        if seats is None:
-            seats = self._seats_of[shape, role] = [Seat(room, shape) for room in self.rooms_of(lane, role)]
-        return seats
-
-    def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
-        """Where gangs of a lane may run, likewise."""
-        if role is OWNED:
-            if lane.gangs_owned is None:
-                lane.gangs_owned = self._gang_seats(lane, role)
-            return lane.gangs_owned
-        if lane.gangs_rented is None:
-            lane.gangs_rented = self._gang_seats(lane, role)
-        return lane.gangs_rented
-
-    def _gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
-        return [GangSeat(room, lane.kind.shape) for room in self.rooms_of(lane, role) if room.spec.gangs]
-
-    def rooms_of(self, lane: Lane, role: Role) -> list[Room]:
-        """Clusters whose role suits a lane, in the order to be tried."""
-        shape = lane.kind.shape
-        ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
-        if shape.burst is ruled_out:
-            return []
-        rooms = [room for room in self.rooms.values() if room.spec.role is role]
-        if role is Role.RENTED:
-            rooms.sort(key=lambda room: cost_of_job(room.spec, shape, HOUR))
-        return rooms
-
-    def rented_for(self, lane: Lane) -> list[ClusterSpec]:
-        """Rented clusters that jobs of a lane may run on."""
-        return [room.spec for room in self.rooms_of(lane, Role.RENTED)]
 
     def least_cpu(self) -> int:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
@@ -203,13 +132,6 @@ class Board:
         lane.weighed = True
         heapq.heappush(self._least, (lane.kind.shape.resources.cpu, lane))
 
-    def eager(self) -> bool:
-        """Whether any machine takes leases ahead of room."""
-        for room in self.rooms.values():  # noqa: SIM110 - asked for every job
-            if room.eager:
-                return True
-        return False
-
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
         shape, purser = job.kind.shape, Purser(self.state, now)
@@ -222,17 +144,10 @@ class Board:
             purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
         )
 
-    def waiter(self, job: Job, latest: int | None = None) -> Waiter:
-        """A job that waits, as looking ahead sees it; `latest` is until when, if the book does not say so yet."""
-        until = (job.latest if latest is None else latest) or 0
-        known = estimate(job, 0).source != "default"
-        rentable = until < FOREVER and (job.due is None or job.partly_due)
-        return Waiter(job.id, job.kind.shape, self.runs(job), known, job.arrived, until, 1, rentable)
-
     def runs(self, job: Job) -> int:
         """How long a job is taken to run when somebody looks ahead."""
         unknown = self.policies.chosen.unknown_runtime
-        return likely(job, unknown) if self.reviews else estimate(job, unknown).runtime
+        return estimate(job, unknown).runtime if self.line_up is None else likely(job, unknown)
 
     def counts_waiting(self, job: Job) -> bool:
         """Whether a job counts against `max_queue` while it waits."""
@@ -278,7 +193,7 @@ class Board:
         grown = self.grown if due else [one for one in self.grown if one[0].owned]
         if not lanes or not grown:
             return False  # what may not be rented has no use for rented room
-        if len(lanes) > SOME or self.in_turn or self.passed or self.eager():
+        if len(lanes) > SOME or self.in_turn or self.passed or self.seating.eager():
             return True
         for room, machine in grown:
             for lane in lanes if room.owned else due:
@@ -342,16 +257,16 @@ class Board:
             self.fresh[job.id] = None
         elif job.due is None or job.partly_due:
             self.wait(job)
-        if self.reviews:
-            self.keep_in_line(job)
+        if self.line_up is not None:
+            self.line_up.keep(job)
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
-            if self.reviews:
-                self._step_out(job.id)
+            if self.line_up is not None:
+                self.line_up.drop(job.id)
         lane = self.lanes.get(job.kind)
         if lane is not None:
             self.queue.settle(lane)
@@ -379,24 +294,6 @@ class Board:
         if self.counts_waiting(job):
             self.patient[job.id] = None
 
-    def keep_in_line(self, job: Job) -> None:
-        """Note how a job waits for owned capacity, if the wait policy looks at such."""
-        if self.reviews and job.latest is not None and job.kind.shape.burst is not Burst.ALWAYS:
-            self._line_up(job)
-
-    def _line_up(self, job: Job) -> None:
-        """Let the wait policy see a job that waits for owned capacity, as it waits now."""
-        self._step_out(job.id)
-        one = self._lined[job.id] = (self.entry(job), self.waiter(job))
-        if self._lined_up:
-            insort(self.in_line, one)
-
-    def _step_out(self, job: JobId) -> None:
-        """A job does not wait any more, or waits otherwise."""
-        one = self._lined.pop(job, None)
-        if one is not None and self._lined_up:
-            del self.in_line[bisect_left(self.in_line, one)]
-
     def forget_waits(self) -> None:
         """Drop waits that are over from the front of their heap."""
         while self.waits and self.waiting(self.waits[0]) is None:
@@ -411,117 +308,3 @@ class Board:
 
     def _is_due(self, entry: Entry) -> bool:
         return self._is_queued(entry) and self.state.jobs[entry[2]].due is not None
-
-
-def _arrived(board: Board, event: JobReleased | JobReprioritised) -> None:
-    board.enter(board.state.jobs[event.job])
-
-
-def _requeued(board: Board, event: JobRequeued) -> None:
-    board.enter(board.state.jobs[event.job])
-    if board.ends is not None:
-        board.ends.forget(event.job)
-
-
-def _submitted(board: Board, event: JobSubmitted) -> None:
-    job = board.state.jobs[event.job]
-    board.enter(job)
-    if job.extra is not NO_EXTRA:
-        board.alarms.set(job)
-
-
-def _left(board: Board, event: JobHeld) -> None:
-    board.leave(board.state.jobs[event.job])
-
-
-def _placed(board: Board, event: JobPlaced | GangPlaced) -> None:
-    job = board.state.jobs[event.job]
-    board.leave(job)
-    if board.brings_back:
-        board.alarms.set(job)
-    if board.ends is not None:
-        board.ends.set(job)
-
-
-def _ended(board: Board, event: JobEnded) -> None:
-    job = board.state.jobs[event.job]
-    if board.ends is not None:
-        board.ends.forget(event.job)
-    if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
-        board.leave(job)
-
-
-def _members_left(board: Board, event: MemberPlaced | MembersDropped) -> None:
-    board.leave(board.state.jobs[event.array])
-
-
-def _member_placed(board: Board, event: MemberPlaced) -> None:
-    _members_left(board, event)
-    member = board.state.jobs[member_id(event.array, event.index)]
-    board.alarms.set(member)
-    if board.ends is not None:
-        board.ends.set(member)
-    if board.is_ahead(member):
-        board.wait(member)
-
-
-def _started(board: Board, event: JobStarted) -> None:
-    job = board.state.jobs[event.job]
-    board.alarms.set(job)
-    if board.ends is not None:
-        board.ends.set(job)
-        board.gained = board.gained or board.passed  # it ends later than was expected when it was placed
-
-
-def _moved(board: Board, event: LeaseMoved) -> None:
-    job = board.state.jobs[event.job]
-    if board.ends is not None:
-        board.ends.set(job)
-    if job.due is None and board.is_ahead(job):
-        board.wait(job)
-
-
-def _jumped(board: Board, event: ClockJumped) -> None:
-    del event
-    if board.ends is not None:
-        for job in board.state.jobs.values():
-            board.ends.set(job)
-
-
-def _admitted(board: Board, event: JobsAdmitted) -> None:
-    for each in event.jobs:
-        job = board.state.jobs[each]
-        board.fresh.pop(each, None)
-        if job.due is None:
-            board.wait(job)
-        if type(job.phase) is Queued:
-            board.keep_in_line(job)
-
-
-def _expired(board: Board, event: WaitsExpired) -> None:
-    for each in event.jobs:
-        job = board.state.jobs[each]
-        if not job.partly_due:
-            board.patient.pop(each, None)
-        if type(job.phase) is Queued:
-            board.due.push(board.lane_of(job), board.entry(job))
-            board.keep_in_line(job)
-
-
-FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
-    JobSubmitted: _submitted,
-    JobReleased: _arrived,
-    JobRequeued: _requeued,
-    JobReprioritised: _arrived,
-    JobPlaced: _placed,
-    JobHeld: _left,
-    JobEnded: _ended,
-    GangPlaced: _placed,
-    MemberPlaced: _member_placed,
-    MembersDropped: _members_left,
-    JobStarted: _started,
-    LeaseMoved: _moved,
-    JobsAdmitted: _admitted,
-    ClockJumped: _jumped,
-    WaitsExpired: _expired,
-}

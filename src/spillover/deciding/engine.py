@@ -26,8 +26,9 @@ from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
 from spillover.core.state import State
 from spillover.deciding import cycle
-from spillover.deciding.board import FOLLOWERS, Board
+from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
+from spillover.deciding.following import FOLLOWERS
 from spillover.deciding.plan import Plan, digest_of, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId

@@ -106,7 +106,7 @@ class Keeper:
             shape = self._lane.kind.shape
             rooms = [
                 room
-                for room in self._board.rooms_of(self._lane, Role.OWNED)
+                for room in self._board.seating.rooms_of(self._lane, Role.OWNED)
                 if shape.tasks == 1 or room.spec.gangs
             ]
             planned = [

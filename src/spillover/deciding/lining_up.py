@@ -1,29 +1,79 @@
 """Who waits for owned capacity, in order, as a policy that looks ahead sees it."""
 
 import heapq
-from collections.abc import Mapping
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping
 
-from spillover.core.jobs import Queued
-from spillover.deciding.board import Board
+from spillover.core.estimates import estimate
+from spillover.core.jobs import Job, Queued
+from spillover.core.state import State
+from spillover.deciding.lanes import Entry
 from spillover.deciding.lookahead import Waiter
+from spillover.deciding.ranking import Ranking
 from spillover.model.ids import JobId
 from spillover.model.job import Burst
+from spillover.model.units import FOREVER
 
 
-def in_order_of(board: Board, admitted: Mapping[JobId, int], most: int) -> list[Waiter]:
-    """Jobs that waited before, and those that a cycle has just admitted until then; of each the first ones."""
-    jobs = board.state.jobs
-    newcomers = [
-        (board.entry(jobs[each]), board.waiter(jobs[each], latest))
-        for each, latest in admitted.items()
-        if type(jobs[each].phase) is Queued and jobs[each].kind.shape.burst is not Burst.ALWAYS
-    ]
-    if (ranking := board.ranking) is None:
-        waiting = sorted([*board.in_line[:most], *heapq.nsmallest(most, newcomers)])
-    else:
-        waiting = [
-            (ranking.ranked(entry, jobs[waiter.job].kind.project), waiter)
-            for entry, waiter in (*board.in_line, *newcomers)
+class LineUp:
+    """Jobs that wait for owned capacity, kept up with every event."""
+
+    def __init__(
+        self,
+        state: State,
+        entry: Callable[[Job], Entry],
+        runs: Callable[[Job], int],
+        ranking: Ranking | None,
+    ) -> None:
+        self._state = state
+        self._entry = entry
+        """How a job sorts."""
+        self._runs = runs
+        """How long a job is taken to run."""
+        self._ranking = ranking
+        self._places: dict[JobId, tuple[Entry, Waiter]] = {}
+        self._in_order: list[tuple[Entry, Waiter]] | None = None
+        """The same; None until all jobs are there, as it is sorted once then."""
+
+    def sort(self) -> None:
+        """All jobs are there: from now on their order is kept up."""
+        self._in_order = sorted(self._places.values())
+
+    def keep(self, job: Job) -> None:
+        """Note how a queued job waits for owned capacity now, if it does."""
+        if job.latest is None or job.kind.shape.burst is Burst.ALWAYS:
+            return
+        self.drop(job.id)
+        one = self._places[job.id] = (self._entry(job), self._waiter(job, job.latest))
+        if self._in_order is not None:
+            insort(self._in_order, one)
+
+    def drop(self, job: JobId) -> None:
+        """A job does not wait any more, or waits otherwise."""
+        one = self._places.pop(job, None)
+        if one is not None and self._in_order is not None:
+            del self._in_order[bisect_left(self._in_order, one)]
+
+    def with_newcomers(self, admitted: Mapping[JobId, int], most: int) -> list[Waiter]:
+        """Jobs that waited before, and those that a cycle has just admitted until then; of each the first ones."""
+        jobs, waited = self._state.jobs, self._in_order or []
+        newcomers = [
+            (self._entry(jobs[each]), self._waiter(jobs[each], latest))
+            for each, latest in admitted.items()
+            if type(jobs[each].phase) is Queued and jobs[each].kind.shape.burst is not Burst.ALWAYS
         ]
-        waiting = heapq.nsmallest(2 * most, waiting)
-    return [waiter for _, waiter in waiting]
+        if (ranking := self._ranking) is None:
+            waiting = sorted([*waited[:most], *heapq.nsmallest(most, newcomers)])
+        else:
+            ranked = [
+                (ranking.ranked(entry, jobs[waiter.job].kind.project), waiter)
+                for entry, waiter in (*waited, *newcomers)
+            ]
+            waiting = heapq.nsmallest(2 * most, ranked)
+        return [waiter for _, waiter in waiting]
+
+    def _waiter(self, job: Job, latest: int) -> Waiter:
+        """A job that waits until then, as looking ahead sees it."""
+        known = estimate(job, 0).source != "default"
+        rentable = latest < FOREVER and (job.due is None or job.partly_due)
+        return Waiter(job.id, job.kind.shape, self._runs(job), known, job.arrived, latest, 1, rentable)

@@ -1,0 +1,290 @@
+"""Finding places for jobs, on owned and on rented capacity, in their order: what a cycle places, and what it tries to that end."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+from spillover.core import ranges
+from spillover.core.jobs import Job, Queued
+from spillover.deciding.board import Board
+from spillover.deciding.draft import ROOM_OWNED, Draft
+from spillover.deciding.draws import mixed
+from spillover.deciding.keeping import Keeper
+from spillover.deciding.lanes import Entry, Lane, Line, Walk
+from spillover.deciding.plan import GangPlacement, Placement
+from spillover.deciding.protocols import Policies
+from spillover.deciding.purse import Holding, Till
+from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
+from spillover.model.cluster import OWNED, RENTED, Role
+from spillover.model.job import ALWAYS
+from spillover.model.units import FOREVER
+
+SOME = 16
+"""Lanes of which each is tried faster than it is found out what fits at the most."""
+_ENTRY = itemgetter(0)
+
+
+class Placer:
+    """Lives for one cycle, and writes the places that it finds into the draft of a plan."""
+
+    def __init__(self, board: Board, policies: Policies, draft: Draft, *, keep: bool) -> None:
+        self._state = draft.state
+        self._board = board
+        self._policies = policies
+        self._draft = draft
+        self._keep = keep
+        """Whether what is tried stays taken."""
+        self._trials: list[tuple[Room, Machine, Free]] = []
+        """Where trial placements were made that are to be undone, with what was free before."""
+        self._turns: list[tuple[Machine, int]] = []
+        """Machines that are given leases ahead of room, with their turn before."""
+        self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, draft.now)
+        """Of room for a job that does not fit; None if no policy looks ahead."""
+        self._till: Till | None = None
+        """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
+        self.passed = False
+        """Whether some jobs were not looked at, or kept waiting, because of others."""
+
+    def place(self) -> None:
+        """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
+        queue, board = self._board.queue, self._board
+        if board.in_turn or board.gained or (board.ranking is not None and board.gains(self._draft.now)):
+            self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
+            return
+        self.passed = board.passed  # of those that are not looked at
+        if queue.woken and not self._place_newcomer(queue):
+            self._fill(self._walk(queue, everything=False), OWNED, strict=False)
+
+    def _place_newcomer(self, queue: Line) -> bool:
+        """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
+        if len(queue.woken) > 1 or len(queue.first) > self._policies.chosen.depth:
+            return False
+        (lane,) = queue.woken
+        if len(queue.heaps[lane]) > 1:
+            return False
+        job = self._state.jobs[queue.first[lane][2]]
+        if job.extra.members is not None:
+            return False
+        self._place(job, lane, OWNED)
+        return True
+
+    def rent(self) -> None:
+        """Rent what was tried and may wait no longer, in order."""
+        due, draft = self._board.due, self._draft
+        if len(draft.expired) == 1 and not due.first and self._rent_one():
+            return
+        newly: dict[Lane, list[Entry]] = {}
+        for each in draft.expired:
+            job = self._state.jobs[each]
+            if type(job.phase) is Queued and draft.left(job):
+                newly.setdefault(self._board.lane_of(job), []).append(self._board.spot(job))
+        for entries in newly.values():
+            entries.sort()
+        everything = bool(newly) or self._board.gains(draft.now)
+        if not everything:
+            self.passed = self.passed or self._board.passed
+        if everything or due.woken:
+            self._fill(self._walk(due, everything, newly), RENTED, strict=False)
+
+    def _rent_one(self) -> bool:
+        """Rent the only job that may be, if it is one that no cap concerns: most are."""
+        (each,) = self._draft.expired
+        job = self._state.jobs[each]
+        if type(job.phase) is not Queued or job.extra.members is not None:
+            return False
+        if job.terms.max_cost is not None or self._state.caps:
+            return False
+        if job.id not in self._draft.taken:
+            self._place(job, self._board.lane_of(job), RENTED)
+        return True
+
+    def again(self) -> int:
+        """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
+        if self._till is None and self.keeper is None:
+            return FOREVER  # as in most cycles
+        again = self._till.renews if self._till is not None else FOREVER
+        if self.keeper is not None and self.keeper.waits_for_end:
+            again = min(again, self.keeper.again())
+        return again
+
+    @property
+    def holds(self) -> Sequence[tuple[int, Holding]]:
+        """What is to be held for placements, by their position."""
+        return self._till.holds if self._till is not None else ()
+
+    def undo(self) -> None:
+        """Take all trial placements back."""
+        for room, machine, free in reversed(self._trials):
+            room.set(machine, free)
+        for machine, turn in reversed(self._turns):
+            machine.turn = turn
+
+    def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
+        """Lanes to be tried, in order: all, or those that were not tried since they changed."""
+        jobs = line.jobs
+        if newly:
+
+            def jobs(lane: Lane) -> Iterator[Entry]:
+                more = newly.get(lane)
+                return heapq.merge(line.jobs(lane), more) if more else line.jobs(lane)
+
+        depth, count = self._policies.chosen.depth, len(line.first) + (len(newly) if newly else 0)
+        if count > depth:
+            self.passed = everything = True  # what is stuck counts against depth
+        heads = line.lanes() if everything else iter(line.awake())
+        if newly:
+            heads = heapq.merge(
+                heads,
+                sorted(((entries[0], lane) for lane, entries in newly.items()), key=_ENTRY),
+                key=_ENTRY,
+            )
+        return Walk(heads, jobs, depth, count)
+
+    def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
+        """Place jobs in the order of a walk for as long as there is room."""
+        jobs, draft = self._state.jobs, self._draft
+        ceiling: Ceiling | None = None
+        many = len(walk) > SOME
+        keeper = self.keeper if role is OWNED else None
+        while (found := walk.next()) is not None:
+            entry, lane = found
+            job = jobs[entry[2]]
+            if (job.id in draft.taken or job.extra.members is not None) and (
+                job.kind.shape.tasks > 1 or not draft.left(job, role)
+            ):  # no cluster runs an array of gangs
+                walk.go_on(lane)
+                continue
+            if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
+                if keeper.looks > 0:
+                    walk.go_on(lane)
+                continue
+            if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
+                job, lane, role
+            ):
+                if strict:
+                    self.passed = True
+                    return
+                if self._till is not None and self._till.refusals:
+                    self.passed = True
+                    if self._till.goes_on(job, self._board.seating.rented_for(lane)):
+                        walk.go_on(lane)
+                        continue
+                if keeper is not None and not keeper.keeps and self._is_kept_for(job):
+                    keeper.keep_for(lane)
+                if many:
+                    ceiling = ceiling or Ceiling.over(self._board.rooms.values(), role)
+                    if ceiling.failed() < self._board.least_cpu():
+                        return
+                walk.stuck()
+                if keeper is not None and keeper.blocked:  # a shorter one of the lane may start
+                    self.passed = True
+                    keeper.block(lane)
+                    walk.go_on(lane)
+                continue
+            if self._till is not None:
+                self._till.refusals.clear()
+            if ceiling is not None:
+                ceiling.took()
+            if job.extra.members is not None and draft.left(job, role):
+                walk.again(entry, lane)
+            else:
+                walk.go_on(lane)
+
+    def _place(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find a place for a job, if there is one."""
+        if job.kind.shape.tasks > 1:
+            return self._place_gang(job, lane, role)
+        owned = role is OWNED
+        keeper = self.keeper if owned else None
+        seats = lane.owned if owned else lane.rented
+        for seat in self._board.seating.seats(lane, role) if seats is None else seats:
+            machine = seat.best(self._policies.place)
+            if machine is None:
+                continue
+            if keeper is not None and keeper.keeps:
+                machine = keeper.best(job, seat, machine)
+            if machine is not None and (owned or self._may_pay(job, seat.room)):
+                self._take(job, seat, machine, ahead=False)
+                return True
+        if not self._board.seating.eager() or (keeper is not None and keeper.keeps):
+            return False
+        return self._place_ahead(job, lane, role)
+
+    def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find a place for a job ahead of room, if there is one."""
+        draft, seats = self._draft, self._board.seating.seats(lane, role)
+        if role is OWNED and draft.may_be_rented(job) and self._board.seating.seats(lane, RENTED):
+            return False  # room to rent comes before a place ahead of owned room
+        if role is RENTED:
+            seats = self._board.seating.seats(lane, OWNED) + seats
+        for seat in seats:
+            machine = seat.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
+            if machine is not None and self._may_pay(job, seat.room):
+                self._take(job, seat, machine, ahead=True)
+                return True
+        return False
+
+    def _place_gang(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Find places for all tasks of a job on one cluster, if there are."""
+        if job.extra.members is not None:
+            return False  # each member would be a gang: nothing runs those
+        keeper = self.keeper if role is OWNED else None
+        for seat in self._board.seating.gang_seats(lane, role):
+            barred = keeper.barred(job, seat.room) if keeper is not None else ()
+            parts = seat.take(self._policies.place, barred) if self._may_pay(job, seat.room) else []
+            if parts:
+                if not self._keep:
+                    self._trials += [(seat.room, part.machine, part.before) for part in parts]
+                self._count(job, seat.room)
+                nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
+                why = self._draft.why(job, seat.room, ahead=False)
+                self._draft.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
+                if keeper is not None:
+                    keeper.took(job, seat.room, [(part.machine, part.resources) for part in parts])
+                return True
+            if barred and keeper is not None:
+                keeper.blocked = True
+        return False
+
+    def _is_kept_for(self, job: Job) -> bool:
+        """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
+        return (
+            self._policies.backfill.reservations > 0
+            and job.kind.shape.burst is not ALWAYS
+            and not self._draft.may_be_rented(job)
+        )
+
+    def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
+        """Try a place out, and write it down."""
+        draft, room = self._draft, seat.room
+        if not self._keep:
+            self._trials.append((room, machine, machine.free))
+        if ahead:
+            room.take_ahead(machine)
+            draft.ahead[job.id] = None
+            self._turns.append((machine, machine.turn))
+            machine.turn = self._state.facts.turns + len(self._turns)
+        else:
+            room.take(machine, seat.asked)
+            if self.keeper is not None and room.owned:
+                self.keeper.took(job, room, ((machine, seat.asked),))
+        count = self._count(job, room)
+        members = job.extra.members
+        index = None if members is None else ranges.nth(members.pending, count)
+        why = ROOM_OWNED if room.owned and not ahead else draft.why(job, room, ahead=ahead)
+        draft.placements.append(Placement(job.id, index, room.name, machine.name, why))
+
+    def _may_pay(self, job: Job, room: Room) -> bool:
+        """Whether the caps on a job let it run there."""
+        if self._till is not None:
+            self._till.holding = None
+        if room.owned or (job.terms.max_cost is None and not self._state.caps):
+            return True
+        self._till = self._till or Till(self._state, self._draft.now)
+        return self._till.may_pay(job, room.spec)
+
+    def _count(self, job: Job, room: Room) -> int:
+        """Note that one more of a job is placed, and what is to be held for it; returns how many were placed before."""
+        if self._till is not None and not room.owned:
+            self._till.hold(len(self._draft.placements))
+        return self._draft.count(job, room)

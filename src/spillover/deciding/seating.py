@@ -1,0 +1,77 @@
+"""Where jobs of a lane may run, in the order to be tried."""
+
+from collections.abc import Mapping
+
+from spillover.deciding.gangs import GangSeat
+from spillover.deciding.lanes import Lane
+from spillover.deciding.rooms import Room, Seat
+from spillover.model.cluster import OWNED, ClusterSpec, Role, cost_of_job
+from spillover.model.ids import ClusterName
+from spillover.model.job import Burst, Shape
+from spillover.model.units import HOUR
+
+
+class Seating:
+    """The rooms of all clusters, as lanes see them. A lane remembers its seats, so that it is asked for them once."""
+
+    def __init__(self, rooms: Mapping[ClusterName, Room]) -> None:
+        self._rooms = rooms
+        self._seats_of: dict[tuple[Shape, Role], list[Seat]] = {}
+        """By the shape of jobs."""
+
+    def seats(self, lane: Lane, role: Role) -> list[Seat]:
+        """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
+        if role is OWNED:
+            if lane.owned is None:
+                lane.owned = self._seats(lane, role)
+            return lane.owned
+        if lane.rented is None:
+            lane.rented = self._seats(lane, role)
+        return lane.rented
+
+    def _seats(self, lane: Lane, role: Role) -> list[Seat]:
+        """Where jobs of a lane may run; lanes of one shape share what they know of rooms."""
+        shape = lane.kind.shape
+        seats = self._seats_of.get((shape, role))
+        if seats is None:
+            seats = self._seats_of[shape, role] = [Seat(room, shape) for room in self.rooms_of(lane, role)]
+        return seats
+
+    def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
+        """Where gangs of a lane may run, likewise."""
+        if role is OWNED:
+            if lane.gangs_owned is None:
+                lane.gangs_owned = self._gang_seats(lane, role)
+            return lane.gangs_owned
+        if lane.gangs_rented is None:
+            lane.gangs_rented = self._gang_seats(lane, role)
+        return lane.gangs_rented
+
+    def _gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
+        return [GangSeat(room, lane.kind.shape) for room in self.rooms_of(lane, role) if room.spec.gangs]
+
+    def rooms_of(self, lane: Lane, role: Role) -> list[Room]:
+        """Clusters whose role suits a lane, in the order to be tried."""
+        shape = lane.kind.shape
+        ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
+        if shape.burst is ruled_out:
+            return []
+        rooms = [room for room in self._rooms.values() if room.spec.role is role]
+        if role is Role.RENTED:
+            rooms.sort(key=lambda room: cost_of_job(room.spec, shape, HOUR))
+        return rooms
+
+    def rented_for(self, lane: Lane) -> list[ClusterSpec]:
+        """Rented clusters that jobs of a lane may run on."""
+        return [room.spec for room in self.rooms_of(lane, Role.RENTED)]
+
+    def eager(self) -> bool:
+        """Whether any machine takes leases ahead of room."""
+        for room in self._rooms.values():  # noqa: SIM110 - asked for every job
+            if room.eager:
+                return True
+        return False
+
+    def forget(self) -> None:
+        """Lanes were forgotten: what only they knew of rooms goes with them."""
+        self._seats_of.clear()
