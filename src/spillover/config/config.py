@@ -74,6 +74,27 @@ class LocalAgent(Struct, frozen=True):
     """Given to it with every container."""
 
 
+class Kubernetes(Struct, frozen=True):
+    """How a Kubernetes cluster is reached, and how what runs there is dealt with; times in nanoseconds."""
+
+    cluster: ClusterName
+    kubeconfig: str | None = None
+    """A file; None is where kubectl looks for it."""
+    context: str | None = None
+    """None is the current one of that file."""
+    in_cluster: bool = False
+    """Whether the server runs there itself."""
+    namespace: str | None = None
+    """None is that of the context."""
+    image: str | None = None
+    """For jobs that are commands; None if such jobs do not run there."""
+    bind_within: int = 30 * SECOND
+    start_within: int = 10 * MINUTE
+    shun_for: int = 5 * MINUTE
+    keep: int = 10 * MINUTE
+    failed_after: int = 2 * MINUTE
+
+
 class Retention(Struct, frozen=True):
     """How long ended things are kept, in nanoseconds."""
 
@@ -108,6 +129,8 @@ class Config(Struct, frozen=True):
     """In the order they are tried."""
     agents: tuple[LocalAgent, ...]
     """Those to start on this machine, of all clusters."""
+    kubernetes: tuple[Kubernetes, ...] = ()
+    """Clusters of that kind."""
     data: str = "./spill-data"
     """Folder; a relative one is seen from where the server starts."""
     store: str = "sqlite"

@@ -1,49 +1,36 @@
 """spill.yaml to a configuration, with all of its problems at once."""
 
 import re
-import shutil
 from collections.abc import Collection
 from ipaddress import ip_address
 
 import msgspec
 
 from spillover.agent.nursery.holes import LEAST_LIMIT
-from spillover.config.config import Address, Config, Limits, LocalAgent, OnShutdown, Rate, Retention, Tls
-from spillover.config.machine import cpus, memory
+from spillover.config.clusters import read_clusters, this_machine
+from spillover.config.config import Address, Config, Limits, OnShutdown, Rate, Retention, Tls
 from spillover.config.policies import read_policies
-from spillover.config.prices import look_at_budget, read_billing, read_budgets, read_price
+from spillover.config.prices import look_at_budget, read_budgets
 from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
 from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
 from spillover.forms.quantities import (
-    MOST_CPU,
     MOST_LOST_AFTER,
     MOST_TIME,
-    check_name,
     duration,
-    read_cpu,
     read_memory,
-    read_words,
 )
-from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import ClusterName, NodeName
-from spillover.model.resources import Resources
-from spillover.model.units import DAY, SECOND, format_duration, format_memory
+from spillover.model.units import SECOND, format_duration, format_memory
 from spillover.ports.blobs import Bounds
 from spillover.wire.configfile import (
     AgentsDoc,
     BlobsDoc,
-    ClusterDoc,
     ConfigDoc,
     FilesDoc,
     LimitsDoc,
-    LocalDoc,
     RetentionDoc,
 )
-
-_BY_THEMSELVES = ("container", "python")
-"""What jobs need by the kind of their work, and agents offer where they can run it."""
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
@@ -78,8 +65,8 @@ def read_config(
 
 def default_config(slots: int | None = None) -> Config:
     """This machine as one owned cluster with one agent of `slots` CPUs, or of all that it has."""
-    clusters, agents = _this_machine(slots)
-    return Config(clusters, agents)
+    clusters = this_machine(slots)
+    return Config(clusters.specs, clusters.agents)
 
 
 def read_address(text: str, path: Path, found: Findings) -> Address | None:
@@ -112,16 +99,6 @@ def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> 
             f"{shown(address.host)} is beyond loopback, which needs TLS: make a certificate with `spill cert init` and name it under "
             f"tls, or write 127.0.0.1:{address.port}",
         )
-
-
-def _this_machine(slots: int | None) -> tuple[tuple[ClusterSpec, ...], tuple[LocalAgent, ...]]:
-    """The cluster and the agent of a server that was told of none."""
-    if slots is not None and not 0 < slots <= MOST_CPU // 1000:
-        message = f"{slots} is not a number of CPUs; write 1 to {MOST_CPU // 1000}"
-        raise BadForm([Problem("", None, "--slots", message)])
-    name = ClusterName("local")
-    capacity = Resources((slots or cpus()) * 1000, memory())
-    return (ClusterSpec(name, "agents", Role.OWNED),), (LocalAgent(name, NodeName("local-1"), capacity),)
 
 
 def _read(document: Document, source: str, policies: Collection[str] | None, slots: int | None) -> Config:
@@ -186,7 +163,7 @@ def _understand(
     chosen = read_policies(doc.policy, policies, found)
     if slots is not None and doc.clusters is not None:
         found.add((), "names agents of its own; leave out --slots, or its clusters")
-    clusters, agents = _this_machine(slots) if doc.clusters is None else _clusters(doc.clusters, found)
+    clusters = this_machine(slots) if doc.clusters is None else read_clusters(doc.clusters, found)
     slow_after = duration(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
     )
@@ -202,8 +179,9 @@ def _understand(
     if found.found or http is None or grpc is None:
         return None
     return Config(
-        clusters=clusters,
-        agents=agents,
+        clusters=clusters.specs,
+        agents=clusters.agents,
+        kubernetes=clusters.kubernetes,
         data=doc.data,
         store=doc.store,
         http=http,
@@ -238,59 +216,6 @@ def _hosts(names: list[str], found: Findings) -> tuple[str, ...]:
                 ("hosts", at), f"{shown(name)} is not the name or address of a host; write it without a port"
             )
     return tuple(f"[{name}]" if ":" in name else name.lower() for name in names)
-
-
-def _clusters(
-    docs: list[ClusterDoc], found: Findings
-) -> tuple[tuple[ClusterSpec, ...], tuple[LocalAgent, ...]]:
-    """Clusters in their order, and the agents of all of them."""
-    if not docs:
-        found.add(("clusters",), "is empty; write at least one cluster, or leave it out for this machine")
-    clusters: dict[str, ClusterSpec] = {}
-    agents: dict[str, LocalAgent] = {}
-    for at, doc in enumerate(docs):
-        path: Path = ("clusters", at)
-        check_name(doc.name, (*path, "name"), found)
-        if doc.name in clusters:
-            found.add((*path, "name"), f"{shown(doc.name)} is the name of another cluster too")
-        name = ClusterName(doc.name)
-        price = read_price(doc.price, Role(doc.role), (*path, "price"), found)
-        billing = read_billing(doc.billing, (*path, "billing"), found)
-        startup = duration(doc.startup, (*path, "startup"), found, most=DAY) or 0
-        clusters[doc.name] = ClusterSpec(name, doc.kind, Role(doc.role), price, billing, startup=startup)
-        for index, local in enumerate(doc.local):
-            place = (*path, "local", index)
-            if local.name in agents:
-                found.add((*place, "name"), f"{shown(local.name)} is the name of another agent too")
-            agents[local.name] = _local(local, name, place, found)
-    return tuple(clusters.values()), tuple(agents.values())
-
-
-def _local(doc: LocalDoc, cluster: ClusterName, path: Path, found: Findings) -> LocalAgent:
-    """One agent of this machine."""
-    check_name(doc.name, (*path, "name"), found)
-    cpu = read_cpu(doc.cpu, (*path, "cpu"), found) or 0
-    size = memory() if doc.memory is None else read_memory(doc.memory, (*path, "memory"), found) or 0
-    offers = read_words(doc.offers, (*path, "offers"), found)
-    for at, word in enumerate(doc.offers):
-        if word in _BY_THEMSELVES:
-            message = f"an agent that can run {word} jobs offers that by itself; leave out {shown(word)}"
-            found.add((*path, "offers", at), message)
-    if doc.engine is not None and ("\0" in doc.engine or shutil.which(doc.engine) is None):
-        found.add((*path, "engine"), f"there is no program {shown(doc.engine)} here")
-    for at, word in enumerate(doc.engine_options):
-        if not word or "\0" in word:
-            found.add((*path, "engine_options", at), f"{shown(word)} is no option of an engine")
-    return LocalAgent(
-        cluster,
-        NodeName(doc.name),
-        Resources(cpu, size, doc.gpu),
-        doc.queue,
-        offers,
-        doc.labels,
-        doc.engine,
-        tuple(doc.engine_options),
-    )
 
 
 def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:

@@ -8,13 +8,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import structlog
 from msgspec import structs
 
+from spillover.config.clusteroption import read_options
 from spillover.config.config import Address, Config
 from spillover.config.read import check_reach, read_address, read_config
 from spillover.control.clock import SystemClock
@@ -43,11 +44,12 @@ def run(
     http: str | None,
     grpc: str | None,
     slots: int | None,
+    clusters: Sequence[str] = (),
     standby: bool,
 ) -> int:
     """Serve until told to stop; exit code 0 then, 2 if it could not begin or lost the lead."""
     try:
-        settings = settings_of(config, data, http, grpc, slots)
+        settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
         return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
@@ -78,6 +80,7 @@ def settings_of(
     http: str | None = None,
     grpc: str | None = None,
     slots: int | None = None,
+    clusters: Sequence[str] = (),
 ) -> Config:
     """The configuration, with what the command line says instead."""
     text: bytes | None = None
@@ -86,6 +89,15 @@ def settings_of(
         text = Path(source).read_bytes()
     settings = read_config(text, source, slots=slots)
     found = Findings()
+    if clusters:
+        if slots is not None:
+            found.add(
+                ("--slots",), "is of the cluster that a server has by itself; leave it out beside --cluster"
+            )
+        named = read_options(clusters)
+        settings = structs.replace(
+            settings, clusters=named.specs, agents=named.agents, kubernetes=named.kubernetes
+        )
     if http is not None:
         settings = structs.replace(settings, http=read_address(http, ("--http",), found) or settings.http)
     if grpc is not None:

@@ -106,11 +106,60 @@ class BillingDoc(Struct, frozen=True, forbid_unknown_fields=True):
     minimum: Annotated[Quantity, Meta(description="Paid at the least.")] = "0s"
 
 
+class KubernetesDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a Kubernetes cluster is reached, and how what runs there is dealt with."""
+
+    kubeconfig: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="File; default: KUBECONFIG, else ~/.kube/config."),
+    ] = None
+    context: Annotated[
+        Annotated[str, Meta(min_length=1)] | None, Meta(description="Of that file; default: its current one.")
+    ] = None
+    in_cluster: Annotated[
+        bool, Meta(description="Whether the server runs there and uses its pod's service account.")
+    ] = False
+    namespace: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="Where Jobs are made; default: that of the context, else default."),
+    ] = None
+    image: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="For jobs that are commands; default: such jobs do not run there."),
+    ] = None
+    bind_within: Annotated[
+        Quantity, Meta(description="After that a job that no node takes goes back to the queue.")
+    ] = "30s"
+    start_within: Annotated[
+        Quantity, Meta(description="After that a job fails whose image or volumes cannot be had.")
+    ] = "10m"
+    shun_for: Annotated[
+        Quantity, Meta(description="For that long a job that went back is not tried there again.")
+    ] = "5m"
+    keep: Annotated[Quantity, Meta(description="How long Jobs are left there that have ended.")] = "10m"
+    failed_after: Annotated[
+        Quantity, Meta(description="Without an answer for that long the cluster has failed.")
+    ] = "2m"
+
+
+class MostDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """The most that our jobs use of a cluster at a time."""
+
+    jobs: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None, Meta(description="Jobs; default: any number.")
+    ] = None
+    cpu: Annotated[Quantity | None, Meta(description="CPUs; default: all that it has.")] = None
+    memory: Annotated[Quantity | None, Meta(description="Memory; likewise.")] = None
+    gpu: Annotated[Annotated[int, Meta(ge=1, le=1_000_000)] | None, Meta(description="GPUs; likewise.")] = (
+        None
+    )
+
+
 class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """Somewhere jobs run."""
 
     name: Annotated[str, Meta(description="Unlike any other cluster's.")]
-    kind: Annotated[Literal["agents"], Meta(description="Who runs the jobs.")] = "agents"
+    kind: Annotated[Literal["agents", "kubernetes"], Meta(description="Who runs the jobs.")] = "agents"
     role: Annotated[Literal["owned", "rented"], Meta(description="There anyway, or paid for by use.")] = (
         "owned"
     )
@@ -122,6 +171,14 @@ class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
     startup: Annotated[
         Quantity, Meta(description="Between renting a machine and running on it; not billed.")
     ] = "0s"
+    kubernetes: Annotated[
+        KubernetesDoc | None, Meta(description="Of kind kubernetes: how it is reached.")
+    ] = None
+    region: Annotated[str, Meta(max_length=63, description="Where it is; jobs may ask for it.")] = ""
+    labels: Annotated[
+        dict[str, str], Meta(max_length=100, description="Words of your own; jobs may ask for them.")
+    ] = field(default_factory=dict)
+    limits: Annotated[MostDoc, Meta(description="The most that our jobs use of it at a time.")] = MostDoc()
 
 
 class BudgetDoc(Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,7 +3,16 @@ from typing import Any
 import pytest
 
 from spillover.config import machine
-from spillover.config.config import Address, Config, Limits, LocalAgent, OnShutdown, Rate, Retention
+from spillover.config.config import (
+    Address,
+    Config,
+    Kubernetes,
+    Limits,
+    LocalAgent,
+    OnShutdown,
+    Rate,
+    Retention,
+)
 from spillover.config.read import default_config, read_config
 from spillover.forms.policies import OPTIONS, installed
 from spillover.forms.problems import BadForm
@@ -180,7 +189,23 @@ retention: {jobs: 90}
         ("grpc: example.org:1", "grpc: 'example.org' is not an IP address; write one of this machine"),
         ("grpc: 127.0.0.1:7070", "grpc: is the address of http too; write another port"),
         ("clusters: []", "clusters: is empty"),
-        ("clusters: [{name: k, kind: kubernetes}]", "clusters[0].kind: 'kubernetes' is not agents"),
+        ("clusters: [{name: k, kind: nomad}]", "clusters[0].kind: 'nomad' is not agents or kubernetes"),
+        (
+            "clusters: [{name: k, kubernetes: {context: c}}]",
+            "clusters[0].kubernetes: is of a cluster of agents; leave it out, or write kind: kubernetes",
+        ),
+        (
+            "clusters: [{name: k, kind: kubernetes, local: [{name: n1, cpu: 1}]}]",
+            "clusters[0].local: names agents of a Kubernetes cluster, which has nodes of its own; leave it out",
+        ),
+        (
+            "clusters: [{name: k, kind: kubernetes, kubernetes: {in_cluster: true, context: c}}]",
+            "clusters[0].kubernetes.in_cluster: cannot stand beside kubeconfig or context; leave one of them out",
+        ),
+        (
+            "clusters: [{name: k, kind: kubernetes, kubernetes: {namespace: Big_One}}]",
+            "clusters[0].kubernetes.namespace: 'Big_One' is not the name of a namespace",
+        ),
         (
             "clusters: [{name: a, role: rented, price: {cpu_hour: -1}}]",
             "clusters[0].price.cpu_hour: -1 is out of bounds",
@@ -398,3 +423,42 @@ def test_limits_that_make_no_sense_are_told() -> None:
         with pytest.raises(BadForm) as bad:
             read_config(HEAD + f"limits: {{body: {size}}}\n")
         assert [problem.path for problem in bad.value.problems] == ["limits.body"]
+
+
+def test_a_kubernetes_cluster_is_read() -> None:
+    config = read("""\
+clusters:
+- name: cloud
+  kind: kubernetes
+  role: rented
+  region: eu-west
+  labels: {team: vision}
+  limits: {jobs: 50, cpu: 16, gpu: 2}
+  price: {gpu_hour: 2.5}
+  kubernetes: {kubeconfig: /etc/kube, context: c, namespace: batch, image: busybox, bind_within: 1m, keep: 0s}
+""")
+    assert config.clusters == (
+        ClusterSpec(
+            ClusterName("cloud"),
+            "kubernetes",
+            Role.RENTED,
+            Price(gpu_hour=2_500_000),
+            gangs=True,
+            region="eu-west",
+            labels={"team": "vision"},
+            runs=("command",),
+            most=Resources(16_000, 0, 2),
+            most_jobs=50,
+        ),
+    )
+    assert config.agents == ()
+    assert config.kubernetes == (
+        Kubernetes(
+            ClusterName("cloud"), "/etc/kube", "c", False, "batch", "busybox", bind_within=MINUTE, keep=0
+        ),
+    )
+
+
+def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
+    (spec,) = read("clusters: [{name: k, kind: kubernetes}]").clusters
+    assert spec.runs == ()

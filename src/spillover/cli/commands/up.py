@@ -14,6 +14,13 @@ def _configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slots", type=count, metavar="N", help="CPUs of the local agent (default: those of this machine)"
     )
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="NAME=KIND:OPTION,...",
+        help="a cluster, in place of those of spill.yaml; may be given several times",
+    )
     parser.add_argument("--standby", action="store_true", help="wait until the server that leads is gone")
 
 
@@ -26,6 +33,7 @@ def _run(args: Namespace, context: Context) -> int:  # noqa: ARG001 - the server
         http=args.http,
         grpc=args.grpc,
         slots=args.slots,
+        clusters=args.cluster,
         standby=args.standby,
     )
 
@@ -35,6 +43,7 @@ COMMANDS = {
         "Start a server with its local agents. Prints `ready URL` when it accepts work; Ctrl-C or SIGTERM stops it.",
         _configure,
         _run,
-        "spill up --data ./spill-data --slots 4\nspill up --config spill.yaml",
+        "spill up --data ./spill-data --slots 4\nspill up --config spill.yaml\n"
+        "spill up --cluster onprem=kubernetes:context=kind-onprem,owned --cluster cloud=kubernetes:context=kind-cloud,rented,gpu=2.5",
     )
 }

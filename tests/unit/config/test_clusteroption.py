@@ -1,0 +1,68 @@
+import pytest
+
+from spillover.config.clusteroption import read_options
+from spillover.config.config import Kubernetes
+from spillover.forms.problems import BadForm
+from spillover.model.cluster import ClusterSpec, Price, Role
+from spillover.model.ids import ClusterName
+
+ONPREM, CLOUD = ClusterName("onprem"), ClusterName("cloud")
+
+
+def test_clusters_of_a_command_line() -> None:
+    clusters = read_options(
+        [
+            "onprem=kubernetes:context=kind-onprem,owned",
+            "cloud=kubernetes:context=kind-cloud,rented,gpu=2.5,region=eu,label.tier=spot,jobs=9,image=busybox",
+        ]
+    )
+    assert clusters.specs == (
+        ClusterSpec(ONPREM, "kubernetes", Role.OWNED, gangs=True, runs=()),
+        ClusterSpec(
+            CLOUD,
+            "kubernetes",
+            Role.RENTED,
+            Price(gpu_hour=2_500_000),
+            gangs=True,
+            region="eu",
+            labels={"tier": "spot"},
+            runs=("command",),
+            most_jobs=9,
+        ),
+    )
+    assert clusters.kubernetes == (
+        Kubernetes(ONPREM, context="kind-onprem"),
+        Kubernetes(CLOUD, context="kind-cloud", image="busybox"),
+    )
+
+
+def test_a_cluster_of_agents_needs_no_options() -> None:
+    assert read_options(["lab=agents"]).specs == (ClusterSpec(ClusterName("lab"), "agents", Role.OWNED),)
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("onprem", "write it as NAME=KIND:OPTION,..., such as onprem=kubernetes:context=kind-onprem,owned"),
+        ("a=nomad", "'nomad' is not agents or kubernetes"),
+        (
+            "a=agents:context=x",
+            "'context=x' is not an option of a cluster of kind agents; known: owned, rented",
+        ),
+        ("a=kubernetes:colour=red", "'colour=red' is not an option of a cluster of kind kubernetes; known:"),
+        ("a=kubernetes:gpu=2.5", "is of an owned cluster, which is there anyway"),
+        ("a b=agents", "is not a name"),
+        ("a=kubernetes:keep=soon", "'soon' is not"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_option(option: str, line: str) -> None:
+    with pytest.raises(BadForm) as error:
+        read_options([option])
+    (said,) = str(error.value).splitlines()
+    assert said.startswith(f"--cluster {option}: ")
+    assert line in said
+
+
+def test_two_clusters_of_one_name_are_refused() -> None:
+    with pytest.raises(BadForm, match="'a' is the name of another cluster too"):
+        read_options(["a=agents", "a=kubernetes:context=c"])
