@@ -1,58 +1,54 @@
 """Kubernetes `batch/v1` Job manifests as container jobs.
 
-Read is what deciding needs: the first container's image, command, literal variables and resources, the time limit, and the
-estimate and project that annotations and labels name. Everything else (volumes, several containers, completions) stays in the
-manifest, which is kept whole for whoever runs it.
+Read is what deciding needs: what the pods ask for in all and how many run at a time, which nodes they ask for, the first
+container's image, command and literal variables, the time limit, and what annotations and labels say. Everything else (volumes,
+several containers, policies) stays in the manifest, which is kept whole for whoever runs it.
 """
 
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from spillover.forms.meaning import JobForm, understand
+from spillover.forms.pods import GPU, POD, Pod, Totals, resources_of, totals_of
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.work import check_plain
-from spillover.model.units import UnitError, parse_duration, parse_memory
+from spillover.model.units import UnitError, parse_duration
 from spillover.wire.jobfile import ContainerDoc, Metadata, Quantity, ResourcesDoc, SpecDoc
 
-GPU = "nvidia.com/gpu"
-ESTIMATES = ("spillover.dev/estimate", "estimated_runtime")
+OURS: Final = "spillover.dev/"
+"""What all our labels and annotations begin with."""
+ESTIMATES: Final = (f"{OURS}estimate", "estimated_runtime")
 """Annotations with the expected time to run, the first that is there counts."""
-PROJECT = "spillover.dev/project"
+PROJECT: Final = f"{OURS}project"
+MOST_PODS: Final = 100_000
+"""That run at a time."""
+MOST_GPUS: Final = 100_000
 
-_Amounts = dict[str, Quantity]
-
-
-class _Env(Struct, frozen=True):
-    """A variable of a container."""
-
-    name: str
-    value: str | None = None
-    """None if it comes from elsewhere: only a Kubernetes cluster can fill it in."""
-
-
-class _Resources(Struct, frozen=True):
-    """What a container asks for."""
-
-    requests: _Amounts | None = None
-    limits: _Amounts | None = None
-
-
-class _Container(Struct, frozen=True):
-    """A container of the pod."""
-
-    image: Annotated[str, Meta(min_length=1)]
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[_Env] | None = None
-    resources: _Resources | None = None
-
-
-class _Pod(Struct, frozen=True):
-    """The pod of a job."""
-
-    containers: list[_Container]
+_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    "queue": ("spec", "queue"),
+    "priority": ("spec", "priority"),
+    "burst": ("spec", "burst"),
+    "deadline": ("spec", "deadline"),
+    "not-before": ("spec", "not_before"),
+    "max-cost": ("spec", "max_cost"),
+    "data": ("spec", "data"),
+    "needs": ("spec", "needs"),
+    "on-cluster-failure": ("spec", "on_cluster_failure"),
+    "where.role": ("spec", "where", "role"),
+    "where.kind": ("spec", "where", "kind"),
+    "where.cluster": ("spec", "where", "cluster"),
+    "where.region": ("spec", "where", "region"),
+    "where.labels": ("spec", "where", "labels"),
+    "where.avoid": ("spec", "where", "avoid"),
+}
+"""Annotations of ours, without what they begin with, and the field of a job file that each stands for."""
+_MARKS: Final = frozenset(
+    {"estimate", "project", "owner", "job", "attempt", "seq", "name", "user", "cluster"}
+)
+"""Others of ours, that are read elsewhere or written onto what runs."""
 
 
 class _Meta(Struct, frozen=True, rename="camel"):
@@ -67,7 +63,7 @@ class _Meta(Struct, frozen=True, rename="camel"):
 class _Template(Struct, frozen=True):
     """What pods of the job are made from."""
 
-    spec: _Pod
+    spec: Pod
     metadata: _Meta | None = None
 
 
@@ -76,6 +72,8 @@ class _Spec(Struct, frozen=True, rename="camel"):
 
     template: _Template
     active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
+    parallelism: Annotated[int, Meta(ge=0)] | None = None
+    completions: Annotated[int, Meta(ge=0)] | None = None
 
 
 class _Manifest(Struct, frozen=True, rename="camel"):
@@ -102,11 +100,12 @@ def understand_manifest(value: Any, found: Findings) -> JobForm | None:
         check(_Manifest, value, found)
         return None
     if not manifest.spec.template.spec.containers:
-        found.add(("spec", "template", "spec", "containers"), "is empty; write at least one container")
+        found.add((*POD, "containers"), "is empty; write at least one container")
     if found.found:
         return None
     meaning = Findings()
-    form = understand(_metadata(manifest), _spec(manifest, value, meaning), meaning)
+    spec = _spec(manifest, value, meaning)
+    form = understand(_metadata(manifest), spec, meaning) if spec is not None else None
     for path, message in meaning.found:
         found.add(_place(path), message)
     return form if not meaning.found else None
@@ -120,41 +119,56 @@ def _metadata(manifest: _Manifest) -> Metadata:
     return Metadata(name, labels.get(PROJECT, "default"), labels)
 
 
-def _spec(manifest: _Manifest, value: dict[str, Any], found: Findings) -> SpecDoc:
-    """The container job that stands for a manifest."""
+def _spec(manifest: _Manifest, value: dict[str, Any], found: Findings) -> SpecDoc | None:
+    """The container job that stands for a manifest; None with everything noted that is wrong with its annotations."""
     first = manifest.spec.template.spec.containers[0]
     # Arguments alone go to the image's own entry point, which only the manifest can say.
     command = [*first.command, *(first.args or [])] if first.command else []
     limit = manifest.spec.active_deadline_seconds
-    return SpecDoc(
+    doc = SpecDoc(
         container=ContainerDoc(first.image, command, value),
         env={one.name: one.value for one in first.env or () if one.value is not None},
-        resources=_resources(first.resources or _Resources(), found),
+        tasks=_tasks(manifest.spec, found),
+        resources=_resources(totals_of(manifest.spec.template.spec, POD, found), found),
         walltime=None if limit is None else f"{limit}s",
         estimate=_estimate(manifest, found),
     )
+    return _annotated(doc, manifest, found)
 
 
-def _resources(asked: _Resources, found: Findings) -> ResourcesDoc:
-    """Requests, or limits where nothing is requested."""
-    amounts = {**(asked.limits or {}), **(asked.requests or {})}
-    memory: Quantity | None = amounts.get("memory")
-    try:
-        if memory is not None and parse_memory(str(memory)) == 0:
-            memory = None
-    except UnitError:
-        pass  # noted with the other quantities
-    gpu = str(amounts.get(GPU, 0))
-    if not (gpu.isascii() and gpu.isdigit() and len(gpu) <= 6 and int(gpu) <= 100_000):
-        found.add(("spec", "resources", "gpu"), f"{shown(gpu)} is not a number of GPUs")
-        gpu = "0"
-    return ResourcesDoc(amounts.get("cpu", 1), memory, int(gpu))
+def _tasks(spec: _Spec, found: Findings) -> int:
+    """How many pods run at a time."""
+    pods = 1 if spec.parallelism is None else spec.parallelism
+    if pods == 0:
+        found.add(("spec", "parallelism"), "is 0, with which nothing ever runs; hold the job instead")
+    if spec.completions:
+        pods = min(pods, spec.completions)
+    if pods > MOST_PODS:
+        found.add(("spec", "parallelism"), f"{pods} is too large; the most is {MOST_PODS}")
+        return 1
+    return max(1, pods)
+
+
+def _resources(total: Totals, found: Findings) -> ResourcesDoc:
+    """What each pod asks for; one that says nothing of CPUs is taken to need one."""
+    asked = resources_of(total, 1000)
+    if asked.gpu > MOST_GPUS:
+        found.add(
+            ("spec", "resources", "gpu"), f"{asked.gpu} is not a number of GPUs; the most is {MOST_GPUS}"
+        )
+    cpu: Quantity = asked.cpu // 1000 if asked.cpu % 1000 == 0 and asked.cpu else f"{asked.cpu}m"
+    return ResourcesDoc(cpu, asked.memory or None, min(asked.gpu, MOST_GPUS), dict(asked.other))
+
+
+def _notes(manifest: _Manifest) -> dict[str, str]:
+    """Annotations of the job, and those of its pod where the job has none of the name."""
+    inner = manifest.spec.template.metadata or _Meta()
+    return {**(inner.annotations or {}), **(manifest.metadata.annotations or {})}
 
 
 def _estimate(manifest: _Manifest, found: Findings) -> str | None:
-    """The expected time to run, from the job's annotations or from its pod's."""
-    inner = manifest.spec.template.metadata or _Meta()
-    notes = {**(inner.annotations or {}), **(manifest.metadata.annotations or {})}
+    """The expected time to run."""
+    notes = _notes(manifest)
     text = next((notes[name] for name in ESTIMATES if name in notes), None)
     if text is None:
         return None
@@ -168,12 +182,74 @@ def _estimate(manifest: _Manifest, found: Findings) -> str | None:
     return seconds
 
 
+def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | None:
+    """A job with what our annotations say of it; None with everything noted that is wrong with them."""
+    said: dict[str, Any] = {}
+    for name, text in _notes(manifest).items():
+        word = name.removeprefix(OURS)
+        if not name.startswith(OURS) or word in _MARKS:
+            continue
+        if word not in _PLACES:
+            from spillover.forms.checking import nearest  # noqa: PLC0415 - slow to load, only needed for what is wrong
+
+            hint = nearest(word, _PLACES)
+            found.add(("metadata", "annotations", name), f"unknown annotation of {OURS.rstrip('/')}{hint}")
+            continue
+        *outer, last = _PLACES[word][1:]
+        inside = said.setdefault(outer[0], {}) if outer else said
+        inside[last] = _READ.get(word, str)(text.strip())
+    if not said:
+        return doc
+    try:
+        return msgspec.convert(msgspec.to_builtins(doc) | said, SpecDoc)
+    except msgspec.ValidationError:
+        from spillover.forms.checking import check  # noqa: PLC0415 - see above
+
+        check(SpecDoc, said, found, ("spec",))
+        return None
+
+
+def _list(text: str) -> list[str]:
+    """Words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _pairs(text: str) -> dict[str, str] | str:
+    """`NAME=VALUE` between commas, or what was written in its place."""
+    pairs = [pair.partition("=") for pair in _list(text)]
+    return {name.strip(): value.strip() for name, _, value in pairs} if all(one[1] for one in pairs) else text
+
+
+def _whole(text: str) -> int | str:
+    """A whole number, or what was written in its place."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 18 else text
+
+
+_READ: Final[Mapping[str, Callable[[str], object]]] = {
+    "priority": _whole,
+    "needs": _list,
+    "where.kind": _list,
+    "where.cluster": _list,
+    "where.region": _list,
+    "where.labels": _pairs,
+    "where.avoid": _list,
+}
+
+
 def _place(path: Path) -> Path:
     """Where in a manifest it stands what is wrong with the job made of it."""
-    container: Path = ("spec", "template", "spec", "containers", 0)
+    container: Path = (*POD, "containers", 0)
+    for word, place in _PLACES.items():
+        if path[: len(place)] == place:
+            return ("metadata", "annotations", f"{OURS}{word}")
     match path:
+        case ("spec", "container", "manifest", *rest):
+            return tuple(rest)
         case ("spec", "container", *rest):
             return (*container, *rest)
+        case ("spec", "resources", "gpu"):
+            return (*container, "resources", GPU)
         case ("spec", "resources", *rest):
             return (*container, "resources", *rest)
         case ("spec", "env", *_):

@@ -24,8 +24,10 @@ from spillover.forms.quantities import (
     quantity,
     read_cpu,
     read_memory,
+    read_other,
     read_words,
 )
+from spillover.forms.where import constrained
 from spillover.forms.work import check_text, work_of
 from spillover.model.files import File
 from spillover.model.ids import is_name
@@ -35,6 +37,7 @@ from spillover.model.job import (
     Container,
     JobSpec,
     On,
+    OnFailure,
     PythonCall,
     Range,
     Retry,
@@ -43,7 +46,7 @@ from spillover.model.job import (
     Terms,
     Work,
 )
-from spillover.model.resources import Resources
+from spillover.model.resources import Others, Resources
 from spillover.model.units import parse_time
 from spillover.wire.jobfile import Metadata, ResourcesDoc, SpecDoc
 
@@ -53,6 +56,11 @@ MOST_JOB: Final = 1 << 20
 _NOT_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _DEFAULT_TERMS: Final = Terms()
 _ONE_CPU: Final = ResourcesDoc()
+_COMMAND: Final = ("command",)
+_PYTHON: Final = ("python",)
+_FILES: Final = ("files",)
+_COMMAND_FILES: Final = ("command", "files")
+_FILES_PYTHON: Final = ("files", "python")
 _encoder: Final = msgpack.Encoder()
 
 
@@ -82,6 +90,8 @@ def understand(meta: Metadata, doc: SpecDoc, found: Findings, directory: str | N
     name = meta.name if meta.name is not None else default_name(work)
     _check_names(name, meta, doc, found)
     shape = _shape(doc, needs, found)
+    if doc.where is not None or doc.container is not None:
+        shape = constrained(shape, doc, found)
     terms = _terms(doc, found)
     after = tuple(_after(doc, found)) if doc.after else ()
     deadline = _time(doc.deadline, "deadline", found)
@@ -158,20 +168,43 @@ def _shape(doc: SpecDoc, implied: tuple[str, ...], found: Findings) -> Shape:
     needs = implied
     if doc.needs:
         needs = tuple(sorted({*implied, *read_words(doc.needs, ("spec", "needs"), found)}))
+    runs = _runs(doc)
     if asked is _ONE_CPU or (
-        asked.memory is None and type(asked.cpu) is int and 0 < asked.cpu <= MOST_CPU // 1000
+        asked.memory is None
+        and type(asked.cpu) is int
+        and 0 < asked.cpu <= MOST_CPU // 1000
+        and not asked.other
     ):
-        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, doc.tasks, doc.burst)
+        return _shared_shape(int(asked.cpu) * 1000, 0, asked.gpu, needs, doc.tasks, doc.burst, runs)
     path = ("spec", "resources")
     cpu = read_cpu(asked.cpu, (*path, "cpu"), found, 0 if asked.gpu else 1)
     memory = 0 if asked.memory is None else read_memory(asked.memory, (*path, "memory"), found)
-    return _shared_shape(cpu or 0, memory or 0, asked.gpu, needs, doc.tasks, doc.burst)
+    other = read_other(asked.other, (*path, "other"), found) if asked.other else ()
+    return _shared_shape(cpu or 0, memory or 0, asked.gpu, needs, doc.tasks, doc.burst, runs, other)
+
+
+def _runs(doc: SpecDoc) -> tuple[str, ...]:
+    """What a cluster must be able to do for it; that it runs containers is a word that it needs."""
+    if doc.container is not None:
+        return _FILES if doc.inputs or doc.outputs else ()
+    if doc.inputs or doc.outputs:
+        return _FILES_PYTHON if doc.python is not None else _COMMAND_FILES
+    return _PYTHON if doc.python is not None else _COMMAND
 
 
 @lru_cache(maxsize=4096)
-def _shared_shape(cpu: int, memory: int, gpu: int, needs: tuple[str, ...], tasks: int, burst: str) -> Shape:
+def _shared_shape(
+    cpu: int,
+    memory: int,
+    gpu: int,
+    needs: tuple[str, ...],
+    tasks: int,
+    burst: str,
+    runs: tuple[str, ...],
+    other: Others = (),
+) -> Shape:
     """One shape for all jobs that have it."""
-    return Shape(Resources(cpu, memory, gpu), needs, tasks, Burst(burst))
+    return Shape(Resources(cpu, memory, gpu, other), needs, tasks, Burst(burst), None, runs)
 
 
 def _terms(doc: SpecDoc, found: Findings) -> Terms:
@@ -194,7 +227,8 @@ def _terms(doc: SpecDoc, found: Findings) -> Terms:
         max_cost = money(doc.max_cost, ("spec", "max_cost"), found)
     retry = Retry(doc.retry.exit, doc.retry.lost)
     data = 0 if doc.data is None else read_memory(doc.data, ("spec", "data"), found) or 0
-    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data)
+    failure = OnFailure(doc.on_cluster_failure)
+    terms = Terms(walltime, estimate, grace, lost_after, retry, max_cost, data, failure)
     return _DEFAULT_TERMS if terms == _DEFAULT_TERMS else terms
 
 

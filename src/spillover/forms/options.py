@@ -66,6 +66,34 @@ OPTIONS: Final = (
     Option(
         "--need", ("spec", "needs"), "WORD", "what its cluster must offer, as gpu:a100; repeatable", Kind.LIST
     ),
+    Option(
+        "--cluster",
+        ("spec", "where", "cluster"),
+        "NAME",
+        "a cluster that it may run on; repeatable (default: any)",
+        Kind.LIST,
+    ),
+    Option(
+        "--avoid",
+        ("spec", "where", "avoid"),
+        "NAME",
+        "a cluster that it must not run on; repeatable",
+        Kind.LIST,
+    ),
+    Option(
+        "--region",
+        ("spec", "where", "region"),
+        "NAME",
+        "a region that its cluster may be in; repeatable (default: any)",
+        Kind.LIST,
+    ),
+    Option(
+        "--where",
+        ("spec", "where", "labels"),
+        "NAME=VALUE",
+        "a label that its cluster must have; repeatable",
+        Kind.PAIRS,
+    ),
     Option("--env", ("spec", "env"), "NAME=VALUE", "an environment variable; repeatable", Kind.PAIRS),
     Option("--workdir", ("spec", "workdir"), "DIR", "where it runs (default: here)"),
     Option(
@@ -77,6 +105,12 @@ OPTIONS: Final = (
     ),
     Option(
         "--retry-lost", ("spec", "retry", "lost"), "N", "tries after a lost machine (default: 3)", Kind.NUMBER
+    ),
+    Option(
+        "--on-cluster-failure",
+        ("spec", "on_cluster_failure"),
+        "wait|requeue|cancel",
+        "what becomes of it when its cluster fails (default: wait)",
     ),
     Option("--lost-after", ("spec", "lost_after"), "TIME", "how long it outlives an unreachable server"),
     Option("--grace", ("spec", "grace"), "TIME", "between TERM and KILL (default: 10s)"),

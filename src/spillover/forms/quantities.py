@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.resources import IN_BYTES, Others
 from spillover.model.units import (
     DAY,
     MONEY,
@@ -19,6 +20,8 @@ from spillover.model.units import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from spillover.wire.jobfile import Quantity
 
 MOST_CPU: Final = 1_000_000 * 1000
@@ -29,6 +32,10 @@ MOST_TIME: Final = 3650 * DAY
 """Of walltime and estimate."""
 MOST_GRACE: Final = DAY
 MOST_LOST_AFTER: Final = 30 * DAY
+MOST_OTHER: Final = 10**15
+"""Of a resource that is counted in whole ones."""
+PLAIN: Final = {"cpu": "cpu", "memory": "memory", "gpu": "gpu", "nvidia.com/gpu": "gpu"}
+"""Resources that job files have fields for."""
 MOST_COST: Final = 10**9 * MONEY
 WORD_RULE: Final = "1 to 100 letters, digits, ':', '.', '_', '/', '=' or '-'"
 
@@ -93,6 +100,24 @@ def read_memory(value: "Quantity", path: Path, found: Findings) -> int | None:
         found.add(path, f"{shown(value)} is out of bounds; {bound}")
         return None
     return memory
+
+
+def read_other(amounts: "Mapping[str, Quantity]", path: Path, found: Findings) -> Others:
+    """Amounts of resources of any name, sorted: bytes of what is counted in bytes, and whole ones of all else."""
+    read: list[tuple[str, int]] = []
+    for name, value in amounts.items():
+        place = (*path, name)
+        if name in PLAIN:
+            found.add(place, f"has a field of its own; write it as `{PLAIN[name]}` beside `other`")
+        elif not is_word(name):
+            found.add(place, f"{shown(name)} is not the name of a resource; write {WORD_RULE}")
+        elif name.startswith(IN_BYTES):
+            read.append((name, read_memory(value, place, found) or 0))
+        elif type(value) is int and 0 <= value <= MOST_OTHER:
+            read.append((name, value))
+        else:
+            found.add(place, f"{shown(value)} is not an amount of {name}; write a whole number")
+    return tuple(sorted((name, amount) for name, amount in read if amount))
 
 
 def is_word(text: str) -> bool:

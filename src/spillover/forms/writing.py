@@ -8,8 +8,20 @@ import msgspec
 from spillover.forms.arrays import format_array
 from spillover.forms.inputs import Unpacked
 from spillover.forms.meaning import JobForm
+from spillover.forms.where import where_doc
 from spillover.model.files import File
-from spillover.model.job import Argv, Burst, Container, JobSpec, PythonCall, Retry, Shell, Terms, Work
+from spillover.model.job import (
+    Argv,
+    Burst,
+    Container,
+    JobSpec,
+    OnFailure,
+    PythonCall,
+    Retry,
+    Shell,
+    Terms,
+    Work,
+)
 from spillover.model.units import MONEY, format_time, write_duration, write_memory
 from spillover.wire.jobfile import API_VERSION
 
@@ -82,6 +94,8 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         resources["memory"] = write_memory(memory)
     if gpu:
         resources["gpu"] = gpu
+    if spec.shape.resources.other:
+        resources["other"] = dict(spec.shape.resources.other)
     body: dict[str, Any] = {"workdir": spec.workdir, "resources": resources, "queue": spec.queue}
     implied = {PythonCall: "python", Container: "container"}.get(type(spec.work))
     needs = [word for word in spec.shape.needs if word != implied]
@@ -92,6 +106,7 @@ def _surroundings(spec: JobSpec) -> dict[str, Any]:
         "priority": spec.priority,
         "burst": str(spec.shape.burst) if spec.shape.burst is not Burst.AUTO else None,
         "needs": needs,
+        "where": None if spec.shape.where is None else where_doc(spec.shape.where),
         "deadline": None if spec.deadline is None else format_time(spec.deadline),
         "not_before": None if spec.not_before is None else format_time(spec.not_before),
         "array": format_array(spec.array),
@@ -117,4 +132,6 @@ def _terms(terms: Terms) -> dict[str, Any]:
         body["max_cost"] = terms.max_cost / MONEY
     if terms.data:
         body["data"] = write_memory(terms.data)
+    if terms.on_cluster_failure is not OnFailure.WAIT:
+        body["on_cluster_failure"] = str(terms.on_cluster_failure)
     return body

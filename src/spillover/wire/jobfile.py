@@ -15,6 +15,9 @@ Quantity: TypeAlias = str | int | float
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 
+Words: TypeAlias = str | Annotated[list[str], Meta(max_length=100)]
+"""One word, or several of which one counts."""
+
 
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
     """What a job is called and whom it belongs to."""
@@ -69,6 +72,29 @@ class ResourcesDoc(Struct, frozen=True, forbid_unknown_fields=True):
         Quantity | None, Meta(description="Bytes: 512Mi, 2Gi, 2G; default: it does not matter.")
     ] = None
     gpu: Annotated[int, Meta(ge=0, le=100_000, description="Whole GPUs.")] = 0
+    other: Annotated[
+        dict[str, Quantity],
+        Meta(max_length=100, description="Whatever else nodes have, by its name, as example.com/fpga: 1."),
+    ] = field(default_factory=dict)
+
+
+class WhereDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which clusters a job may run on. All that is written must hold."""
+
+    role: Annotated[
+        Literal["owned", "rented"] | None, Meta(description="Only owned clusters, or only rented ones.")
+    ] = None
+    kind: Annotated[Words, Meta(description="Kinds of clusters, as agents or kubernetes.")] = field(
+        default_factory=list
+    )
+    cluster: Annotated[Words, Meta(description="Names of clusters.")] = field(default_factory=list)
+    region: Annotated[Words, Meta(description="Regions of clusters.")] = field(default_factory=list)
+    labels: Annotated[
+        dict[str, str], Meta(max_length=100, description="Labels that its cluster must have, all of them.")
+    ] = field(default_factory=dict)
+    avoid: Annotated[Words, Meta(description="Names of clusters that it must not run on.")] = field(
+        default_factory=list
+    )
 
 
 class RetryDoc(Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +167,14 @@ class SpecDoc(Struct, frozen=True, forbid_unknown_fields=True):
     needs: Annotated[
         list[str], Meta(max_length=100, description="Words that its cluster must offer, as gpu:a100.")
     ] = field(default_factory=list)
+    where: Annotated[WhereDoc | None, Meta(description="Which clusters it may run on; default: any.")] = None
     retry: Annotated[RetryDoc, Meta(description="When it is tried again.")] = RetryDoc()
+    on_cluster_failure: Annotated[
+        Literal["wait", "requeue", "cancel"],
+        Meta(
+            description="What becomes of it when its cluster fails: it waits there, runs elsewhere, or ends."
+        ),
+    ] = "wait"
     lost_after: Annotated[
         Quantity | None, Meta(description="How long a started task outlives an unreachable server.")
     ] = None

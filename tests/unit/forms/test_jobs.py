@@ -32,6 +32,11 @@ def wrong(**spec: Any) -> str:
     return problem
 
 
+def a_manifest(**notes: str) -> dict[str, Any]:
+    pod = {"containers": [{"image": "i"}]}
+    return {"metadata": {"annotations": notes}, "spec": {"template": {"spec": pod}}}
+
+
 EVERYTHING = b"""\
 apiVersion: spillover/v1
 kind: Job
@@ -65,7 +70,9 @@ def test_every_field_of_a_job_file_is_read() -> None:
     spec = form.spec
     assert spec.work == Shell("python train.py --lr 0.1")
     assert (spec.name, spec.project, spec.queue, spec.priority) == ("train", "vision", "long", 3)
-    assert spec.shape == Shape(Resources(4000, 2**34, 1), ("arch:arm64", "gpu:a100"), 2, Burst.NEVER)
+    assert spec.shape == Shape(
+        Resources(4000, 2**34, 1), ("arch:arm64", "gpu:a100"), 2, Burst.NEVER, runs=("command",)
+    )
     assert spec.terms == Terms(
         120 * MINUTE, 45 * MINUTE, 20 * SECOND, 6 * MINUTE, Retry(1, 2), max_cost=5_000_000
     )
@@ -84,7 +91,7 @@ def test_every_field_of_a_job_file_is_read() -> None:
 def test_what_is_left_out_has_a_default() -> None:
     form = job()
     assert form == from_doc(msgspec.convert(doc({"run": "true"}), JobDoc))
-    assert form.spec.shape == Shape(Resources(1000, 0, 0))
+    assert form.spec.shape == Shape(Resources(1000, 0, 0), runs=("command",))
     assert form.spec.terms == Terms()
     assert (form.spec.name, form.spec.project, form.spec.queue, form.spec.workdir) == (
         "true",
@@ -368,7 +375,7 @@ def test_a_spec_alone_is_written_without_its_key() -> None:
         {"run": "true", "env": {f"V{at}": "x" * 100_000 for at in range(12)}},
         {"command": ["echo", *("x" * 100_000 for _ in range(12))]},
         {"python": {"call": "m:f", "args": ["x" * 1_200_000]}},
-        {"container": {"image": "i", "manifest": {"data": "x" * 1_200_000}}},
+        {"container": {"image": "i", "manifest": a_manifest(data="x" * 1_200_000)}},
     ],
     ids=lambda spec: next(iter(spec)),
 )

@@ -71,7 +71,11 @@ def test_arguments_alone_are_left_to_the_image() -> None:
         ({"limits": {"nvidia.com/gpu": 1}}, Resources(1000, 0, 1)),
         ({"requests": {"memory": "0"}}, Resources(1000, 0, 0)),
         ({"requests": None}, Resources(1000, 0, 0)),
-        ({"requests": {"ephemeral-storage": "1Gi"}}, Resources(1000, 0, 0)),
+        ({"requests": {"ephemeral-storage": "1Gi"}}, Resources(1000, 0, 0, (("ephemeral-storage", 2**30),))),
+        (
+            {"requests": {"cpu": "100m"}, "limits": {"example.com/fpga": 2, "hugepages-2Mi": "4Mi"}},
+            Resources(100, 0, 0, (("example.com/fpga", 2), ("hugepages-2Mi", 2**22))),
+        ),
     ],
 )
 def test_requests_count_and_limits_where_there_are_none(
@@ -113,15 +117,15 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
         (manifest({"command": ["a\0"]}), "spec.template.spec.containers[0].command[0]: holds a NUL"),
         (
             manifest({"resources": {"requests": {"cpu": "-1"}}}),
-            "spec.template.spec.containers[0].resources.cpu: '-1' is not a number of CPUs",
+            "spec.template.spec.containers[0].resources.requests.cpu: '-1' is not a number of CPUs",
         ),
         (
             manifest({"resources": {"requests": {"memory": "lots"}}}),
-            "spec.template.spec.containers[0].resources.memory: 'lots' is not an amount of memory",
+            "spec.template.spec.containers[0].resources.requests.memory: 'lots' is not an amount of memory",
         ),
         (
             manifest({"resources": {"limits": {"nvidia.com/gpu": "1.5"}}}),
-            "spec.template.spec.containers[0].resources.gpu: '1.5' is not a number of GPUs",
+            "spec.template.spec.containers[0].resources.limits['nvidia.com/gpu']: '1.5' is not a number of GPUs",
         ),
         (
             manifest({}, spec={"activeDeadlineSeconds": 0}),

@@ -1,0 +1,101 @@
+"""Which clusters and nodes a job asks for, out of what was written."""
+
+from functools import lru_cache
+from typing import Final
+
+from msgspec.structs import replace
+
+from spillover.forms.problems import Findings, Path, shown
+from spillover.forms.quantities import check_name
+from spillover.model.job import Burst, Shape
+from spillover.model.where import Where
+from spillover.wire.jobfile import SpecDoc, WhereDoc, Words
+
+MOST_LENGTH: Final = 256
+"""Of a region, a kind, or a label and its value."""
+PATH: Final[Path] = ("spec", "where")
+BURST: Final = {"owned": Burst.NEVER, "rented": Burst.ALWAYS}
+"""What a role means for renting: nobody waits for owned capacity who asks for rented."""
+
+
+def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
+    """A shape with the clusters and nodes that a document asks for."""
+    manifest = doc.container.manifest if doc.container is not None else None
+    if doc.where is None and manifest is None:
+        return shape
+    where, rules = read_where(doc.where, found) if doc.where is not None else None, None
+    burst = shape.burst
+    if where is not None and where.role:
+        burst = BURST[where.role]
+        if shape.burst not in {Burst.AUTO, burst}:
+            message = (
+                f"{where.role} clusters are what `burst: {shape.burst}` rules out; leave one of them out"
+            )
+            found.add((*PATH, "role"), message)
+    if manifest is not None:
+        from spillover.forms.pods import rules_of_manifest  # noqa: PLC0415 - few jobs need it
+
+        rules = rules_of_manifest(manifest, ("spec", "container", "manifest"), found)
+    if where is None and rules is None:
+        return shape
+    return _shared(replace(shape, burst=burst, where=where, rules=rules))
+
+
+def read_where(doc: WhereDoc, found: Findings) -> Where | None:
+    """What is asked of clusters; None if that is nothing."""
+    clusters, avoid = _names(doc.cluster, "cluster", found), _names(doc.avoid, "avoid", found)
+    for name in clusters:
+        if name in avoid:
+            found.add((*PATH, "avoid"), f"{shown(name)} is asked for by `cluster` too; keep one")
+    for name, value in doc.labels.items():
+        _check((*PATH, "labels", name), name, found)
+        _check((*PATH, "labels", name), value or "-", found)
+    where = Where(
+        doc.role or "",
+        _texts(doc.kind, "kind", found),
+        clusters,
+        _texts(doc.region, "region", found),
+        tuple(sorted(doc.labels.items())),
+        avoid,
+    )
+    return None if where == Where() else where
+
+
+def where_doc(where: Where) -> dict[str, object]:
+    """What is asked of clusters, as it would be written."""
+    lists = {"kind": where.kinds, "cluster": where.clusters, "region": where.regions, "avoid": where.avoid}
+    doc: dict[str, object] = {"role": where.role} if where.role else {}
+    doc |= {name: words[0] if len(words) == 1 else list(words) for name, words in lists.items() if words}
+    return doc | ({"labels": dict(where.labels)} if where.labels else {})
+
+
+@lru_cache(maxsize=4096)
+def _shared(shape: Shape) -> Shape:
+    """One shape for all jobs that have it."""
+    return shape
+
+
+def _names(words: Words, field: str, found: Findings) -> tuple[str, ...]:
+    """Names of clusters, sorted, each once."""
+    names = [words] if isinstance(words, str) else words
+    for at, name in enumerate(names):
+        check_name(name, _place(words, field, at), found)
+    return tuple(sorted(set(names)))
+
+
+def _texts(words: Words, field: str, found: Findings) -> tuple[str, ...]:
+    """Words, sorted, each once."""
+    texts = [words] if isinstance(words, str) else words
+    for at, text in enumerate(texts):
+        _check(_place(words, field, at), text, found)
+    return tuple(sorted(set(texts)))
+
+
+def _place(words: Words, field: str, at: int) -> Path:
+    return (*PATH, field) if isinstance(words, str) else (*PATH, field, at)
+
+
+def _check(path: Path, text: str, found: Findings) -> None:
+    """Note text that no cluster can be known by."""
+    if not text or len(text) > MOST_LENGTH or not text.isprintable():
+        found.add(path, f"{shown(text)} cannot be matched; write 1 to {MOST_LENGTH} printable characters")
