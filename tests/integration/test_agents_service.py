@@ -3,12 +3,14 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from msgspec import structs
 
+from spillover.api.grpc import blobs as sending
 from spillover.api.grpc.agents import MOST_MESSAGE, PROTOCOL, SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
@@ -17,6 +19,7 @@ from spillover.control.runner import Runner
 from spillover.core.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
+from spillover.stores.blobs import FileBlobs
 from spillover.testing.inside import Inside, form, leading
 from spillover.wire import agents_pb2 as pb
 
@@ -78,12 +81,15 @@ class Wire:
             for at in range(0, len(data), 1 << 20):
                 yield pb.BlobPiece(data=data[at : at + (1 << 20)])
 
+        await self.send_blob(pieces())
+
+    async def send_blob(self, pieces: AsyncIterator[pb.BlobPiece]) -> None:
         call = self._channel.stream_unary(
             f"/{SERVICE}/PutBlob",
             request_serializer=pb.BlobPiece.SerializeToString,
             response_deserializer=pb.BlobReply.FromString,
         )
-        await call(pieces(), metadata=self.metadata(), timeout=10)
+        await call(pieces, metadata=self.metadata(), timeout=10)
 
     async def _unary(self, method: str, request: Any, kind: Any, metadata: Any) -> Any:
         call = self._channel.unary_unary(
@@ -94,13 +100,18 @@ class Wire:
         return await call(request, metadata=metadata, timeout=10)
 
 
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 @pytest.fixture
-async def wire() -> AsyncIterator[Wire]:
+async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
     async with leading() as control:
         hub = Hub()
         runner = Runner(control.loop, hub, control.specs)
         running = asyncio.create_task(runner.run())
-        service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch)
+        blobs = FileBlobs(tmp_path / "blobs")
+        service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch, blobs)
         server, port = await serve_agents(service, "127.0.0.1:0")
         options = (("grpc.max_receive_message_length", MOST_MESSAGE),)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
@@ -163,6 +174,31 @@ async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire
     assert again > first
     await wire.register("cloud", "n2")
     stream.cancel()
+
+
+@pytest.mark.parametrize("sent", [0, 1, 3], ids=["nothing", "its name", "some of it"])
+async def test_a_sender_that_stops_is_told_so_and_leaves_nothing_behind(
+    wire: Wire, sent: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wire.register("onprem", "n1")
+    monkeypatch.setattr(sending, "PATIENCE", 0.2)
+    data = b"x" * (2 << 20)
+    name = hashlib.sha256(data).hexdigest()
+    first = [pb.BlobPiece(digest=name), pb.BlobPiece(data=data[: 1 << 20]), pb.BlobPiece(data=b"x")]
+
+    async def pieces() -> AsyncIterator[pb.BlobPiece]:
+        for piece in first[:sent]:
+            yield piece
+        await asyncio.Event().wait()
+
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await wire.send_blob(pieces())
+    said = "nothing more of the blob arrived within 0.2 s; send it again"
+    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, said)
+    assert files_below(tmp_path) == []
+    monkeypatch.undo()
+    await wire.put_blob(name, data)
+    assert await wire.blob(name) == data
 
 
 async def test_agents_put_and_read_blobs(wire: Wire) -> None:

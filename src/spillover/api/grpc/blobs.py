@@ -1,5 +1,6 @@
 """Blobs for agents: what their tasks need, and what those made."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -9,11 +10,20 @@ from spillover.model.files import is_digest
 from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge
 from spillover.wire import agents_pb2 as pb
 
+PATIENCE: Final = 60.0
+"""Seconds that the next piece of a blob may take."""
+
+
+class Stalled(BlobError):
+    """Whoever sends it has stopped. Nothing was kept."""
+
+
 _CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {
     NoBlob: grpc.StatusCode.NOT_FOUND,
     Differs: grpc.StatusCode.INVALID_ARGUMENT,
     TooLarge: grpc.StatusCode.OUT_OF_RANGE,
     NoRoom: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Stalled: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 
 
@@ -29,7 +39,7 @@ async def send_blob(blobs: Blobs, request: pb.BlobRequest, context: Any) -> Asyn
 async def take_blob(blobs: Blobs, pieces: AsyncIterator[pb.BlobPiece], context: Any) -> pb.BlobReply:
     """A blob whose first piece names it; what is there is answered before the rest of it came."""
     try:
-        first = await anext(pieces, pb.BlobPiece())
+        first = await _next(pieces) or pb.BlobPiece()
         await blobs.put(_checked(first.digest), _data(first, pieces))
     except BlobError as error:
         await context.abort(_code(error), str(error))
@@ -38,9 +48,19 @@ async def take_blob(blobs: Blobs, pieces: AsyncIterator[pb.BlobPiece], context: 
 
 async def _data(first: pb.BlobPiece, rest: AsyncIterator[pb.BlobPiece]) -> AsyncIterator[bytes]:
     """The bytes of all pieces."""
-    yield first.data
-    async for piece in rest:
+    piece: pb.BlobPiece | None = first
+    while piece is not None:
         yield piece.data
+        piece = await _next(rest)
+
+
+async def _next(pieces: AsyncIterator[pb.BlobPiece]) -> pb.BlobPiece | None:
+    """The next piece; None after the last."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await anext(pieces, None)
+    except TimeoutError:
+        raise Stalled(f"nothing more of the blob arrived within {PATIENCE:g} s; send it again") from None
 
 
 def _checked(digest: str) -> str:
