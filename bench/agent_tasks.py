@@ -15,8 +15,8 @@ from bench.servers import Cpu, cpu_below, folder
 from bench.throughput import SLOTS, Round, floor
 
 from spillover.agent.finding import InFolder
+from spillover.agent.options import Options as AgentOptions
 from spillover.agent.run import Agent
-from spillover.agent.run import Options as AgentOptions
 from spillover.agent.values import Answered, Grant, Task, Welcome
 from spillover.core.events import Lease
 from spillover.core.proposals import Verdict
@@ -45,11 +45,11 @@ def agent_alone(path: Path, count: int, isolation: str) -> Round:
 
 async def _agent_alone(options: AgentOptions, count: int) -> Round:
     agent = Agent(options)
-    processes = agent._processes  # noqa: SLF001 - its parts without its link
-    await agent._recover()  # noqa: SLF001
-    await processes.open()
+    life = agent.life  # its parts without its link
+    await agent.recover()
+    await agent.crew.open_processes()
     task = Task(Argv(("/bin/true",)), Resources(1000, 0, 0))
-    state, issued, answered, warm = agent.state, 0, 0, False
+    state, issued, answered, warm = life.state, 0, 0, False
 
     def now() -> int:
         return time.monotonic_ns()
@@ -62,10 +62,10 @@ async def _agent_alone(options: AgentOptions, count: int) -> Round:
                 Lease(JobId(f"{number:08x}abcdefgh"), 1, number) for number in range(issued, issued + room)
             ]
             issued += room
-            agent.act(state.granted(now(), 1, 1, [Grant(lease, task) for lease in leases]))
+            life.act(state.granted(now(), 1, 1, [Grant(lease, task) for lease in leases]))
 
-    agent.act(state.register(now())[1])
-    agent.act(state.registered(now(), now(), Welcome(1, 1, frozenset(), 2 * SECOND, 3600 * SECOND)))
+    life.act(state.register(now())[1])
+    life.act(state.registered(now(), now(), Welcome(1, 1, frozenset(), 2 * SECOND, 3600 * SECOND)))
     before, begin = cpu_below(os.getpid()), time.monotonic()
     count += WARMING
     try:
@@ -75,16 +75,16 @@ async def _agent_alone(options: AgentOptions, count: int) -> Round:
             top_up()
             await asyncio.sleep(EVERY)
             report, instructions = state.report(now())
-            agent.act(instructions)
+            life.act(instructions)
             if report is not None:
                 verdicts = tuple((result.lease, Verdict.ACCEPTED) for result in report.results)
                 answered += len(verdicts)
-                agent.act(state.reported(now(), Answered(1, False, verdicts, ())))
+                life.act(state.reported(now(), Answered(1, False, verdicts, ())))
         count -= WARMING
         seconds = time.monotonic() - begin
         after = cpu_below(os.getpid())
     finally:
-        await processes.close()
+        await agent.crew.close()
     return Round(count / seconds, _split(before, after, count))
 
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from spillover.agent.finding import InFolder
-from spillover.agent.options import Defaults, add_options, read_options
-from spillover.agent.run import Agent, Options, Taken
+from spillover.agent.folder import Taken
+from spillover.agent.options import Defaults, Options, add_options, read_options
+from spillover.agent.run import Agent
 
 
 def main(words: list[str] | None = None) -> int:

@@ -1,16 +1,19 @@
-"""What may be said of an agent on the command line, the same for those that a server starts and for those that people start."""
+"""How an agent is started, and what may be said of that on the command line: the same whether a server starts it or people do."""
 
 import argparse
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from spillover.agent import gpus
+from spillover.agent.files import CACHE
 from spillover.agent.finding import Finder
 from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.agent.peers import Listening
-from spillover.agent.run import Options
+from spillover.agent.process import OUTPUT_LIMIT
 from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, WORD_RULE, is_word
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import NAME_RULE, is_name
@@ -19,6 +22,36 @@ from spillover.model.units import SECOND, UnitError, format_memory, parse_cpu, p
 from spillover.wire.tasks import MOST_QUEUE
 
 DEFAULT_QUEUE = 256
+
+
+class Options(Struct, frozen=True):
+    """How an agent was started."""
+
+    folder: Path
+    """The agent's own."""
+    finder: Finder
+    """Where its server is looked for."""
+    name: str
+    cluster: str
+    capacity: Resources
+    queue: int
+    """Leases beyond those that run."""
+    offers: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    drain: float = 0.0
+    """Seconds that tasks may go on when the agent is told to stop."""
+    isolation: str = "auto"
+    """What keeps tasks apart and within what they asked for; one of ISOLATIONS."""
+    output_limit: int = OUTPUT_LIMIT
+    """Bytes that are kept of each stream of a task."""
+    cache: int = CACHE
+    """Bytes of files that are kept for tasks that need them."""
+    devices: tuple[str, ...] = ()
+    """Names of its GPUs, as many as its capacity has."""
+    settings: dict[str, str] = {}
+    """For runners, by name."""
+    peers: Listening = Listening()
+    """Where other agents may ask for tasks that they took over from this one."""
 
 
 class Defaults(NamedTuple):

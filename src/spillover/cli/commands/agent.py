@@ -47,9 +47,9 @@ def _run(args: Namespace, context: Context) -> int:
 
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
     from spillover.agent.finding import ByUrl  # noqa: PLC0415 - heavy
+    from spillover.agent.folder import Taken  # noqa: PLC0415 - heavy
     from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
     from spillover.agent.peers import Listening  # noqa: PLC0415 - heavy
-    from spillover.agent.run import Taken  # noqa: PLC0415 - heavy
 
     _complete(args)
     warn_of_readers(context.out, args.token_file)

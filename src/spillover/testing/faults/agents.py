@@ -1,39 +1,26 @@
-"""An agent on a host: the real state, spool and link, with tasks that pretend."""
+"""An agent on a host: the real life, state, spool and link, with tasks that pretend."""
 
 import asyncio
-import contextlib
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from spillover.agent.finding import Target
+from spillover.agent.introduction import introduce
+from spillover.agent.life import Clocks, Life
 from spillover.agent.link import Link, Surroundings
-from spillover.agent.output import Key, Outputs
+from spillover.agent.options import Options
 from spillover.agent.peers import SERVICE, Peers
-from spillover.agent.process import Returned, Sight, Spawned
-from spillover.agent.run import FAREWELL, PROTOCOL, REAP_MARGIN
+from spillover.agent.process import Sight
 from spillover.agent.spool import Spool
-from spillover.agent.state import FAREWELL_GRACE, AgentState
+from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers
-from spillover.agent.values import (
-    Exit,
-    Fetch,
-    Forget,
-    HandOver,
-    Instruction,
-    Recall,
-    Reconnect,
-    Result,
-    Signal,
-    Start,
-    Task,
-)
-from spillover.core.events import Lease, Usage
-from spillover.core.proposals import Outcome
+from spillover.agent.values import Task
+from spillover.core.events import Lease
 from spillover.model.resources import Resources
 from spillover.testing.faults.hosts import MILLISECOND, Host
 from spillover.testing.faults.network import ADDRESS, TOKEN, Endpoint, Network
@@ -45,11 +32,50 @@ MEMORY = 1 << 40
 
 
 class _Spool(Spool):
-    """One whose owner may be killed."""
+    """One whose owner may be killed: what was not written then never will be."""
+
+    def __init__(self, host: Host, path: Path) -> None:
+        super().__init__(path)
+        self._host = host
+
+    def flush(self) -> None:
+        """See Spool."""
+        if not self._host.dead:
+            super().flush()
 
     def drop(self) -> None:
-        """Close the file as the kernel does: what was not written never will be."""
+        """Close the file as the kernel does."""
         os.close(self._file)
+
+
+class _Hands:
+    """Has the machine of an agent run its tasks, until the agent is dead."""
+
+    def __init__(self, host: Host, machine: Machine, seen: Callable[[Sequence[Sight]], None]) -> None:
+        self._host = host
+        self._machine = machine
+        self._seen = seen
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.start(lease, task, slot, self._host, self._seen)
+
+    def prefetch(self, task: Task) -> None:
+        """These have no files."""
+
+    def recall(self, lease: Lease, task: Task) -> None:  # noqa: ARG002 - all are of one kind
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.recall(lease)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:  # noqa: ARG002 - likewise
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.signal(lease, kill=kill)
+
+    async def name_output(self, lease: Lease, task: Task) -> None:
+        """Nobody reads."""
 
 
 class _Finder:
@@ -83,7 +109,7 @@ class _Peers(Peers):
 
 
 class AgentLife:
-    """One life of an agent."""
+    """One life of an agent, and how it ends."""
 
     def __init__(
         self, plan: AgentPlan, machine: Machine, network: Network, folder: Path, dice: random.Random
@@ -92,27 +118,13 @@ class AgentLife:
         self.machine = machine
         self.recovered = False
         """Whether what an earlier life left running is gone."""
-        self.log_retention = 0
-        self.keep_output = False
-        capacity = Resources(plan.cpus * 1000, MEMORY)
-        self.state = AgentState(capacity)
-        self.outputs = Outputs(folder, self._held, self._name_output)
-        self._spool = _Spool(folder / f"{plan.name}.spool")
-        self._idle = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0
-        self._flushing = False
         self._dice = dice
-        introduction = pb.RegisterRequest(
-            protocol=PROTOCOL,
-            cluster="onprem",
-            name=plan.name,
-            life=f"{dice.getrandbits(64):x}",
-            capacity=pb.Resources(cpu=capacity.cpu, memory=capacity.memory),
-            queue=plan.queue,
-            version="0",
-            pid=1,
-        )
+        capacity = Resources(plan.cpus * 1000, MEMORY)
+        options = Options(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
+        self._introduction = introduce(options, f"{dice.getrandbits(64):x}", pid=1)
+        self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
+        clocks = Clocks(self.host.monotonic, self.host.wall)
+        self._life = life = Life(AgentState(capacity), self._spool, folder, clocks)
         surroundings = Surroundings(
             lambda target: network.dial(self.host, target.address),  # type: ignore[arg-type, return-value]
             self.host.monotonic,
@@ -120,10 +132,32 @@ class AgentLife:
             lambda: 0,
         )
         transfers = ServerTransfers()
-        self._introduction = introduction
-        self._peers = _Peers(self.host, network, self._fetched, self._unfetched, transfers)
-        self._link = Link(self, introduction, _Finder(), surroundings, transfers, self._peers)
+        self._peers = _Peers(self.host, network, life.fetched, life.unfetched, transfers)
+        self._link = Link(life, self._introduction, options.finder, surroundings, transfers, self._peers)
+        life.begin(_Hands(self.host, machine, life.seen), self._peers, self._link)
         self.host.create_task(self._live(), name=f"{plan.name} lives")
+
+    @property
+    def leases(self) -> set[Lease]:
+        """All that it holds, or has to say something about."""
+        state = self._life.state
+        return {*state.waiting, *state.fetching, *state.running, *state.results}
+
+    async def _live(self) -> None:
+        """As `Agent.run`: what an earlier life left is gone before anything is said of it."""
+        self.machine.clear(list(self.machine.executions))
+        while self.machine.executions:  # noqa: ASYNC110 - as a real one looks at processes
+            await asyncio.sleep(0.02)
+        self._life.recover()
+        self.recovered = True
+        self._introduction.peer = await self._peers.open()
+        await self._link.run()
+
+    async def leave(self, gone: Callable[[], object]) -> None:
+        """It is told to stop, and ends in its own time."""
+        await self._life.leave()
+        self._life.flush()
+        self.machine.universe.after(0, gone)
 
     def kill(self, *, orphans: bool) -> None:
         """`kill -9`; its tasks die with it, or are left to the next life."""
@@ -135,146 +169,3 @@ class AgentLife:
             left = list(self.machine.executions)
             span = int(self._dice.random() * 100 * MILLISECOND)
             self.machine.universe.after(span, lambda: self.machine.clear(left))
-
-    async def leave(self, gone: Callable[[], object]) -> None:
-        """As `Agent._leave`, and then the end of it."""
-        self.act(self.state.leave(self.host.monotonic()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_GRACE / 1e9 + REAP_MARGIN):
-                await self.wait_stopped()
-        if self._link.connected:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL):
-                    await self._link.drained()
-        self.flush()
-        self.machine.universe.after(0, gone)
-
-    @property
-    def leases(self) -> set[Lease]:
-        """All that it holds, or has to say something about."""
-        return {*self.state.waiting, *self.state.fetching, *self.state.running, *self.state.results}
-
-    async def _live(self) -> None:
-        """As `Agent.run`."""
-        self.machine.clear(list(self.machine.executions))
-        while self.machine.executions:  # noqa: ASYNC110 - as a real one looks at processes
-            await asyncio.sleep(0.02)
-        self._recover()
-        self.recovered = True
-        self._introduction.peer = await self._peers.open()
-        await self._link.run()
-
-    def _recover(self) -> None:
-        now, wall = self.host.monotonic(), self.host.wall()
-        for entry in self._spool.left():
-            usage = Usage(ran=max(0, wall - entry.wall))
-            lost = Result(entry.lease, Outcome.LOST, now, usage=usage, message="its agent died while it ran")
-            self._spool.keep(lost, now, wall)
-        self.flush()
-        self.state.results |= {result.lease: result for result in self._spool.unanswered(now, wall)}
-
-    # --- what the link asks of its worker
-
-    def act(self, instructions: list[Instruction]) -> Reconnect | None:
-        """See Worker."""
-        reconnect = None
-        fetches: list[Fetch] = []
-        for instruction in instructions:
-            match instruction:
-                case Start(lease, task, slot):
-                    self.machine.start(lease, task, slot, self.host, self._seen)
-                case Recall(lease):
-                    self.machine.recall(lease)
-                case Signal(lease, kill):
-                    self.machine.signal(lease, kill=kill)
-                case Forget(lease, _):
-                    self._spool.forget(lease)
-                    self._flush_soon()
-                case HandOver(lease, ticket):
-                    self._peers.offer(lease, ticket)
-                case Fetch():
-                    fetches.append(instruction)
-                case Reconnect():
-                    reconnect = instruction
-                case _:  # files, which these tasks have none of
-                    pass
-        if fetches:
-            self._peers.fetch(fetches)
-        if not self.state.running:
-            self._idle.set()
-        if self.state.news():
-            self._link.ready()
-        self._set_timer()
-        return reconnect
-
-    def flush(self) -> None:
-        """See Worker."""
-        self._flushing = False
-        if not self.host.dead:
-            self._spool.flush()
-
-    async def wait_stopped(self) -> None:
-        """See Worker."""
-        while self.state.running:
-            self._idle.clear()
-            await self._idle.wait()
-
-    def _fetched(self, lease: Lease, task: Task) -> None:
-        """See Agent."""
-        self.act(self.state.fetched(self.host.monotonic(), lease, task))
-
-    def _unfetched(self, lease: Lease) -> None:
-        """See Agent."""
-        self.act(self.state.unfetched(self.host.monotonic(), lease))
-
-    # --- tasks and time
-
-    def _seen(self, seen: list[Sight]) -> None:
-        """Processes were made or ended."""
-        if self.host.dead:
-            return
-        now, wall = self.host.monotonic(), self.host.wall()
-        out: list[Instruction] = []
-        for what in seen:
-            if isinstance(what, Returned):
-                out += self.state.returned(now, [what.lease])
-                if (result := self.state.results.get(what.lease)) is not None:
-                    self._spool.keep(result, now, wall)
-            elif isinstance(what, Spawned):
-                self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
-                out += self.state.started(now, what.lease, what.at)
-            else:
-                out += self._ended(now, wall, what.lease, what.end)
-        self._flush_soon()
-        self.act(out)
-
-    def _ended(self, now: int, wall: int, lease: Lease, end: Exit) -> list[Instruction]:
-        out = self.state.ended(now, lease, end)
-        if (result := self.state.results.get(lease)) is not None:
-            self._spool.keep(result, now, wall)
-        return out
-
-    def _set_timer(self) -> None:
-        wake = self.state.wake()
-        if wake is None or (self._timer is not None and self._timer_at <= wake):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = wake
-        self._timer = self.host.call_later(max(0.0, (wake - self.host.monotonic()) / 1e9), self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        if not self.host.dead:
-            self.act(self.state.tick(self.host.monotonic()))
-
-    def _flush_soon(self) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self.host.call_soon(self.flush)
-
-    def _held(self, _: Key) -> Lease | None:
-        return None
-
-    async def _name_output(self, _: Lease) -> None:
-        """Nobody reads."""

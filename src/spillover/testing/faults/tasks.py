@@ -1,7 +1,7 @@
 """Tasks that only pretend to run, on the machine of an agent: made, signalled and reaped in true time, whatever the agent does."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -45,7 +45,7 @@ class Execution(Struct, eq=False):
     script: Script
     host: Host
     """The life of the agent that is told of its end."""
-    seen: Callable[[list[Sight]], None]
+    seen: Callable[[Sequence[Sight]], None]
     ordered: int
     slot: int = -1
     """Those of one slot of a life run one after the other; -1 is none."""
@@ -77,7 +77,7 @@ class Machine:
         self._dice = dice
 
     def start(
-        self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[list[Sight]], None]
+        self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[Sequence[Sight]], None]
     ) -> None:
         """Make a process, soon, or once those before it in its slot are gone."""
         assert isinstance(task.work, Shell)

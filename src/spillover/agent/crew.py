@@ -1,0 +1,204 @@
+"""All who run the tasks of an agent: nurseries that make processes, runners for other kinds of work, and who brings files around them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from spillover.agent.files import Files
+from spillover.agent.isolation import Isolation
+from spillover.agent.life import Life
+from spillover.agent.options import Options
+from spillover.agent.process import Ended, Processes, Seen, Spawned, end_earlier_life, stem_of
+from spillover.agent.runners.dispatch import Runners
+from spillover.agent.runners.loading import load as load_runners
+from spillover.agent.runners.port import House, Offer, Returned, Sight
+from spillover.agent.staging import Actors, Staging
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.model.files import KEPT_STREAMS
+
+READY_THREADS: Final = 64
+"""Tasks that the nursery is ready for from the beginning; it gets ready for more when there are more."""
+
+log = logging.getLogger("spillover.agent")
+
+
+class Crew:
+    """Runs tasks for a life, and tells it what becomes of them; see `life.Hands`."""
+
+    def __init__(self, options: Options, files: Files, life: Life) -> None:
+        self._options = options
+        self._files = files
+        self._life = life
+        self._births: dict[Lease, tuple[int, int]] = {}
+        self._rebirth: asyncio.Task[None] | None = None
+        self._launched: dict[Lease, Callable[[Seen], None]] = {}
+        """Processes that are no tasks of the server's, and whoever wants to hear of them."""
+        self._processes = self._new_processes()
+        self._runners = self._new_runners()
+        self._staging = self._new_staging()
+
+    async def open_processes(self) -> Isolation:
+        """Be ready to make processes; what keeps them apart."""
+        await self._processes.open()
+        return self._processes.isolation
+
+    async def open_runners(self) -> Offer:
+        """Be ready for all other work; what it makes possible."""
+        self._files.open()
+        await asyncio.to_thread(self._staging.open)
+        return await self._runners.open()
+
+    async def close(self) -> None:
+        """End all that is left."""
+        if self._rebirth is not None:
+            self._rebirth.cancel()
+            await asyncio.gather(self._rebirth, return_exceptions=True)
+        await self._staging.close()
+        await self._runners.close()
+        self._files.close()
+        await self._processes.close()
+
+    # --- what a life asks
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """See Hands."""
+        self._staging.start(lease, task, slot)
+
+    def prefetch(self, task: Task) -> None:
+        """See Hands."""
+        self._staging.prefetch(task)
+
+    def recall(self, lease: Lease, task: Task) -> None:
+        """See Hands."""
+        self._runners.recall(lease, task)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """See Hands."""
+        self._staging.signal(lease, task, kill=kill)
+
+    async def name_output(self, lease: Lease, task: Task) -> None:
+        """See Hands."""
+        await self._runners.name_output(lease, task)
+
+    # --- what is seen
+
+    def _seen(self, seen: Sequence[Sight]) -> None:
+        """Tasks began or ended; of those with files the end is not told yet."""
+        rest = self._staging.sift(seen)
+        for what in rest:
+            if isinstance(what, Spawned):
+                self._births[what.lease] = (what.pid, what.birth)
+            elif isinstance(what, Ended):
+                self._births.pop(what.lease, None)
+        self._life.seen(rest)
+
+    def _made(self, seen: list[Sight]) -> None:
+        """Processes were made or ended, of tasks or of runners that want to hear of theirs themselves."""
+        if not self._launched:
+            self._seen(seen)
+            return
+        now = time.monotonic_ns()
+        own = [what for what in seen if what.lease not in self._launched]
+        for what in seen:
+            if (tell := self._launched.get(what.lease)) is None:
+                continue
+            if isinstance(what, Returned):
+                message = "could not be started: the system allows no more threads"
+                what = Ended(what.lease, Exit(now, spawned=False, message=message))  # noqa: PLW2901
+            if not isinstance(what, Spawned):
+                del self._launched[what.lease]
+            tell(what)
+        if own:
+            self._seen(own)
+
+    def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
+        """Make a process for a runner."""
+        if seen is not None:
+            self._launched[lease] = seen
+        self._processes.start(lease, task)
+
+    def _nursery_died(self, unbegun: list[Lease]) -> None:
+        """The process that waits for tasks is gone, against our will: nobody can see their ends any more."""
+        log.error("the process that runs the tasks died; its tasks are lost")
+        births, self._births = list(self._births.values()), {}
+        back = [lease for lease in unbegun if lease not in self._launched]
+        old, self._processes = self._processes, self._new_processes()
+        self._launched.clear()
+        self._runners.forget()
+        self._staging.lost()
+        # Until the new nursery is there, what this starts is kept in the queue to it.
+        self._life.lost("the process that ran it died", back)
+        self._rebirth = asyncio.create_task(self._reborn(old, births))
+
+    async def _reborn(self, old: Processes, births: list[tuple[int, int]]) -> None:
+        """End the tasks of a nursery that died, then start a new one."""
+        await old.close()
+        await asyncio.to_thread(end_earlier_life, self._options.folder, births)
+        await self._processes.open()
+
+    # --- who does what
+
+    def _new_processes(self) -> Processes:
+        """A nursery that is not yet started."""
+        options = self._options
+        return Processes(
+            options.folder,
+            options.cluster,
+            self._made,
+            self._nursery_died,
+            isolation=options.isolation,
+            output_limit=options.output_limit,
+            threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),
+        )
+
+    def _new_runners(self) -> Runners:
+        """Who runs what."""
+
+        async def name_output(lease: Lease) -> None:
+            await self._processes.name_output(lease)
+
+        options = self._options
+        house = House(
+            folder=options.folder,
+            cluster=options.cluster,
+            capacity=options.capacity,
+            seen=self._seen,
+            launch=self._launch,
+            signal=lambda lease, kill: self._processes.signal(lease, kill=kill),
+            name_output=name_output,
+            files=self._files,
+            output_limit=options.output_limit,
+            settings=options.settings,
+        )
+        return Runners(house, load_runners(house), self._start_process, self._recall_process)
+
+    def _start_process(self, lease: Lease, task: Task, slot: int) -> None:
+        """Make a process of a task."""
+        self._processes.start(lease, task, slot)
+
+    def _recall_process(self, lease: Lease) -> None:
+        """Have a task back whose process is not made yet."""
+        self._processes.recall(lease)
+
+    def _new_staging(self) -> Staging:
+        """Who brings files to tasks, and away."""
+        actors = Actors(
+            start=self._runners.start,
+            signal=lambda lease, task, kill: self._runners.signal(lease, task, kill=kill),
+            seen=self._seen,
+            moving=self._life.state.moving,
+            wrote=self._wrote,
+        )
+        return Staging(self._options.folder / "work", self._files, actors)
+
+    def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
+        """Files with output of a task that the server wants, each with where it is to be listed."""
+        if not self._life.state.keep_output:
+            return ()
+        stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
+        files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)
+        return [(name, path) for name, path in files if path.exists()]
