@@ -27,6 +27,8 @@ from spillover.forms.policies import OPTIONS, installed
 from spillover.model import reasons
 from spillover.policies.loading import load
 from spillover.server.metrics import Metrics
+from spillover.stores.blobs import MemoryBlobs
+from spillover.stores.counted import CountedBlobs
 from spillover.stores.memory import open_memory
 from spillover.wire.configfile import ConfigDoc
 from spillover.wire.jobfile import JobDoc
@@ -123,7 +125,7 @@ def test_every_event_and_no_other_is_on_its_page() -> None:
 
 def test_every_metric_and_no_other_is_on_the_page_of_operations() -> None:
     loop = Loop(open_memory().journal, load, SystemClock())
-    registry: CollectorRegistry = Metrics(loop).registry
+    registry: CollectorRegistry = Metrics(loop, blobs=CountedBlobs(MemoryBlobs())).registry
     shown = {
         f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
         for metric in registry.collect()

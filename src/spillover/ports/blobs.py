@@ -6,7 +6,7 @@ from when it was put or asked for, and longer where somebody says so.
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -63,7 +63,7 @@ class Blobs(Protocol):
         """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return."""
         ...
 
-    def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+    def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """The bytes from an offset on; raises NoBlob at the first of them."""
         ...
 

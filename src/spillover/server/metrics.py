@@ -21,14 +21,16 @@ from spillover.core.events import (
 )
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
+from spillover.stores.counted import REFUSALS, CountedBlobs
 
 
 class _Now(Collector):
     """What is true at the moment."""
 
-    def __init__(self, loop: Loop, gauge: Gauge | None) -> None:
+    def __init__(self, loop: Loop, gauge: Gauge | None, blobs: CountedBlobs | None) -> None:
         self._loop = loop
         self._gauge = gauge
+        self._blobs = blobs
 
     def collect(self) -> Iterator[Metric]:
         state = self._loop.state
@@ -87,14 +89,39 @@ class _Now(Collector):
         for limit in KINDS:
             refused.add_metric((limit,), 0 if self._gauge is None else self._gauge.refused[limit])
         yield refused
+        if self._blobs is not None:
+            yield from _of_blobs(self._blobs)
+
+
+def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
+    """What is kept of the files of jobs."""
+    count = GaugeMetricFamily("spill_blobs", "Blobs that are kept.", labels=())
+    size = GaugeMetricFamily("spill_blob_bytes", "Bytes of all blobs together.", labels=())
+    if blobs.stock is not None:
+        count.add_metric((), blobs.stock[0])
+        size.add_metric((), blobs.stock[1])
+    yield count
+    yield size
+    moved = CounterMetricFamily(
+        "spill_blob_bytes_moved", "Bytes of blobs that came and went.", labels=("way",)
+    )
+    moved.add_metric(("in",), blobs.taken)
+    moved.add_metric(("out",), blobs.given)
+    yield moved
+    refused = CounterMetricFamily(
+        "spill_blobs_refused", "Blobs that were refused for their size.", labels=("why",)
+    )
+    for why in REFUSALS.values():
+        refused.add_metric((why,), blobs.refused[why])
+    yield refused
 
 
 class Metrics:
     """Everything that is counted."""
 
-    def __init__(self, loop: Loop, gauge: Gauge | None = None) -> None:
+    def __init__(self, loop: Loop, gauge: Gauge | None = None, blobs: CountedBlobs | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Now(loop, gauge))
+        self.registry.register(_Now(loop, gauge, blobs))
         self._loop = loop
         self._submitted = Counter("spill_jobs_submitted", "Jobs that were accepted.", registry=self.registry)
         self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)

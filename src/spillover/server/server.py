@@ -47,6 +47,7 @@ from spillover.server.files import Whereabouts, forget_whereabouts, token_of, wr
 from spillover.server.metrics import Metrics
 from spillover.server.tls import Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
+from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
 from spillover.wire.api import AgentsAddress
 
@@ -80,9 +81,10 @@ class Server:
         self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
         self._tokens = Tokens(token_of(data), self.loop)
         self._hub = Hub(config.max_outputs)
-        self._blobs: Blobs = MemoryBlobs(config.blobs)
+        blobs: Blobs = MemoryBlobs(config.blobs)
         if config.store != "memory":
-            self._blobs = FileBlobs(data / "blobs", config.blobs)
+            blobs = FileBlobs(data / "blobs", config.blobs)
+        self._blobs = CountedBlobs(blobs)
         self._specs = Specs(store.journal)
         tickets = Tickets()
         self._desk = Desk(
@@ -105,7 +107,7 @@ class Server:
             None if limits.submissions is None else Rate(limits.submissions.rate, limits.submissions.burst),
             limits.body,
         )
-        self._metrics = Metrics(self.loop, self._gauge)
+        self._metrics = Metrics(self.loop, self._gauge, self._blobs)
         self._local = LocalAgents(
             data,
             tuple(

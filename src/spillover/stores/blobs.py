@@ -13,7 +13,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +63,7 @@ class FileBlobs:
             await asyncio.shield(asyncio.to_thread(incoming.close))
         return True
 
-    async def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+    async def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """See Blobs."""
         try:
             file = await asyncio.to_thread(os.open, self.path(digest), os.O_RDONLY)
@@ -303,7 +303,7 @@ class MemoryBlobs:
         self._blobs[digest] = bytes(data), self._now() + GRACE
         return True
 
-    async def get(self, digest: str, offset: int = 0) -> AsyncIterator[bytes]:
+    async def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """See Blobs."""
         if digest not in self._blobs:
             raise NoBlob(digest)

@@ -9,8 +9,12 @@ from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
+from spillover.ports.blobs import Bounds, TooLarge
 from spillover.server.metrics import Metrics
+from spillover.stores.blobs import MemoryBlobs
+from spillover.stores.counted import CountedBlobs
 from spillover.stores.memory import open_memory
+from spillover.testing.blobs_suite import content, digest, keep
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
@@ -74,3 +78,23 @@ def test_policies_that_fail_or_are_disabled_are_counted() -> None:
         ("spill_policies_disabled_total", 1),
     ):
         assert metrics.registry.get_sample_value(name, labels) == value, name
+
+
+async def test_blobs_are_counted() -> None:
+    loop = Loop(open_memory().journal, load, SystemClock())
+    blobs = CountedBlobs(MemoryBlobs(Bounds(file=10)))
+    registry = Metrics(loop, blobs=blobs).registry
+    assert registry.get_sample_value("spill_blobs") is None, "nobody has counted"
+    await keep(blobs, b"12345")
+    await content(blobs, digest(b"12345"))
+    with pytest.raises(TooLarge):
+        await keep(blobs, b"too much of it")
+    for name, labels, value in (
+        ("spill_blobs", {}, 1),
+        ("spill_blob_bytes", {}, 5),
+        ("spill_blob_bytes_moved_total", {"way": "in"}, 5 + len(b"too much of it")),
+        ("spill_blob_bytes_moved_total", {"way": "out"}, 5),
+        ("spill_blobs_refused_total", {"why": "too_large"}, 1),
+        ("spill_blobs_refused_total", {"why": "no_room"}, 0),
+    ):
+        assert registry.get_sample_value(name, labels) == value, name

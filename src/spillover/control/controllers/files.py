@@ -1,6 +1,7 @@
 """Files stay while a job needs them and for as long as it is kept; what nobody refers to goes."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -48,7 +49,9 @@ class FileKeeping:
                     log.warning("cannot keep the files of a job", job=job.id, error=str(error))
 
     async def run(self) -> None:
-        """Drop what may go, again and again, until cancelled."""
+        """Count what is there, then drop what may go, again and again, until cancelled."""
+        with contextlib.suppress(OSError):  # as the first look will say
+            await self._blobs.used()
         await asyncio.sleep(FIRST)
         while True:
             try:

@@ -1,0 +1,69 @@
+"""A store of blobs that counts: what is there, what came and went, and what was refused."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from spillover.ports.blobs import Blobs, NoRoom, TooLarge
+
+REFUSALS: Final = {TooLarge: "too_large", NoRoom: "no_room"}
+"""What may be refused for its size, and how that is called."""
+
+
+class CountedBlobs:
+    """Another store, and its numbers since it was opened."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self.stock: tuple[int, int] | None = None
+        """How many are there, and their bytes together, as of the last change; None until somebody has counted."""
+        self.taken = 0
+        """Bytes that came, of what was not kept too."""
+        self.given = 0
+        """Bytes that were read."""
+        self.refused: Counter[str] = Counter()
+        """How many were, by the names above."""
+
+    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+        """See Blobs."""
+        try:
+            fresh = await self._blobs.put(digest, self._coming(pieces))
+        except tuple(REFUSALS) as error:
+            self.refused[REFUSALS[type(error)]] += 1
+            raise
+        if fresh:
+            await self.used()
+        return fresh
+
+    async def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
+        """See Blobs."""
+        async with aclosing(self._blobs.get(digest, offset)) as pieces:
+            async for piece in pieces:
+                self.given += len(piece)
+                yield piece
+
+    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+        """See Blobs."""
+        return await self._blobs.sizes(digests)
+
+    async def keep(self, digests: Iterable[str], until: int) -> None:
+        """See Blobs."""
+        await self._blobs.keep(digests, until)
+
+    async def forget(self, but: Container[str], now: int) -> int:
+        """See Blobs."""
+        dropped = await self._blobs.forget(but, now)
+        await self.used()
+        return dropped
+
+    async def used(self) -> tuple[int, int]:
+        """See Blobs."""
+        self.stock = await self._blobs.used()
+        return self.stock
+
+    async def _coming(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What comes, counted."""
+        async for piece in pieces:
+            self.taken += len(piece)
+            yield piece
