@@ -90,6 +90,21 @@ async def test_when_many_agents_expire_at_once_reclaiming_is_held_back_for_one_t
     assert {yard.state_of(job) for job in jobs} == {JobState.QUEUED}
 
 
+async def test_agents_that_fell_silent_together_are_held_back_together_whenever_each_was_heard_last(
+    control: Inside, yard: Yard
+) -> None:
+    apart = BEAT / SECOND / 5
+    for number in range(5):
+        await yard.agent(f"n{number}")
+        control.clock.pass_by(apart)
+    jobs = await control.submit(*(f"job{number}" for number in range(5)))
+    control.clock.pass_by((SHORT + BEAT) / SECOND - 4.5 * apart)
+    for _ in jobs:  # one after the other runs out
+        await yard.leases.look()
+        assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}
+        control.clock.pass_by(apart)
+
+
 async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Inside) -> None:
     keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention())
     await control.submit("train")

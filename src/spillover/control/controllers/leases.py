@@ -50,32 +50,32 @@ class Leases:
         """Propose what ran out by now."""
         engine = await self._loop.read()
         now = self._loop.time.monotonic()
-        proposals: list[Proposal] = []
+        terms = self._desk.terms()
+        gone: list[Proposal] = []
+        reclaims: list[Proposal] = []
         expired = 0
         for key, node in engine.state.nodes.items():
             contact = self._agents.contact(key)
             silent = now - (contact.heard if contact is not None else self._since)
-            terms = self._desk.terms()
-            gone = contact is not None and not contact.connected and silent > terms.heartbeat
-            if node.status in {"ready", "draining"} and (gone or silent > terms.short):
-                proposals.append(AgentGone(node.cluster, node.name, node.incarnation))
-            leases = self._run_out(node, silent)
-            if leases:
-                expired += 1
-                proposals.append(Reclaim(node.name, leases))
-        if not proposals:
+            if silent <= terms.heartbeat:
+                continue
+            left = contact is not None and not contact.connected
+            if node.status in {"ready", "draining"} and (left or silent > terms.short):
+                gone.append(AgentGone(node.cluster, node.name, node.incarnation))
+            if leases := self._run_out(node, silent):
+                reclaims.append(Reclaim(node.name, leases))
+            # Agents that fall silent together were last heard at any time within one heartbeat, and so run out within one.
+            expired += bool(self._run_out(node, silent + terms.heartbeat))
+        if not reclaims:
             self._held_back = None
-            return
-        if self._holds_back(expired, len(engine.state.nodes), now):
-            proposals = [each for each in proposals if isinstance(each, AgentGone)]
-        if proposals:
-            await self._loop.propose(*proposals)
+        elif self._holds_back(expired, len(engine.state.nodes), now):
+            reclaims = []
+        if gone or reclaims:
+            await self._loop.propose(*gone, *reclaims)
 
     def _run_out(self, node: Node, silent: int) -> tuple[Lease, ...]:
         """Leases of a node that its silence has ended."""
         terms = self._desk.terms()
-        if silent <= terms.heartbeat:
-            return ()
         leases = []
         for each in (*node.holding, *node.ahead):
             job = self._loop.state.jobs[each]
