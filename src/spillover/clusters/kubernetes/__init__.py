@@ -1,0 +1,1 @@
+"""Clusters of Kubernetes: what is there is watched, and each attempt is one `batch/v1` Job."""

@@ -1,0 +1,188 @@
+"""How an attempt ended: the Job says that, and the first pod that failed says why."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.clusters.kubernetes.objects import ContainerStatus, Terminated
+from spillover.clusters.kubernetes.sightings import Known, Sighting, last_end
+from spillover.core.events import Usage
+from spillover.core.proposals import Outcome
+from spillover.model.units import FOREVER, time_of
+from spillover.ports.driver import Ending
+
+MOST_MESSAGE: Final = 2000
+"""Characters of what a cluster says."""
+_DISRUPTED: Final = {
+    "PreemptionByScheduler": "its pod made way for one of higher priority",
+    "DeletionByTaintManager": "its node does not answer, or was tainted",
+    "EvictionByEvictionAPI": "its pod was evicted, as when a node is drained",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "its node evicted or ended it",
+}
+"""What the reasons of the condition DisruptionTarget mean."""
+_TAKEN: Final = {
+    "Evicted": "its node evicted it",
+    "NodeLost": "its node does not answer",
+    "NodeShutdown": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "Terminated": "its node was shut down",
+    "Preempting": "its node made way for a pod of higher priority",
+    "NodeAffinity": "its node does not fit it any more",
+    "UnexpectedAdmissionError": "its node refused it",
+}
+"""Reasons of pods that failed by no doing of their own; those that begin with OutOf are of nodes that have no room after all."""
+_NOT_STARTED: Final = ("StartError", "ContainerCannotRun")
+_UNKNOWN: Final = "ContainerStatusUnknown"
+
+
+class _Failure(Struct, frozen=True):
+    """A container that failed."""
+
+    container: ContainerStatus
+    end: Terminated
+
+    @property
+    def at(self) -> int:
+        return time_of(self.end.finished_at) if self.end.finished_at is not None else FOREVER
+
+
+def ending_of(known: Known) -> Ending | None:
+    """How an attempt ended; None if it has not, or if its pods were not all seen to the end yet.
+
+    A Job and its pods are watched apart: that a Job has ended may be heard before the end of its pods is. How they ended counts,
+    so it is waited for, unless the pods were asked for since and there are no more of them.
+    """
+    if known.job is None:
+        return None
+    if known.living:
+        return _abandoned(known)
+    if known.over is None or not (known.pods or known.settled):
+        return None
+    if known.over.type == "Complete":
+        return _told(known, Outcome.EXITED, exit_code=0)
+    return _failed(known)
+
+
+def _abandoned(known: Known) -> Ending | None:
+    """One that is to fail and whose pods all stand on nodes that do not answer: nothing more will be heard of them."""
+    if known.over is None and known.condition("FailureTarget") is None:
+        return None
+    living = known.living
+    if any(
+        each.pod.metadata.deletion_timestamp is None or each.pod.spec.node_name not in known.silent
+        for each in living
+    ):
+        return None
+    nodes = ", ".join(sorted({each.pod.spec.node_name for each in living}))
+    return _told(known, Outcome.LOST, message=f"its node does not answer: {nodes}")
+
+
+def _failed(known: Known) -> Ending:
+    """Why a Job failed."""
+    over = known.over
+    assert over is not None  # noqa: S101 - it has ended
+    if over.reason == "DeadlineExceeded":
+        return _told(known, Outcome.WALLTIME, message=over.message)
+    failures = sorted((each for each in known.pods if _is_failed(each)), key=_when)
+    if not failures:
+        why = "its pods are gone, and with them what became of them"
+        return _told(known, Outcome.LOST, message=f"{why} ({over.reason}: {over.message})")
+    return _blamed(known, failures[0])
+
+
+def _blamed(known: Known, culprit: Sighting) -> Ending:
+    """How a Job ended by the end of one of its pods."""
+    status = culprit.pod.status
+    if status.reason == "DeadlineExceeded":
+        return _told(known, Outcome.WALLTIME, message=status.message)
+    if taken := _taken(culprit):
+        return _told(known, Outcome.LOST, message=taken)
+    failure = _failure(culprit)
+    if failure is None:
+        why = status.message or status.reason or "its pod failed and does not say why"
+        return _told(known, Outcome.LOST, message=f"{why} (pod {culprit.name})")
+    end = failure.end
+    where = f"container {failure.container.name!r} of pod {culprit.name}"
+    said = ": ".join(part for part in (where, end.reason, end.message.strip()) if part)
+    code, signal = end.exit_code, end.signal or None
+    if end.reason == "OOMKilled":
+        return _told(known, Outcome.OUT_OF_MEMORY, code, signal, said)
+    if end.reason in _NOT_STARTED:
+        return _told(known, Outcome.NOT_STARTED, message=said)
+    if end.reason == _UNKNOWN:
+        return _told(known, Outcome.LOST, message=said)
+    over = known.over
+    rule = over.message if over is not None and over.reason == "PodFailurePolicy" else ""
+    several = len(known.pods) > 1 or len(list(culprit.containers)) > 1
+    return _told(known, Outcome.EXITED, code, signal, rule or (said if several else end.message.strip()))
+
+
+def _taken(culprit: Sighting) -> str:
+    """Who took a pod away, in words; empty if it failed by itself."""
+    status, pod = culprit.pod.status, f"(pod {culprit.name})"
+    disrupted = culprit.condition("DisruptionTarget")
+    if status.reason in _TAKEN or status.reason.startswith("OutOf"):
+        why = _TAKEN.get(status.reason, f"its node has no room after all, {status.reason}")
+        return f"{why}: {status.message} {pod}" if status.message else f"{why} {pod}"
+    if disrupted is not None and disrupted.holds:
+        why = _DISRUPTED.get(disrupted.reason, disrupted.reason or "its pod was taken away")
+        return f"{why}: {disrupted.message} {pod}" if disrupted.message else f"{why} {pod}"
+    if _was_deleted(culprit):
+        return f"its pod was deleted by somebody else {pod}"
+    return ""
+
+
+def _was_deleted(culprit: Sighting) -> bool:
+    """Whether a pod ended because somebody deleted it.
+
+    A Job deletes pods whose containers it restarted too often: those ended by themselves.
+    """
+    if culprit.restarted:
+        return False
+    return culprit.pod.metadata.deletion_timestamp is not None or not (culprit.there or culprit.pod.is_over)
+
+
+def _is_failed(each: Sighting) -> bool:
+    """Whether a pod did not end well."""
+    if each.pod.status.phase == "Succeeded":
+        return False
+    return each.pod.status.phase == "Failed" or not each.there
+
+
+def _failure(pod: Sighting) -> _Failure | None:
+    """The first container of a pod that failed."""
+    ends = [_Failure(one, end) for one in pod.containers if (end := last_end(one)) and end.exit_code]
+    return min(ends, key=lambda each: each.at, default=None)
+
+
+def _when(pod: Sighting) -> tuple[int, int]:
+    """When a pod failed; of those that do not say, the first by index."""
+    failure = _failure(pod)
+    ended = failure.at if failure is not None else pod.finished
+    deleted = pod.pod.metadata.deletion_timestamp
+    if ended is None or ended == FOREVER:
+        ended = time_of(deleted) if deleted is not None else FOREVER
+    return ended, pod.index
+
+
+def _told(
+    known: Known,
+    outcome: Outcome,
+    exit_code: int | None = None,
+    signal: int | None = None,
+    message: str = "",
+) -> Ending:
+    """An ending with its times: from the first start to the last end of all pods."""
+    starts = [time for each in known.pods if (time := each.started) is not None]
+    ends = [time for each in known.pods if (time := each.finished) is not None]
+    job, over = known.job, known.over
+    said = [
+        job.status.completion_time if job is not None else None,
+        over.last_transition_time if over else None,
+    ]
+    finished = max(ends, default=None)
+    if finished is None:
+        finished = next((time_of(time) for time in said if time is not None), None)
+    ran = max(0, finished - min(starts)) if starts and finished is not None else 0
+    return Ending(outcome, exit_code, signal, Usage(ran), finished, message.strip()[:MOST_MESSAGE])

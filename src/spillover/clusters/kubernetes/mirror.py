@@ -1,0 +1,275 @@
+"""What is on a cluster, as it was last heard, and what of that was not told yet. No I/O: whoever watches puts things in here.
+
+Of pods that are none of ours only what they use is kept. Ours are kept until their whole attempt is gone, also once they were
+deleted, because how they ended is not to be had again.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.clusters.kubernetes.naming import lease_of, name_of
+from spillover.clusters.kubernetes.nodes import Nodes
+from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Pod
+from spillover.clusters.kubernetes.reading import NOTED, read
+from spillover.clusters.kubernetes.sightings import Known, Sighting
+from spillover.core.events import Lease
+from spillover.forms.pods import GPU
+from spillover.ports.driver import Changes, Seen
+
+MOST_NOTES: Final = 4
+"""Notes that are kept of an attempt."""
+KINDS: Final = frozenset(("nodes", "pods", "jobs"))
+"""What must have been listed before anything is told."""
+
+
+class _Attempt(Struct):
+    """The objects of an attempt of ours."""
+
+    job: Job | None = None
+    pods: dict[str, Sighting] = {}
+    """By name."""
+    notes: tuple[Event, ...] = ()
+    settled: bool = False
+    """Whether its pods were asked for after its Job was over or gone."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is an object of it."""
+        return self.job is not None or any(each.there for each in self.pods.values())
+
+
+class Mirror:
+    """One cluster."""
+
+    def __init__(self, owner: str, namespace: str, gpu: str = GPU) -> None:
+        self._owner = owner
+        self._namespace = namespace
+        self._gpu = gpu
+        self._nodes = Nodes(gpu)
+        self._attempts: dict[Lease, _Attempt] = {}
+        self._names: dict[str, Lease] = {}
+        """Whose the Jobs and pods are, for what is noted about them."""
+        self._told: dict[Lease, Seen] = {}
+        self._changed: dict[Lease, None] = {}
+        self._doubts: dict[Lease, None] = {}
+        self._listed: set[str] = set()
+        self._version = 0
+        """Up to where Jobs were heard of."""
+        self._whole = False
+        """Whether all is to be told anew."""
+
+    # --- what is heard of nodes
+
+    def list_nodes(self, nodes: Iterable[Node], _: int) -> None:
+        """These are all the nodes."""
+        self._look_at_pods_on(frozenset(self._nodes.replace(nodes)))
+        self._list("nodes")
+
+    def put_node(self, node: Node) -> None:
+        """A node is there, or is not as it was."""
+        if self._nodes.put(node):
+            self._look_at_pods_on({node.metadata.name})
+
+    def drop_node(self, node: Node) -> None:
+        """A node is gone."""
+        self._nodes.drop(node.metadata.name)
+        self._look_at_pods_on({node.metadata.name})
+
+    # --- what is heard of pods
+
+    def list_pods(self, pods: Iterable[Pod], _: int) -> None:
+        """These are all the pods."""
+        ours: dict[str, Pod] = {}
+        others: list[Pod] = []
+        for pod in pods:
+            if self._lease(pod.metadata) is None:
+                others.append(pod)
+            else:
+                ours[pod.metadata.uid] = pod
+        self._nodes.use_only(others)
+        for attempt in self._attempts.values():
+            for sighting in list(attempt.pods.values()):
+                if sighting.there and sighting.pod.metadata.uid not in ours:
+                    self.drop_pod(sighting.pod)
+        for pod in ours.values():
+            self.put_pod(pod)
+        self._list("pods")
+
+    def put_pod(self, pod: Pod) -> None:
+        """A pod is there, or is not as it was."""
+        lease = self._lease(pod.metadata)
+        if lease is None:
+            self._nodes.use(pod)
+        else:
+            self._see(lease, Sighting(pod))
+
+    def drop_pod(self, pod: Pod) -> None:
+        """A pod is gone; this is how it was."""
+        lease = self._lease(pod.metadata)
+        if lease is None:
+            self._nodes.leave(pod)
+        elif lease in self._attempts:
+            self._see(lease, Sighting(pod, there=False))
+
+    def settle(self, lease: Lease, pods: Iterable[Pod]) -> None:
+        """These are all the pods of an attempt in doubt: there will be no more."""
+        self._doubts.pop(lease, None)
+        attempt = self._attempts.get(lease)
+        if attempt is not None:
+            attempt.settled = True
+            self._changed[lease] = None
+            for pod in pods:
+                self.put_pod(pod)
+
+    # --- what is heard of Jobs
+
+    def list_jobs(self, jobs: Iterable[Job], version: int) -> None:
+        """These were all the Jobs of the namespace at a version; what was made since is not among them."""
+        self._version = version
+        there = {job.metadata.uid: job for job in jobs}
+        for attempt in list(self._attempts.values()):
+            had = attempt.job
+            if had is not None and had.metadata.uid not in there and _version(had.metadata) <= version:
+                self.drop_job(had)
+        for job in there.values():
+            self._put_job(job)
+        self._list("jobs")
+
+    def put_job(self, job: Job) -> None:
+        """A Job is there, or is not as it was."""
+        self._version = max(self._version, _version(job.metadata))
+        self._put_job(job)
+
+    def made_job(self, job: Job) -> None:
+        """A Job is there, as somebody was told who asked; those who watch know better if they heard as much already."""
+        if _version(job.metadata) > self._version:
+            self._put_job(job)
+
+    def drop_job(self, job: Job) -> None:
+        """A Job is gone."""
+        self._version = max(self._version, _version(job.metadata))
+        lease = self._lease(job.metadata)
+        attempt = self._attempts.get(lease) if lease is not None else None
+        if lease is None or attempt is None or attempt.job is None:
+            return
+        if attempt.job.metadata.uid == job.metadata.uid:
+            if self._known(attempt).over is None:
+                self._doubts[lease] = None  # a pod that was just made may not have been heard of yet
+            attempt.job = None
+            self._changed[lease] = None
+
+    def _put_job(self, job: Job) -> None:
+        lease = self._lease(job.metadata)
+        if lease is None:
+            return
+        attempt = self._attempts.setdefault(lease, _Attempt())
+        attempt.job = job
+        self._names[job.metadata.name] = lease
+        self._changed[lease] = None
+        if self._known(attempt).over is not None and not attempt.pods and not attempt.settled:
+            self._doubts[lease] = None
+
+    # --- what is noted
+
+    def list_notes(self, notes: Iterable[Event], _: int) -> None:
+        """This is what is noted."""
+        for note in notes:
+            self.put_note(note)
+
+    def put_note(self, note: Event) -> None:
+        """Something was noted about an object."""
+        lease = self._names.get(note.involved_object.name)
+        attempt = self._attempts.get(lease) if lease is not None else None
+        if lease is None or attempt is None or note.reason not in NOTED:
+            return
+        others = [each for each in attempt.notes if each.metadata.name != note.metadata.name]
+        attempt.notes = (*others, note)[-MOST_NOTES:]
+        self._changed[lease] = None
+
+    def drop_note(self, note: Event) -> None:
+        """Notes are deleted after an hour: that says nothing."""
+
+    # --- what is told
+
+    def has_news(self) -> bool:
+        """Whether there is something to tell."""
+        return self._listed >= KINDS and bool(self._whole or self._changed or self._nodes.has_news)
+
+    def doubts(self) -> tuple[Lease, ...]:
+        """Attempts whose Job is over or gone while not all of their pods may have been heard of: ask for these, and `settle` them."""
+        return tuple(self._doubts)
+
+    def take(self) -> Changes:
+        """What changed since it was last asked for; nothing before all was listed once."""
+        if not self.has_news():
+            return Changes(whole=False)
+        whole, self._whole = self._whole, False
+        changed = self._attempts if whole else self._changed
+        attempts, gone = [], []
+        for lease in list(changed):
+            attempt = self._attempts.get(lease)
+            if attempt is None:
+                continue
+            if not attempt.is_there and lease not in self._doubts:
+                self._forget(lease, attempt)
+                gone.append(lease)
+                continue
+            seen = read(lease, self._known(attempt), self._gpu)
+            if whole or self._told.get(lease) != seen:
+                self._told[lease] = seen
+                attempts.append(seen)
+        self._changed = {}
+        nodes, gone_nodes = self._nodes.take(whole=whole)
+        return Changes(whole, nodes, gone_nodes, tuple(attempts), tuple(gone))
+
+    def known(self, lease: Lease) -> Known | None:
+        """What is known of an attempt; None if there is none."""
+        attempt = self._attempts.get(lease)
+        return None if attempt is None else self._known(attempt)
+
+    # --- records
+
+    def _lease(self, meta: Meta) -> Lease | None:
+        """The attempt of ours that an object is of."""
+        return lease_of(meta.labels, self._owner) if meta.namespace == self._namespace else None
+
+    def _list(self, kind: str) -> None:
+        self._listed.add(kind)
+        self._whole = True
+
+    def _see(self, lease: Lease, sighting: Sighting) -> None:
+        attempt = self._attempts.setdefault(lease, _Attempt())
+        attempt.pods[sighting.name] = sighting
+        self._names[sighting.name] = lease
+        self._changed[lease] = None
+
+    def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
+        """Nodes answer, or do not any more: what is on them may count otherwise."""
+        for lease, attempt in self._attempts.items():
+            if any(each.lives and each.pod.spec.node_name in nodes for each in attempt.pods.values()):
+                self._changed[lease] = None
+
+    def _known(self, attempt: _Attempt) -> Known:
+        pods = sorted(attempt.pods.values(), key=lambda each: (each.index, _age(each), each.name))
+        nodes = {each.pod.spec.node_name for each in pods if each.lives}
+        silent = frozenset(name for name in nodes if name and not self._nodes.answers(name))
+        return Known(attempt.job, tuple(pods), attempt.notes, attempt.settled, silent)
+
+    def _forget(self, lease: Lease, attempt: _Attempt) -> None:
+        del self._attempts[lease]
+        self._told.pop(lease, None)
+        for name in (name_of(lease), *attempt.pods):
+            self._names.pop(name, None)
+
+
+def _version(meta: Meta) -> int:
+    """When an object was last changed, in the order of all changes of a cluster."""
+    return int(meta.resource_version) if meta.resource_version.isdigit() else 0
+
+
+def _age(each: Sighting) -> float:
+    made = each.pod.metadata.creation_timestamp
+    return made.timestamp() if made is not None else 0.0

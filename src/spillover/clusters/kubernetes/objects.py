@@ -1,0 +1,258 @@
+"""Objects of Kubernetes, as much of each as is read here. Everything else in them is passed over undecoded."""
+
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from msgspec import Struct, field
+
+T = TypeVar("T")
+
+
+class _Object(Struct, frozen=True, rename="camel"):
+    """Base: names are written as Kubernetes writes them."""
+
+
+class Meta(_Object, frozen=True):
+    """What every object has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    """When it is to be gone; None if nobody has asked for that."""
+
+
+class Requirements(_Object, frozen=True):
+    """What a container, or a pod as a whole, asks for."""
+
+    requests: dict[str, str] = {}
+
+
+class ContainerSpec(_Object, frozen=True):
+    """A container of a pod, as it is wanted."""
+
+    name: str = ""
+    resources: Requirements = Requirements()
+    restart_policy: str = ""
+    """`Always` for an init container that goes on beside the others."""
+
+
+class PodSpec(_Object, frozen=True):
+    """A pod as it is wanted."""
+
+    node_name: str = ""
+    containers: tuple[ContainerSpec, ...] = ()
+    init_containers: tuple[ContainerSpec, ...] = ()
+    overhead: dict[str, str] = {}
+    resources: Requirements = Requirements()
+    """Of the pod as a whole, where somebody said so."""
+
+
+class Waiting(_Object, frozen=True):
+    """A container that does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(_Object, frozen=True):
+    """A container that runs."""
+
+    started_at: datetime | None = None
+
+
+class Terminated(_Object, frozen=True):
+    """A container that has ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    """0 if it does not say."""
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(_Object, frozen=True):
+    """How a container is: one of these, or none if nothing is known."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(_Object, frozen=True):
+    """A container of a pod, as it is."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    """How it was before it was last restarted."""
+    restart_count: int = 0
+    resources: Requirements = Requirements()
+    """What it really has, which differs from what is wanted while a pod is resized."""
+
+
+class Condition(_Object, frozen=True):
+    """One thing that holds of an object, or does not."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is so."""
+        return self.status == "True"
+
+
+class PodStatus(_Object, frozen=True):
+    """A pod as it is."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(_Object, frozen=True):
+    """A pod."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it runs any more, or ever will."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+
+class NodeTaint(_Object, frozen=True):
+    """What keeps pods off a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(_Object, frozen=True):
+    """A node as it is wanted."""
+
+    unschedulable: bool = False
+    taints: tuple[NodeTaint, ...] = ()
+
+
+class NodeStatus(_Object, frozen=True):
+    """A node as it is."""
+
+    allocatable: dict[str, str] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(_Object, frozen=True):
+    """A node."""
+
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class JobStatus(_Object, frozen=True):
+    """A Job as it is."""
+
+    succeeded: int = 0
+    failed: int = 0
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Job(_Object, frozen=True):
+    """A Job of `batch/v1`."""
+
+    metadata: Meta = Meta()
+    status: JobStatus = JobStatus()
+
+
+class Reference(_Object, frozen=True):
+    """What an event is about."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Event(_Object, frozen=True):
+    """Something that Kubernetes has noted about an object."""
+
+    metadata: Meta = Meta()
+    involved_object: Reference = Reference()
+    reason: str = ""
+    message: str = ""
+    first_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def began(self) -> datetime | None:
+        """When it was first noted."""
+        return self.first_timestamp or self.event_time or self.metadata.creation_timestamp
+
+
+class ListMeta(_Object, frozen=True):
+    """Of when a list is, and where its next page begins."""
+
+    resource_version: str = ""
+    more: str = field(default="", name="continue")
+    """What to ask for the next page with; empty on the last one."""
+
+
+class Page(_Object, Generic[T], frozen=True):
+    """Some objects of a kind."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[T, ...] = ()
+
+
+class Change(_Object, Generic[T], frozen=True):
+    """One line of a watch."""
+
+    type: str
+    """`ADDED`, `MODIFIED`, `DELETED` or `BOOKMARK`."""
+    object: T
+
+
+class Cause(_Object, frozen=True):
+    """One of the things that are wrong."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Details(_Object, frozen=True):
+    """What else a refusal says."""
+
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(_Object, frozen=True):
+    """How Kubernetes refuses."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: Details = Details()
+
+
+class Complaint(_Object, frozen=True):
+    """The line of a watch that says why it ends."""
+
+    object: Status = Status()

@@ -1,0 +1,26 @@
+"""How a cluster of Kubernetes is reached and used, as configured."""
+
+from msgspec import Struct
+
+from spillover.forms.pods import GPU
+from spillover.model.ids import ClusterName
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """One cluster."""
+
+    cluster: ClusterName
+    owner: str
+    """Whose objects are ours: an id of this server's data, which other servers on the same cluster do not have."""
+    kubeconfig: str | None = None
+    """A file; None is where kubectl looks for it."""
+    context: str | None = None
+    """None is the current one of that file."""
+    in_cluster: bool = False
+    """Reach it as a pod of it does, whatever a kubeconfig says."""
+    namespace: str | None = None
+    """Where Jobs are made; None is that of the context, else `default`."""
+    image: str | None = None
+    """What commands run in that name no image; None if there is none."""
+    gpu: str = GPU
+    """The resource that is counted as GPUs."""

@@ -1,0 +1,113 @@
+"""What is to be told of an attempt: how far it is, where it is, what keeps it and how it ended."""
+
+from typing import Final
+
+from spillover.clusters.kubernetes.accounting import used_by
+from spillover.clusters.kubernetes.endings import MOST_MESSAGE, ending_of
+from spillover.clusters.kubernetes.objects import Event
+from spillover.clusters.kubernetes.sightings import Known, Sighting
+from spillover.core.events import Lease
+from spillover.forms.pods import GPU
+from spillover.model.ids import NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import time_of
+from spillover.ports.driver import Hindrance, Pending, Seen, Stage
+
+_NO_IMAGE: Final = frozenset(
+    (
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+    )
+)
+_NO_CONTAINER: Final = frozenset(
+    (
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "CreatePodSandboxError",
+        "ConfigPodSandboxError",
+        "PreCreateHookError",
+        "PostStartHookError",
+    )
+)
+NOTED: Final = {"FailedCreate": Hindrance.REFUSED, "FailedMount": Hindrance.CONFIG}
+"""What of all that Kubernetes notes is read, as objects do not say it themselves."""
+
+
+def read(lease: Lease, known: Known, gpu: str = GPU) -> Seen:
+    """An attempt as it is seen."""
+    job = known.job
+    ending = ending_of(known)
+    started = min([time for each in known.pods if (time := each.started) is not None], default=None)
+    ran = started is not None or (job is not None and bool(job.status.succeeded or job.status.failed))
+    stage = Stage.ENDED if ending is not None else Stage.RUNNING if ran else Stage.PENDING
+    living = [each for each in known.living if each.pod.spec.node_name]
+    return Seen(
+        lease,
+        stage,
+        job is None or job.metadata.deletion_timestamp is not None,
+        started,
+        tuple([NodeName(each.pod.spec.node_name) for each in living]),
+        () if ending is not None else _uses(living, gpu),
+        _pending(known) if stage is Stage.PENDING else None,
+        ending,
+    )
+
+
+def _uses(living: list[Sighting], gpu: str) -> tuple[tuple[NodeName, Resources], ...]:
+    """What pods take of each node."""
+    uses: dict[NodeName, Resources] = {}
+    for each in living:
+        node, used = NodeName(each.pod.spec.node_name), used_by(each.pod, gpu)
+        uses[node] = uses[node] + used if node in uses else used
+    return tuple(uses.items())
+
+
+def _pending(known: Known) -> Pending | None:
+    """What keeps an attempt from starting; None if it is on its way."""
+    suspended = known.condition("Suspended")
+    if suspended is not None:
+        since = suspended.last_transition_time
+        why = f"somebody has suspended its Job: {suspended.message}"
+        return Pending(Hindrance.REFUSED, why, time_of(since) if since is not None else 0)
+    for each in known.living:
+        if found := _hindered(each):
+            return found
+    for note in reversed(known.notes):
+        if note.reason == "FailedMount" or not known.living:
+            return _noted(note)
+    return None
+
+
+def _hindered(each: Sighting) -> Pending | None:
+    """What keeps a pod from starting, as it says itself."""
+    made = each.pod.metadata.creation_timestamp
+    since = time_of(made) if made is not None else 0
+    scheduled = each.condition("PodScheduled")
+    if scheduled is not None and scheduled.last_transition_time is not None:
+        since = time_of(scheduled.last_transition_time)
+    if scheduled is not None and scheduled.status == "False":
+        words = scheduled.message or scheduled.reason or "its pod is not bound to a node"
+        return Pending(Hindrance.UNSCHEDULABLE, words[:MOST_MESSAGE], since)
+    for one in each.containers:
+        waiting = one.state.waiting
+        if waiting is None:
+            continue
+        why = Hindrance.IMAGE if waiting.reason in _NO_IMAGE else Hindrance.CONFIG
+        if waiting.reason in _NO_IMAGE or waiting.reason in _NO_CONTAINER:
+            return Pending(why, f"{waiting.reason}: {waiting.message}"[:MOST_MESSAGE], since)
+    return None
+
+
+def _noted(note: Event) -> Pending:
+    """What keeps an attempt from starting, as somebody noted."""
+    why = NOTED[note.reason]
+    if "error looking up service account" in note.message:
+        why = Hindrance.CONFIG
+    message = note.message.removeprefix("Error creating: ")
+    return Pending(why, message[:MOST_MESSAGE], time_of(note.began) if note.began is not None else 0)

@@ -1,0 +1,150 @@
+"""Objects of Kubernetes for tests, as an API server would tell them."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+
+from spillover.clusters.kubernetes.naming import INDEX, labels_of, name_of
+from spillover.clusters.kubernetes.objects import Event, Job, Node, Pod
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.model.units import time_of
+
+OWNER: Final = "0123456789ab"
+NAMESPACE: Final = "batch"
+LEASE: Final = Lease(JobId("abcdefghijkl"), 1, 2)
+START: Final = datetime(2027, 1, 31, 12, tzinfo=UTC)
+"""When the stories of tests begin."""
+_versions = count(1000)
+
+
+def at(seconds: float) -> datetime:
+    """A time of a story."""
+    return START + timedelta(seconds=seconds)
+
+
+def when(seconds: float) -> int:
+    """The same as we count."""
+    return time_of(at(seconds))
+
+
+def a_condition(
+    kind: str, reason: str = "", message: str = "", *, holds: bool = True, since: float = 0
+) -> Any:
+    """A condition of an object."""
+    return {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at(since),
+    }
+
+
+def a_container(name: str = "main", restarts: int = 0, before: Any = None, **state: Any) -> Any:
+    """The status of a container: `running`, `waiting` or `terminated`, and how it was before it was restarted."""
+    said: dict[str, Any] = {"name": name, "state": state, "restartCount": restarts}
+    return said if before is None else said | {"lastState": {"terminated": before}}
+
+
+def ended(code: int, start: float = 1, end: float = 5, reason: str = "", message: str = "") -> Any:
+    """How a container ended."""
+    return {
+        "exitCode": code,
+        "reason": reason or ("Completed" if code == 0 else "Error"),
+        "message": message,
+        "startedAt": at(start),
+        "finishedAt": at(end),
+    }
+
+
+def a_pod(
+    phase: str = "Pending",
+    *containers: Any,
+    lease: Lease | None = LEASE,
+    name: str = "",
+    node: str = "node-1",
+    index: int | None = None,
+    requests: dict[str, str] | None = None,
+    deleted: float | None = None,
+    made: float = 0,
+    namespace: str = NAMESPACE,
+    spec: dict[str, Any] | None = None,
+    **status: Any,
+) -> Pod:
+    """A pod; without a lease it is none of ours."""
+    labels = labels_of(lease, OWNER) if lease is not None else {}
+    labels |= {} if index is None else {INDEX: str(index)}
+    stem = name_of(lease) if lease is not None else "other"
+    name = name or (f"{stem}-x" if index is None else f"{stem}-{index}-x")
+    meta: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-{name}",
+        "resourceVersion": str(next(_versions)),
+        "labels": labels,
+        "creationTimestamp": at(made),
+    }
+    meta |= {} if deleted is None else {"deletionTimestamp": at(deleted)}
+    wanted = {"nodeName": node, "containers": [{"name": "main", "resources": {"requests": requests or {}}}]}
+    return msgspec.convert(
+        {
+            "metadata": meta,
+            "spec": wanted | (spec or {}),
+            "status": {"phase": phase, "containerStatuses": containers, **status},
+        },
+        Pod,
+    )
+
+
+def a_job(
+    *conditions: Any, lease: Lease = LEASE, uid: str = "", deleted: float | None = None, **status: Any
+) -> Job:
+    """A Job of ours."""
+    meta: dict[str, Any] = {
+        "name": name_of(lease),
+        "namespace": NAMESPACE,
+        "uid": uid or f"uid-{name_of(lease)}",
+        "resourceVersion": str(next(_versions)),
+        "labels": labels_of(lease, OWNER),
+        "creationTimestamp": at(0),
+    }
+    meta |= {} if deleted is None else {"deletionTimestamp": at(deleted)}
+    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions, **status}}, Job)
+
+
+def a_node(
+    name: str = "node-1",
+    *,
+    ready: bool = True,
+    labels: dict[str, str] | None = None,
+    allocatable: dict[str, str] | None = None,
+    **spec: Any,
+) -> Node:
+    """A node."""
+    conditions = [a_condition("Ready", holds=ready)]
+    has = {"cpu": "4", "memory": "8Gi", "pods": "110"} if allocatable is None else allocatable
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels or {}},
+            "spec": spec,
+            "status": {"allocatable": has, "conditions": conditions},
+        },
+        Node,
+    )
+
+
+def a_note(reason: str, message: str, about: str, since: float = 0) -> Event:
+    """Something that Kubernetes noted about an object."""
+    return msgspec.convert(
+        {
+            "metadata": {"name": f"{about}.{reason}"},
+            "involvedObject": {"name": about},
+            "reason": reason,
+            "message": message,
+            "firstTimestamp": at(since),
+        },
+        Event,
+    )

@@ -1,0 +1,229 @@
+"""An attempt becomes one Job: our own form a plain one, and a manifest stays what it was."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
+from spillover.clusters.kubernetes.naming import lease_of, name_of
+from spillover.clusters.kubernetes.options import Options
+from spillover.core.events import Lease
+from spillover.model.files import File
+from spillover.model.ids import ClusterName, JobId, job_id, member_id
+from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shape, Shell, Terms, Work
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.ports.cluster import Start
+from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER
+
+OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, image="busybox:1")
+
+
+def job(work: Work, options: Options = OPTIONS, lease: Lease = LEASE, **fields: Any) -> dict[str, Any]:
+    """The Job of some work."""
+    spec = JobSpec(work, "render", "film", "default", fields.pop("shape", Shape(Resources(500))), **fields)
+    return job_of(Start(lease, spec, options.cluster), options, NAMESPACE)
+
+
+def manifest(**spec: Any) -> Container:
+    """The work of a manifest."""
+    whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "pi"}, "spec": spec}
+    return Container("perl", manifest=msgspec.json.encode(whole).decode())
+
+
+def template(**pod: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "pi", "image": "perl"}], "restartPolicy": "Never"} | pod}
+
+
+def main(made: dict[str, Any]) -> dict[str, Any]:
+    """The first container of a Job."""
+    container: dict[str, Any] = made["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+def env(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def test_names_are_those_of_job_and_attempt_and_leave_room_for_what_pods_add() -> None:
+    assert name_of(Lease(JobId("abcdefghijkl"), 1, 2)) == "spill-abcdefghijkl-1-2"
+    longest = Lease(member_id(job_id(2**60 - 1), 10**10 - 1), 10**9, 10**9)
+    assert len(name_of(longest)) <= 52
+    assert "." not in name_of(longest)
+
+
+def test_labels_say_whose_a_job_and_its_pods_are() -> None:
+    lease = Lease(JobId("abcdefghijkl.7"), 2, 5)
+    made = job(Shell("true"), lease=lease)
+    assert lease_of(made["metadata"]["labels"], OWNER) == lease
+    assert lease_of(made["spec"]["template"]["metadata"]["labels"], OWNER) == lease
+    assert lease_of(made["metadata"]["labels"], "another") is None
+    assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "spillover"
+    assert made["metadata"]["annotations"]["spillover.dev/name"] == "render"
+    assert made["metadata"]["annotations"]["spillover.dev/project"] == "film"
+
+
+@pytest.mark.parametrize(
+    "labels", [{"spillover.dev/job": ""}, {"spillover.dev/seq": "x"}, {"spillover.dev/attempt": "²"}]
+)
+def test_what_only_looks_like_ours_is_none_of_ours(labels: dict[str, str]) -> None:
+    assert lease_of(job(Shell("true"))["metadata"]["labels"] | labels, OWNER) is None
+
+
+def test_a_command_becomes_one_container_that_is_started_once() -> None:
+    terms = Terms(walltime=90 * SECOND + 1, grace=5 * SECOND)
+    shape = Shape(Resources(1500, 2**30, 2, (("example.com/fpga", 1),)))
+    made = job(Argv(("echo", "$HOME", "$(date)", "$$")), terms=terms, shape=shape, env={"A": "$(B)"})
+    assert made["apiVersion"] == "batch/v1"
+    assert made["kind"] == "Job"
+    assert made["metadata"]["name"] == name_of(LEASE)
+    assert made["metadata"]["namespace"] == NAMESPACE
+    assert made["spec"]["backoffLimit"] == 0
+    pod = made["spec"]["template"]["spec"]
+    assert pod["restartPolicy"] == "Never"
+    assert pod["activeDeadlineSeconds"] == 91
+    assert pod["terminationGracePeriodSeconds"] == 5
+    container = main(made)
+    assert container["image"] == "busybox:1"
+    # Kubernetes makes of these what was written.
+    assert container["command"] == ["echo", "$$HOME", "$$(date)", "$$$$"]
+    assert env(container)["A"] == "$$(B)"
+    bound = {"memory": str(2**30), "nvidia.com/gpu": "2", "example.com/fpga": "1"}
+    assert container["resources"] == {"requests": {"cpu": "1500m", **bound}, "limits": bound}
+
+
+def test_a_line_goes_to_the_shell_and_a_container_runs_its_own_image() -> None:
+    assert main(job(Shell("a | b")))["command"] == ["/bin/sh", "-c", "a | b"]
+    own = main(job(Container("perl:5", ("perl", "-v"))))
+    assert (own["image"], own["command"]) == ("perl:5", ["perl", "-v"])
+    assert "command" not in main(job(Container("perl:5")))
+
+
+def test_tasks_know_which_job_they_are_of() -> None:
+    made = job(Shell("true"), lease=Lease(JobId("abcdefghijkl.7"), 2, 5), env={"SPILL_ATTEMPT": "9"})
+    assert env(main(made)) == {
+        "SPILL_JOB_ID": "abcdefghijkl.7",
+        "SPILL_ATTEMPT": "2",
+        "SPILL_CLUSTER": "onprem",
+        "SPILL_ARRAY_INDEX": "7",
+    }
+
+
+def test_several_tasks_are_pods_with_an_index_each() -> None:
+    made = job(Shell("true"), shape=Shape(Resources(1000), tasks=3))
+    assert made["spec"]["completionMode"] == "Indexed"
+    assert (made["spec"]["completions"], made["spec"]["parallelism"]) == (3, 3)
+    told = env(main(made))
+    assert told["SPILL_TASKS"] == "3"
+    assert told["SPILL_TASK"] == {
+        "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("work", "fields", "why"),
+    [
+        (Shell("true"), {"options": Options(cluster=ClusterName("c"), owner=OWNER)}, "names no image"),
+        (PythonCall("a:b"), {}, "Python functions run on agents"),
+        (Shell("true"), {"outputs": ("out",)}, "files are not brought"),
+        (Shell("true"), {"inputs": (File("a", "d", 1),)}, "files are not brought"),
+        (Container("x", manifest="{"), {}, "not that of a Job"),
+        (Container("x", manifest='{"spec": {"template": {"spec": 1}}}'), {}, "not that of a Job"),
+    ],
+)
+def test_what_cannot_become_a_job_says_why(work: Work, fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unrunnable, match=why):
+        job(work, **fields)
+
+
+def test_a_manifest_is_kept() -> None:
+    pod = template(
+        serviceAccountName="builder",
+        tolerations=[{"operator": "Exists"}],
+        affinity={"nodeAffinity": {}},
+        volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        initContainers=[{"name": "fetch", "image": "curl"}],
+        containers=[{"name": "a", "image": "x", "args": ["$(A)"]}, {"name": "b", "image": "y"}],
+    )
+    rules = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
+    made = job(
+        manifest(
+            template=pod, completions=3, completionMode="Indexed", backoffLimit=4, podFailurePolicy=rules
+        )
+    )
+    spec = made["spec"]
+    assert (spec["completions"], spec["completionMode"], spec["backoffLimit"]) == (3, "Indexed", 4)
+    assert spec["podFailurePolicy"] == rules
+    kept = spec["template"]["spec"]
+    for part in ("serviceAccountName", "tolerations", "affinity", "volumes", "restartPolicy"):
+        assert kept[part] == pod["spec"][part]
+    assert [each["name"] for each in kept["containers"]] == ["a", "b"]
+    assert kept["containers"][0]["args"] == ["$(A)"]
+    for each in (*kept["containers"], *kept["initContainers"]):
+        assert env(each)["SPILL_JOB_ID"] == LEASE.job
+
+
+def test_of_a_manifest_only_what_would_make_it_another_job_is_left_out() -> None:
+    pod = template() | {
+        "metadata": {
+            "name": "p",
+            "labels": {"app": "pi", "job-name": "old", "controller-uid": "u"},
+            "annotations": {"n": "1"},
+        }
+    }
+    whole = {
+        "metadata": {
+            "name": "pi",
+            "namespace": "elsewhere",
+            "uid": "u",
+            "resourceVersion": "5",
+            "ownerReferences": [{"name": "cron"}],
+            "labels": {"app": "pi", "batch.kubernetes.io/controller-uid": "u"},
+            "annotations": {"note": "mine"},
+        },
+        "spec": {
+            "template": pod,
+            "suspend": True,
+            "ttlSecondsAfterFinished": 5,
+            "selector": {"matchLabels": {"controller-uid": "u"}},
+            "manualSelector": True,
+            "activeDeadlineSeconds": 60,
+        },
+        "status": {"succeeded": 1},
+    }
+    made = job(Container("perl", manifest=msgspec.json.encode(whole).decode()))
+    assert set(made) == {"apiVersion", "kind", "metadata", "spec"}
+    assert set(made["metadata"]) == {"name", "namespace", "labels", "annotations"}
+    assert made["metadata"]["namespace"] == NAMESPACE
+    assert made["metadata"]["labels"]["app"] == "pi"
+    assert made["metadata"]["annotations"]["note"] == "mine"
+    assert set(made["spec"]) == {"template", "activeDeadlineSeconds"}
+    inner = made["spec"]["template"]["metadata"]
+    assert set(inner) == {"labels", "annotations"}
+    assert inner["annotations"] == {"n": "1"}
+    assert not {"job-name", "controller-uid"} & set(inner["labels"])
+    assert "batch.kubernetes.io/controller-uid" not in made["metadata"]["labels"]
+
+
+def test_variables_of_a_manifest_stay_and_what_was_said_beside_it_stands_in_their_place() -> None:
+    had = [
+        {"name": "A", "value": "$(B)"},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "C", "value": "old"},
+        {"name": "SPILL_JOB_ID", "value": "mine"},
+    ]
+    pod = template(containers=[{"name": "pi", "image": "perl", "env": had}])
+    said = {"A": "$(B)", "C": "new", "D": "more"}
+    told = env(main(job(manifest(template=pod), env=said)))
+    assert told["A"] == "$(B)"
+    assert told["SECRET"] == {"secretKeyRef": {"name": "s", "key": "k"}}
+    assert (told["C"], told["D"]) == ("new", "more")
+    assert told["SPILL_JOB_ID"] == LEASE.job
+
+
+def test_a_manifest_that_makes_no_sense_goes_to_the_api_server_as_it_is() -> None:
+    made = job(manifest(template=template(containers="none")))
+    assert made["spec"]["template"]["spec"]["containers"] == "none"
+    made = job(manifest(template=template(containers=["x"])))
+    assert made["spec"]["template"]["spec"]["containers"] == ["x"]
