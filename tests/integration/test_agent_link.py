@@ -267,6 +267,17 @@ async def test_a_fenced_agent_stops_its_tasks_and_registers_anew(
     assert (await result(server, after)).exit_code == 3
 
 
+async def test_an_agent_that_was_replaced_stops_its_tasks_before_it_registers_anew(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    grant = a_grant("a", "sleep 600")
+    await running(server, grant)
+    server.replace()
+    await server.until(lambda: len(server.registrations) == 2)
+    assert [(held.lease.job, held.phase) for held in server.registrations[1].held] == [("a", pb.ENDED)]
+    assert (await result(server, grant)).outcome == pb.LOST
+
+
 async def test_a_fenced_result_is_dropped_and_nothing_else(
     server: ScriptedServer, agent: AgentProcess
 ) -> None:

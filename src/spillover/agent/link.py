@@ -235,6 +235,10 @@ class Link:
                 self._worker.outputs.request(read, self._chunks.put)
             if message.heartbeat_now:
                 self._heartbeat_now.set()
+        # It does so when another registration has taken the place of ours. A heartbeat is told that, and then all that runs
+        # here has to end; to register at once would only be refused while it runs on.
+        self._heartbeat_now.set()
+        await asyncio.sleep(CALL_LIMIT)
         raise Over("the server ended the stream")
 
     async def _beat(self, calls: "_Calls", incarnation: int) -> None:

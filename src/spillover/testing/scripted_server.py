@@ -128,6 +128,11 @@ class ScriptedServer:
         self.next_heartbeat.append(reply)
         self._queues[self.incarnation].put_nowait(pb.FromServer(epoch=self.epoch, heartbeat_now=True))
 
+    def replace(self) -> None:
+        """Have another agent of the same name register."""
+        self._queues[self.incarnation].put_nowait(None)
+        self.incarnation += 1
+
     # --- calls
 
     async def _register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterReply:
