@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from spillover.client.errors import Refused, SpillError, Unavailable
+from spillover.client.steps import Step
 from spillover.wire.api import (
     Action,
     AgentAction,
@@ -64,7 +65,7 @@ KEEP_ALIVE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Generic[T]):
+class Ask(Step[T]):
     """One request."""
 
     method: str

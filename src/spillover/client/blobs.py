@@ -1,9 +1,8 @@
 """Blobs as a client sends and reads them: from bytes or a file, with progress, taken up again where it breaks off."""
 
-import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +37,6 @@ class Upload:
             yield piece
             if self.progress is not None:
                 self.progress(len(piece))
-
-    async def apieces(self) -> AsyncIterator[bytes]:
-        """The same for asyncio; a disk may be slow, so it is read in a thread."""
-        reading = self.pieces()
-        while (piece := await asyncio.to_thread(next, reading, None)) is not None:
-            yield piece
 
 
 class Blob:

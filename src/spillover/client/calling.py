@@ -1,35 +1,26 @@
-"""Python calls without the sending: what is pickled, which job it becomes, and what came of it. Both faces of the client use these."""
+"""Python calls without the sending: what is pickled, and which job it becomes. Both faces of the client use these."""
 
-import pickle
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypedDict
 
-import msgspec
-
-from spillover.client import asks
-from spillover.client.asks import Ask
+from spillover.client import asks, transfers
+from spillover.client.blobs import Upload
 from spillover.client.documents import from_fields
-from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
-from spillover.core import ranges
-from spillover.core.ranges import Ranges
-from spillover.forms.arrays import format_array
+from spillover.client.errors import Refused
+from spillover.client.gathering import Gathering
+from spillover.client.steps import Flow
 from spillover.forms.meaning import clean_name
-from spillover.model.job import Range
 from spillover.ports.blobs import digest_of
-from spillover.wire.api import ResultPage, ResultView
 from spillover.wire.items import MAGIC, pack_items
 
 INLINE: Final = 64 << 10
 """Bytes of arguments that go with the job; more go as a blob."""
-POLL: Final = 30.0
-"""Seconds that one request waits for results."""
 ASK_AGAIN: Final = 3600.0
 """Seconds after which the server may have dropped a blob that no job refers to; it keeps them for a day."""
-MOST_RANGES: Final = 2_000
-"""In one request."""
 
 
 class Options(TypedDict, total=False):
@@ -130,83 +121,28 @@ def _pickled(value: object) -> bytes:
     return pickled
 
 
-class Gathering:
-    """Results of a job or of the members of an array, as they come."""
-
-    def __init__(self, job: str, size: int | None) -> None:
-        self.job = job
-        self.size = size
-        """Members; None for a job that is no array."""
-        self.results: dict[int, ResultView] = {}
-        """By index; 0 for a job that is no array."""
-        self._left: Ranges = (Range(0, size - 1),) if size else ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether all have come."""
-        return len(self.results) == (1 if self.size is None else self.size)
-
-    def ask(self, seconds: float, first: int = 0) -> Ask[ResultPage]:
-        """For those that are missing, from an index on."""
-        members = None
-        if self.size is not None:
-            left = ranges.minus(self._left, (Range(0, first - 1),)) if first else self._left
-            members = format_array(left[:MOST_RANGES])
-        return asks.results(self.job, members, min(POLL, max(0.0, seconds)))
-
-    def take(self, page: ResultPage) -> list[int]:
-        """The indexes of those that are new."""
-        new: list[int] = []
-        for result in page.results:
-            index = 0 if self.size is None else int(result.id.rpartition(".")[2])
-            if index not in self.results:
-                self.results[index] = result
-                new.append(index)
-        self._left = ranges.minus(self._left, ranges.merged(Range(index, index) for index in new))
-        return new
-
-    def late(self) -> WaitTimeout:
-        """What is raised when they did not come in time."""
-        return WaitTimeout([self.job])
+def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -> Flow[Gathering]:
+    """Submit calls once the server has what they need; `kept` is what it is known to have, and since when. None are no calls."""
+    if parcel is None:
+        return Gathering("", size)
+    now = time.monotonic()
+    unsure = [digest for digest in parcel.blobs if now - kept.get(digest, -ASK_AGAIN) >= ASK_AGAIN]
+    for digest in (yield from transfers.missing(unsure)) if unsure else ():
+        yield from asks.put_blob(digest, Upload(parcel.blobs[digest]))
+    kept.update(dict.fromkeys(unsure, now))
+    (job,) = yield from asks.submit([parcel.doc])
+    return Gathering(job, size)
 
 
-def left(until: float | None, now: float) -> float:
-    """Seconds until a time; many if there is none."""
-    return POLL if until is None else until - now
+def call_of(job: str) -> Flow[Gathering]:
+    """A call that was submitted before, or one of a map."""
+    found = yield from asks.job(job)
+    return Gathering(found.id, None)
 
 
-def outcome(result: ResultView, value: bytes | None) -> object:
-    """What a call returned; raises what it raised, or CallFailed."""
-    failed = error_of(result, value)
-    if failed is not None:
-        raise failed
-    return None if value is None else _loaded(value)
-
-
-def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
-    """What a call raised, or why it did not return; None if it returned."""
-    if result.state == "SUCCEEDED":
-        return None
-    if value is None:
-        why = "" if result.reason is None else f": {result.reason.message}"
-        return CallFailed(f"{result.id} {result.state}{why}", result.id, result.state)
-    raised: Any = _loaded(value)
-    if isinstance(raised, dict):
-        return RemoteError(str(raised.get("error")), str(raised.get("traceback")), result.id, result.state)
-    whole, said, trace = raised
-    remote = RemoteError(said, trace, result.id, result.state)
-    try:
-        error = pickle.loads(whole)  # noqa: S301 - of the server that the caller trusts with the call
-    except Exception:  # noqa: BLE001 - whatever it is, the text is there
-        return remote
-    if not isinstance(error, BaseException):
-        return remote
-    error.__cause__ = remote
-    return error
-
-
-def _loaded(value: bytes) -> object:
-    """A value: pickled, or plain data as JSON."""
-    if value.startswith(b"\x80"):
-        return pickle.loads(value)  # noqa: S301 - as above
-    return msgspec.json.decode(value)
+def map_of(job: str) -> Flow[Gathering]:
+    """A map that was submitted before."""
+    found = yield from asks.job(job)
+    if found.array is None:
+        raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
+    return Gathering(found.id, found.array.size)

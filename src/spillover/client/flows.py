@@ -1,15 +1,17 @@
 """What takes more than one request, without the sending: waiting, following, repeating. Both faces of the client drive these."""
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from spillover.client import asks
 from spillover.client.asks import Ask
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.wire.api import EventView, JobView, PastJob
+from spillover.client.steps import Step
+from spillover.wire.api import EventView, JobPage, JobView, PastJob
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -127,6 +129,42 @@ class Following(Protocol[T_co]):
     def ended(self) -> None:
         """A stream was read to its end."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Step[None]):
+    """Something that is read to its end, piece by piece."""
+
+    flow: Following[Any]
+    take: Callable[[Any], None]
+    """Is given each piece."""
+    slow: bool = False
+    """Whether that takes a while, as writing to a disk does."""
+
+
+class Pages:
+    """Jobs, page by page as they are asked for."""
+
+    def __init__(self, ask: Callable[[int, str | None], Ask[JobPage]], limit: int | None) -> None:
+        self._ask = ask
+        """For a page of so many, from a cursor on."""
+        self._left = limit
+        """How many more are wanted; None for all."""
+        self._cursor: str | None = None
+        self._over = False
+
+    def ask(self) -> Ask[JobPage] | None:
+        """For the next page; None if there is none, or nobody wants it."""
+        if self._over or self._left == 0:
+            return None
+        return self._ask(min(self._left or asks.MOST_PAGE, asks.MOST_PAGE), self._cursor)
+
+    def take(self, page: JobPage) -> Sequence[JobView]:
+        """The jobs of a page."""
+        self._cursor, self._over = page.next, page.next is None
+        if self._left is not None:
+            self._left = max(0, self._left - len(page.jobs))
+        return page.jobs
 
 
 class Output:

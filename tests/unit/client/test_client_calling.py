@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from spillover.client.calling import INLINE, MOST_RANGES, Gathering, a_call, a_map, error_of, outcome
+from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
+from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome
 from spillover.forms.jobs import BadForm, read_jobs
 from spillover.wire.api import ReasonView, ResultPage, ResultView
 from spillover.wire.items import MAGIC

@@ -1,0 +1,144 @@
+"""How the client for asyncio carries operations out; what takes the disk is done in a thread."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from spillover.client import transport
+from spillover.client.asks import Ask
+from spillover.client.blobs import Upload
+from spillover.client.errors import SpillError
+from spillover.client.face import Face
+from spillover.client.flows import PERSIST, Attempts, Following, Reading
+from spillover.client.steps import Flow, Step, Work
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+
+class AsyncSender(Face):
+    """Sends requests and lets others run until something comes back."""
+
+    async def close(self) -> None:
+        """Close connections."""
+        if "_http" in self.__dict__:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[T], attempts: Attempts | None = None) -> T:
+        """Carry an operation out; with `attempts`, a server that goes away once it has answered is waited for."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = await self._do(step, attempts)
+                except BaseException as error:  # noqa: BLE001 - the operation says what becomes of it
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            returned: T = end.value
+            return returned
+
+    async def _do(self, step: Step[Any], attempts: Attempts | None) -> Any:
+        """Do one step of an operation."""
+        match step:
+            case Ask():
+                answer = await self._ask(step, attempts)
+                if attempts is not None:
+                    attempts.succeeded(PERSIST)
+                return answer
+            case Work():
+                return await asyncio.to_thread(step.do)
+            case Reading():
+                async with aclosing(self._stream(step.flow)) as pieces:
+                    async for piece in pieces:
+                        if step.slow:
+                            await asyncio.to_thread(step.take, piece)
+                        else:
+                            step.take(piece)
+                return None
+        raise TypeError(step)
+
+    async def _ask(self, ask: Ask[T], attempts: Attempts | None = None) -> T:
+        """Send a request until it is answered or patience is over."""
+        attempts = attempts or self._attempts()
+        while True:
+            try:
+                return await self._once(ask)
+            except SpillError as error:
+                await asyncio.sleep(attempts.after(error, repeatable=ask.repeatable))
+                self._place = self._place.again()
+
+    async def _stream(self, flow: Following[T]) -> AsyncGenerator[T, None]:
+        """Read streams to their end, taking one up again where it breaks off."""
+        attempts = self._attempts()
+        while True:
+            try:
+                if (look := flow.look()) is not None:
+                    flow.looked(await self._once(look))
+                if flow.over:
+                    return
+                async with aclosing(self._chunks(flow.ask())) as chunks:
+                    async for chunk in chunks:
+                        attempts.succeeded(PERSIST)
+                        for item in flow.take(chunk):
+                            yield item
+                flow.ended()
+            except SpillError as error:
+                flow.broke()
+                await asyncio.sleep(attempts.after(error, repeatable=True))
+                self._place = self._place.again()
+
+    @cached_property
+    def _http(self) -> "httpx.AsyncClient":
+        """The connections, once they are needed."""
+        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+
+        return httpx.AsyncClient(**transport.settings(self._place))
+
+    async def _once(self, ask: Ask[T]) -> T:
+        """Send a request and read its answer."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            asked = transport.request(ask, self._place)
+            if ask.upload is not None:
+                asked["content"] = _pieces(ask.upload)
+            response = await self._http.request(**asked)
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None
+        return transport.answer(ask, self._place, response.status_code, response.content)
+
+    async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes, None]:
+        """The pieces of one answer; the first is empty and says that it has begun."""
+        import httpx  # noqa: PLC0415 - as above
+
+        try:
+            async with self._http.stream(**transport.request(ask, self._place)) as response:
+                if response.status_code not in ask.good:
+                    raise transport.refusal(ask, self._place, response.status_code, await response.aread())
+                yield b""
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None
+
+
+async def _pieces(upload: Upload) -> AsyncIterator[bytes]:
+    """All of an upload; a disk may be slow, so it is read in a thread."""
+    reading = upload.pieces()
+    while (piece := await asyncio.to_thread(next, reading, None)) is not None:
+        yield piece

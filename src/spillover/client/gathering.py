@@ -1,0 +1,227 @@
+"""Results of Python calls as they come, without the asking. Both faces of the client have handles that drive these."""
+
+import pickle
+import time
+from typing import Any, Final
+
+import msgspec
+
+from spillover.client import asks
+from spillover.client.asks import Ask
+from spillover.client.blobs import Blob
+from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
+from spillover.client.flows import Reading
+from spillover.client.steps import Flow
+from spillover.core import ranges
+from spillover.core.ranges import Ranges
+from spillover.forms.arrays import format_array
+from spillover.model.job import Range
+from spillover.wire.api import ResultPage, ResultView
+
+POLL: Final = 30.0
+"""Seconds that one request waits for results."""
+MOST_RANGES: Final = 2_000
+"""In one request."""
+
+
+class Gathering:
+    """Results of a job or of the members of an array, as they come."""
+
+    def __init__(self, job: str, size: int | None) -> None:
+        self.job = job
+        self.size = size
+        """Members; None for a job that is no array."""
+        self.results: dict[int, ResultView] = {}
+        """By index; 0 for a job that is no array."""
+        self._left: Ranges = (Range(0, size - 1),) if size else ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all have come."""
+        return len(self.results) == (1 if self.size is None else self.size)
+
+    def ask(self, seconds: float, first: int = 0) -> Ask[ResultPage]:
+        """For those that are missing, from an index on."""
+        members = None
+        if self.size is not None:
+            left = ranges.minus(self._left, (Range(0, first - 1),)) if first else self._left
+            members = format_array(left[:MOST_RANGES])
+        return asks.results(self.job, members, min(POLL, max(0.0, seconds)))
+
+    def take(self, page: ResultPage) -> list[int]:
+        """The indexes of those that are new."""
+        new: list[int] = []
+        for result in page.results:
+            index = 0 if self.size is None else int(result.id.rpartition(".")[2])
+            if index not in self.results:
+                self.results[index] = result
+                new.append(index)
+        self._left = ranges.minus(self._left, ranges.merged(Range(index, index) for index in new))
+        return new
+
+    def more(self, seconds: float, first: int = 0) -> Flow[list[int]]:
+        """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
+        page = yield from self.ask(seconds, first)
+        return self.take(page)
+
+    def ended(self, index: int, timeout: float | None) -> Flow[ResultView | None]:
+        """How one ended; None if it has not in time."""
+        until = _until(timeout)
+        while index not in self.results:
+            seconds = _left(until)
+            yield from self.more(seconds, index)
+            if seconds <= 0:
+                break
+        return self.results.get(index)
+
+    def value(self, index: int, timeout: float | None) -> Flow[Any]:
+        """What one returned. Raises what it raised, CallFailed, or WaitTimeout."""
+        result, value = yield from self._outcome(index, timeout)
+        return outcome(result, value)
+
+    def error(self, index: int, timeout: float | None) -> Flow[BaseException | None]:
+        """What one raised, or why it did not return; None if it returned."""
+        result, value = yield from self._outcome(index, timeout)
+        return error_of(result, value)
+
+    def values(self, timeout: float | None) -> Flow[list[Any]]:
+        """What all returned, in their order; raises what the first one raised."""
+        until, values = _until(timeout), []
+        for index in range(self.size or 0):
+            rest = None if until is None else max(0.0, until - time.monotonic())
+            values.append((yield from self.value(index, rest)))
+        return values
+
+    def over(self) -> Flow[bool]:
+        """Whether all have ended, as far as the server says so at once."""
+        while not self.complete:
+            if not (yield from self.more(0.0)):
+                break
+        return self.complete
+
+    def cancel(self, index: int | None = None) -> Flow[None]:
+        """Stop all that have not ended, or one of them; none if there is no job."""
+        if self.job:
+            yield from asks.act("cancel", [self.id_of(index)])
+
+    def id_of(self, index: int | None) -> str:
+        """The id of a member, or of the job itself."""
+        return self.job if self.size is None or index is None else f"{self.job}.{index}"
+
+    def _outcome(self, index: int, timeout: float | None) -> Flow[tuple[ResultView, bytes | None]]:
+        """How one ended, and what it returned or raised, as it was pickled; None if that is nothing."""
+        result = yield from self.ended(index, timeout)
+        if result is None:
+            raise self.late()
+        if result.value_digest is None:
+            return result, result.value
+        pieces: list[bytes] = []
+        yield from Reading(Blob(result.value_digest), pieces.append)
+        return result, b"".join(pieces)
+
+    def late(self) -> WaitTimeout:
+        """What is raised when they did not come in time."""
+        return WaitTimeout([self.job])
+
+
+class Endings:
+    """Calls of a map, in the order in which they end."""
+
+    def __init__(self, gathering: Gathering, timeout: float | None) -> None:
+        self._gathering = gathering
+        self._until = _until(timeout)
+        self._told: dict[int, None] = {}
+
+    def more(self) -> Flow[list[int]]:
+        """The indexes of those that have ended since; none when all were told. Raises WaitTimeout."""
+        gathering = self._gathering
+        new = sorted(gathering.results.keys() - self._told.keys())
+        while not new and len(self._told) < (gathering.size or 0):
+            seconds = _left(self._until)
+            new = yield from gathering.more(seconds)
+            if not new and seconds <= 0:
+                raise gathering.late()
+        self._told.update(dict.fromkeys(new))
+        return new
+
+
+class CallHandle:
+    """One call: of a job of its own, or of one member of a map."""
+
+    def __init__(self, gathering: Gathering, index: int = 0) -> None:
+        self._gathering = gathering
+        self.index = index
+        """Which item of a map; 0 for a single call."""
+
+    @property
+    def job(self) -> str:
+        """The id of its job."""
+        return self._gathering.id_of(self.index)
+
+
+class MapHandle:
+    """Calls of one function for many items: one array of jobs."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
+
+    @property
+    def job(self) -> str:
+        """The id of the array; empty if there was no item."""
+        return self._gathering.job
+
+    def __len__(self) -> int:
+        return self._gathering.size or 0
+
+    def _at(self, index: int) -> int:
+        """An index as a list would understand it."""
+        size = len(self)
+        if not -size <= index < size:
+            raise IndexError(index)
+        return index % size
+
+
+def outcome(result: ResultView, value: bytes | None) -> object:
+    """What a call returned; raises what it raised, or CallFailed."""
+    failed = error_of(result, value)
+    if failed is not None:
+        raise failed
+    return None if value is None else _loaded(value)
+
+
+def error_of(result: ResultView, value: bytes | None) -> BaseException | None:
+    """What a call raised, or why it did not return; None if it returned."""
+    if result.state == "SUCCEEDED":
+        return None
+    if value is None:
+        why = "" if result.reason is None else f": {result.reason.message}"
+        return CallFailed(f"{result.id} {result.state}{why}", result.id, result.state)
+    raised: Any = _loaded(value)
+    if isinstance(raised, dict):
+        return RemoteError(str(raised.get("error")), str(raised.get("traceback")), result.id, result.state)
+    whole, said, trace = raised
+    remote = RemoteError(said, trace, result.id, result.state)
+    try:
+        error = pickle.loads(whole)  # noqa: S301 - of the server that the caller trusts with the call
+    except Exception:  # noqa: BLE001 - whatever it is, the text is there
+        return remote
+    if not isinstance(error, BaseException):
+        return remote
+    error.__cause__ = remote
+    return error
+
+
+def _loaded(value: bytes) -> object:
+    """A value: pickled, or plain data as JSON."""
+    if value.startswith(b"\x80"):
+        return pickle.loads(value)  # noqa: S301 - as above
+    return msgspec.json.decode(value)
+
+
+def _until(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _left(until: float | None) -> float:
+    """Seconds until a time; many if there is none."""
+    return POLL if until is None else until - time.monotonic()

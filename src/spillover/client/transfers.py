@@ -1,0 +1,65 @@
+"""Files on their way to and from the server, without the sending: what is there is not sent again."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from spillover.client import asks
+from spillover.client.blobs import Blob, Landing, Moving, Progress, Upload, batches, moving
+from spillover.client.errors import Refused
+from spillover.client.fetching import landed, plan
+from spillover.client.flows import Reading
+from spillover.client.packing import changed, needs_packing, pack
+from spillover.client.steps import Flow, Work
+from spillover.ports.blobs import Source, digest_of
+
+
+def missing(digests: Iterable[str]) -> Flow[list[str]]:
+    """Which blobs the server has not, each once."""
+    found: list[str] = []
+    for batch in batches(digests):
+        found += yield from asks.missing(batch)
+    return found
+
+
+def put_blob(source: Source, progress: Progress | None) -> Flow[str]:
+    """Keep bytes, or those of a file, under their SHA-256, which is returned."""
+    digest = yield from Work(lambda: digest_of(source))
+    if (yield from missing([digest])):
+        yield from asks.put_blob(digest, Upload(source, progress))
+    return digest
+
+
+def save_blob(digest: str, path: Path, progress: Progress | None) -> Flow[None]:
+    """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
+    with Landing(path, progress) as file:
+        yield from Reading(Blob(digest), file.write, slow=True)
+
+
+def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[list[dict[str, Any]]]:
+    """Documents of jobs whose inputs the server has."""
+    if not any(map(needs_packing, docs)):
+        return docs
+    most = (yield from asks.server()).max_inputs
+    packed = yield from Work(lambda: pack(docs, most))
+    unsent = yield from missing(packed.sources)
+    told = moving(packed.bytes_of(unsent), progress) if unsent else None
+    for digest in unsent:
+        try:
+            yield from asks.put_blob(digest, Upload(packed.sources[digest], told))
+        except Refused as error:
+            raise changed(packed.sources[digest], error) from None
+    return packed.documents
+
+
+def fetch(
+    job: str, folder: Path, attempt: int | None, progress: Moving | None, *, force: bool
+) -> Flow[list[Path]]:
+    """Write what a job brought back to a folder; returns the files that were not there."""
+    view = yield from asks.files(job, attempt)
+    todo = yield from Work(lambda: plan(view, folder, force=force))
+    told = moving(todo.total, progress) if todo.wanted else None
+    for file in todo.wanted:
+        yield from save_blob(file.digest, todo.path(file), told)
+        landed(todo.path(file), file)
+    return [todo.path(file) for file in todo.wanted]

@@ -1,0 +1,174 @@
+"""Operations of the client, step by step, without a server; and both faces carrying them out."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from spillover.client import AsyncClient, Client, Refused, Unreachable, WaitTimeout, asks, transfers
+from spillover.client.asks import Ask
+from spillover.client.calling import Parcel, map_of, submitted
+from spillover.client.flows import Pages, Reading
+from spillover.client.gathering import Endings, Gathering
+from spillover.client.steps import Flow, Step, Work
+from spillover.ports.blobs import digest_of
+from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView
+
+T = TypeVar("T")
+DIGEST = "0" * 64
+
+
+class Told:
+    """Carries operations out with answers that a test has prepared; does what is to be done on this machine."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    def run(self, flow: Flow[T]) -> T:
+        try:
+            step = next(flow)
+            while True:
+                answer = self._do(step)
+                step = flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer)
+        except StopIteration as end:
+            assert not self._answers
+            returned: T = end.value
+            return returned
+
+    def _do(self, step: Step[Any]) -> Any:
+        if isinstance(step, Work):
+            return step.do()
+        answer = self._answers.pop(0)
+        if isinstance(step, Reading):
+            if isinstance(answer, bytes):
+                step.take(answer)
+            return answer if isinstance(answer, Exception) else None
+        assert isinstance(step, Ask)
+        self.asked.append(f"{step.method} {step.path}")
+        return answer
+
+
+def ended(*indexes: int) -> ResultPage:
+    return ResultPage([ResultView(f"j.{index}", "SUCCEEDED", 0, None, None, b"7", None) for index in indexes])
+
+
+def test_a_blob_that_is_there_is_not_sent() -> None:
+    there, not_there = Told([]), Told([digest_of(b"x")], None)
+    assert there.run(transfers.put_blob(b"x", None)) == digest_of(b"x")
+    assert there.asked == ["POST /v1/blobs/missing"]
+    assert not_there.run(transfers.put_blob(b"x", None)) == digest_of(b"x")
+    assert not_there.asked == ["POST /v1/blobs/missing", f"PUT /v1/blobs/{digest_of(b'x')}"]
+
+
+def test_a_file_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable):
+        Told(Unreachable("gone")).run(transfers.save_blob(DIGEST, tmp_path / "a", None))
+    assert list(tmp_path.iterdir()) == []
+    Told(b"all of it").run(transfers.save_blob(DIGEST, tmp_path / "a", None))
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"all of it")]
+
+
+def test_only_files_that_are_not_there_are_fetched(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"x")
+    view = FilesView(
+        "j", 1, [1], [FileView("old", digest_of(b"x"), 1, False), FileView("new", DIGEST, 3, True)]
+    )
+    moved: list[tuple[int, int]] = []
+    told = Told(view, b"abc")
+    new = told.run(transfers.fetch("j", tmp_path, None, lambda *sofar: moved.append(sofar), force=False))
+    assert new == [tmp_path / "new"]
+    assert new[0].stat().st_mode & 0o111
+    assert moved == [(0, 3), (3, 3)]
+
+
+def test_calls_are_submitted_once_the_server_has_what_they_need() -> None:
+    kept: dict[str, float] = {}
+    parcel = Parcel({"spec": {"key": "k"}}, {DIGEST: b"x"})
+    first, second = Told([DIGEST], None, ["j"]), Told(["k"])
+    assert first.run(submitted(parcel, None, kept)).job == "j"
+    assert first.asked == ["POST /v1/blobs/missing", f"PUT /v1/blobs/{DIGEST}", "POST /v1/jobs"]
+    assert second.run(submitted(parcel, None, kept)).job == "k"
+    assert second.asked == ["POST /v1/jobs"]
+
+
+def test_no_calls_ask_for_nothing() -> None:
+    told = Told()
+    none = told.run(submitted(None, 0, {}))
+    assert told.run(none.values(None)) == []
+    assert told.run(none.over())
+    assert told.run(Endings(none, None).more()) == []
+    told.run(none.cancel())
+    assert told.asked == []
+
+
+def test_a_job_that_is_no_array_is_no_map() -> None:
+    class Single:
+        id, array = "j", None
+
+    with pytest.raises(Refused, match="use call_of"):
+        Told(Single()).run(map_of("j"))
+
+
+def test_calls_are_told_as_they_end() -> None:
+    gathering = Gathering("j", 4)
+    gathering.take(ended(2, 1))
+    endings = Endings(gathering, None)
+    assert Told().run(endings.more()) == [1, 2]
+    assert Told(ResultPage([]), ended(3)).run(endings.more()) == [3]
+    assert Told(ended(0)).run(endings.more()) == [0]
+    assert Told().run(endings.more()) == []
+
+
+def test_calls_that_do_not_end_in_time_are_told_so() -> None:
+    gathering = Gathering("j", 2)
+    with pytest.raises(WaitTimeout, match="j did not end in time"):
+        Told(ResultPage([])).run(Endings(gathering, 0.0).more())
+    with pytest.raises(WaitTimeout):
+        Told(ResultPage([])).run(gathering.value(1, 0.0))
+    assert Told(ResultPage([])).run(gathering.ended(1, 0.0)) is None
+    assert Told(ended(1)).run(gathering.value(1, 0.0)) == 7
+
+
+def test_a_large_result_is_read_as_a_blob() -> None:
+    gathering = Gathering("j", None)
+    page = ResultPage([ResultView("j", "SUCCEEDED", 0, None, None, None, DIGEST)])
+    assert Told(page, b'"large"').run(gathering.value(0, None)) == "large"
+
+
+@pytest.mark.parametrize(
+    ("limit", "sizes", "jobs"), [(None, [1000, 1000, 1000], 5), (3, [3, 1], 3), (2, [2], 2), (0, [], 0)]
+)
+def test_as_many_pages_are_asked_for_as_are_wanted(limit: int | None, sizes: list[int], jobs: int) -> None:
+    pages = Pages(partial(asks.page, None, None, None, None, None, False), limit)
+    stored: Sequence[Any] = [[1, 2], [3, 4], [5]]
+    asked: list[int] = []
+    found: list[Any] = []
+    while (ask := pages.ask()) is not None:
+        at = int(ask.query.get("cursor", "0"))
+        size = int(ask.query["limit"])
+        asked.append(size)
+        found += pages.take(JobPage(stored[at][:size], str(at + 1) if at < 2 else None))
+    assert (asked, len(found)) == (sizes, jobs)
+
+
+def refused_twice() -> Flow[str]:
+    """Asks a server that is not there, and says what came of it."""
+    try:
+        yield from asks.server()
+    except Unreachable:
+        return (yield from Work(lambda: "not there"))
+    return "there"
+
+
+def test_a_face_that_blocks_lets_the_operation_say_what_a_failure_means() -> None:
+    with Client("http://127.0.0.1:1", "token") as client:
+        assert client._run(refused_twice()) == "not there"
+
+
+async def test_a_face_for_asyncio_does_likewise() -> None:
+    async with AsyncClient("http://127.0.0.1:1", "token", user="ada") as client:
+        assert await client._run(refused_twice()) == "not there"
+        assert client.user == "ada"
