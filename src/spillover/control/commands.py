@@ -14,6 +14,7 @@ from spillover import __version__
 from spillover.control import forecasting, views
 from spillover.control.changes import Watching
 from spillover.control.costs import budget_views, cost_report
+from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.history import history
 from spillover.control.limits import Gauge
@@ -92,6 +93,8 @@ class Parts(Struct, frozen=True):
     """Likewise."""
     gauge: Gauge | None = None
     """None where nothing is limited."""
+    drivers: Drivers = Drivers()
+    """Clusters that others run."""
 
 
 class Commands:
@@ -101,7 +104,7 @@ class Commands:
         self._parts = parts
         self._loop = parts.loop
         self._lookup = parts.lookup
-        self._reading = Reading(parts.loop, parts.lookup, parts.agents, parts.files)
+        self._reading = Reading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
         self._policies = PolicyDesk(parts.loop)
         self._pace = Pace(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
@@ -121,7 +124,9 @@ class Commands:
         limited._project = caller.project  # noqa: SLF001 - its own
         limited._token = caller.token  # noqa: SLF001 - its own
         limited._lookup = lookup  # noqa: SLF001 - its own
-        limited._reading = Reading(self._loop, lookup, self._parts.agents, self._parts.files)  # noqa: SLF001 - its own
+        limited._reading = Reading(  # noqa: SLF001 - its own
+            self._loop, lookup, self._parts.agents, self._parts.files, self._parts.drivers
+        )
         limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - its own
         return limited
 
@@ -208,7 +213,8 @@ class Commands:
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
         job = found.array if isinstance(found, Pending) else found
-        return structs.replace(views.why_view(engine, job, self._loop.now(), self._project), id=found.id)
+        view = views.why_view(engine, job, self._loop.now(), self._project, self._parts.drivers.reason_of)
+        return structs.replace(view, id=found.id)
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
         """The job once it ended, or as it is after `timeout` seconds."""
@@ -294,7 +300,7 @@ class Commands:
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
         """All of it at a glance; what it costs depends on what is shown and on what runs, not on what waits."""
         engine = await self._loop.read()
-        state, reasons = engine.state, views.Reasons(engine, self._project)
+        state, reasons = engine.state, views.Reasons(engine, self._project, self._parts.drivers.reason_of)
         placed = jobs_of(placed_jobs(state), self._project)
         return Overview(
             at=format_time(self._loop.now()),
@@ -381,7 +387,7 @@ class Commands:
     async def _view(self, found: Found) -> JobView:
         """A job as it is listed; a pending member of an array as if it were a job."""
         engine = await self._loop.read()
-        reasons = views.Reasons(engine, self._project)
+        reasons = views.Reasons(engine, self._project, self._parts.drivers.reason_of)
         match found:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)

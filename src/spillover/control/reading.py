@@ -8,12 +8,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.lookup import Found, Lookup, Pending, id_of, is_array
 from spillover.control.loop import Loop
 from spillover.core.events import Lease
 from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.transitions import TERMINAL
+from spillover.model.ids import ClusterName
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Agents, OutputAsked, OutputGone
 from spillover.ports.commands import CommandError, Kind
@@ -25,9 +27,17 @@ AGAIN: Final = 0.2
 class Reading:
     """Readers of output."""
 
-    def __init__(self, loop: Loop, lookup: Lookup, agents: Agents, files: FileDesk | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        lookup: Lookup,
+        agents: Agents,
+        files: FileDesk | None = None,
+        drivers: Drivers | None = None,
+    ) -> None:
         self._files = files
         """Has what was kept of output; None where nothing is."""
+        self._drivers = drivers or Drivers()
         self._loop = loop
         self._lookup = lookup
         self._agents = agents
@@ -104,7 +114,7 @@ class Reading:
             return
         place = _place(found, attempt) or home
         if place is not None:
-            pieces = self._agents.output(place, asked)
+            pieces = self._from(place, asked)
         elif attempt < _attempt(found):
             pieces = self._search(replace(asked, follow=False))
         else:
@@ -113,13 +123,25 @@ class Reading:
             async for piece in pieces:
                 yield piece
 
+    def _from(self, place: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
+        """Output from where it was written: an agent, or a cluster that others run."""
+        cluster = ClusterName(place.partition("/")[0])
+        if cluster in self._drivers:
+            return self._drivers.output(cluster, asked)
+        return self._agents.output(place, asked)
+
     async def _search(self, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output of an attempt that ran nobody remembers where: from the first agent that has some."""
+        """Output of an attempt that ran nobody remembers where: from the first agent or cluster that has some."""
         silent: list[str] = []
-        for node in list((await self._loop.read()).state.nodes):
+        nodes = [
+            node
+            for node in (await self._loop.read()).state.nodes
+            if node.partition("/")[0] not in self._drivers
+        ]
+        for node in (*nodes, *(f"{cluster}/" for cluster in self._drivers)):
             began = False
             try:
-                async with aclosing(self._agents.output(node, asked)) as pieces:
+                async with aclosing(self._from(node, asked)) as pieces:
                     async for piece in pieces:
                         began = True
                         yield piece
@@ -140,6 +162,11 @@ class Reading:
         """Whether an agent that has the output, or may have it, is away and not given up."""
         nodes = (await self._loop.read()).state.nodes
         for key in [home] if home is not None else nodes:
+            cluster = ClusterName(key.partition("/")[0])
+            if cluster in self._drivers:
+                if not self._drivers.is_up(cluster):
+                    return True
+                continue
             contact = self._agents.contact(key)
             node = nodes.get(key)
             if node is not None and node.status != "lost" and (contact is None or not contact.connected):

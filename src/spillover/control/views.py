@@ -1,6 +1,7 @@
 """Jobs, agents and clusters as people see them."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -73,8 +74,12 @@ def _detail(name: str, value: Any) -> tuple[str, Any]:
 class Reasons:
     """Why jobs are where they are, each reason derived once for all jobs that share it."""
 
-    def __init__(self, engine: Engine, project: str | None = None) -> None:
+    def __init__(
+        self, engine: Engine, project: str | None = None, told: Callable[[Job], Reason | None] | None = None
+    ) -> None:
         self._engine = engine
+        self._told = told
+        """Why a placed job does not start, as its cluster says; None where nobody says."""
         self._project = project
         """The only one whose jobs may be named; None names all."""
         self._queued: dict[object, ReasonView | None] = {}
@@ -92,6 +97,8 @@ class Reasons:
 
     def _view(self, job: Job) -> ReasonView | None:
         reason = reason_of(self._engine, job)
+        if reason is None and self._told is not None:
+            reason = self._told(job)
         return reason_view(reason_within(reason, self._engine.state, self._project))
 
 
@@ -212,10 +219,20 @@ def finished_view(row: Finished, unknown_runtime: int) -> JobView:
     )
 
 
-def why_view(engine: Engine, job: Job, now: int, project: str | None = None) -> WhyView:
-    """Everything that is to be said about where a job is, to somebody of one project if it is given."""
+def why_view(
+    engine: Engine,
+    job: Job,
+    now: int,
+    project: str | None = None,
+    told: Callable[[Job], Reason | None] | None = None,
+) -> WhyView:
+    """Everything that is to be said about where a job is, to somebody of one project if it is given.
+
+    `told` says why a placed job does not start, as its cluster says.
+    """
     said = explain(engine, job)
-    said = msgspec.structs.replace(said, reason=reason_within(said.reason, engine.state, project))
+    reason = told(job) if said.reason is None and told is not None else said.reason
+    said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = ahead_of_room(engine.state, job)
     if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:

@@ -4,14 +4,22 @@ A reason is shown as `{code, message, never}`; its code is the tag of its type, 
 """
 
 from functools import cache
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
+from spillover.model.cluster import Health
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.resources import Resources
-from spillover.model.units import FOREVER, format_duration, format_memory, format_moment, format_money
+from spillover.model.units import (
+    FOREVER,
+    format_cpu,
+    format_duration,
+    format_memory,
+    format_moment,
+    format_money,
+)
 
 
 class NotNow(Struct, frozen=True, tag_field="code"):
@@ -123,6 +131,54 @@ class AllDrained(NotNow, frozen=True, tag="all_drained"):
             f"all connected agents of {' or '.join(self.clusters)} that could run it are drained ({listed}); "
             f"`spill agents resume {named}` gives them work again"
         )
+
+
+class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
+    """A cluster that others run does not answer, or is being cleared after it had failed: it is given nothing."""
+
+    cluster: ClusterName
+    health: Health
+    since: int
+    """Nanoseconds UTC; 0 if nothing was ever seen of it."""
+    why: str
+    """In the words of whoever watches it; empty if there is nothing to say."""
+
+    def __str__(self) -> str:
+        since = f" since {format_moment(self.since)}" if self.since else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{self.cluster} {_STATES[self.health]}{since}{why}"
+
+
+_STATES: Final = {
+    Health.UNOBSERVED: "was not seen yet, which the server waits for",
+    Health.READY: "is ready",
+    Health.DEGRADED: "does not answer",
+    Health.FAILED: "has failed",
+    Health.CLEARING: "is being cleared of what was left there when it failed,",
+}
+
+
+class NoNodeReady(NotNow, frozen=True, tag="no_node_ready"):
+    """No node of a cluster that others run, which could run it, is ready and may be given tasks."""
+
+    clusters: tuple[ClusterName, ...]
+
+    def __str__(self) -> str:
+        return f"waits for a node of {' or '.join(self.clusters)} that could run it to be ready, and not cordoned"
+
+
+class Shunned(NotNow, frozen=True, tag="shunned"):
+    """A cluster gave it back, and it is tried there again after a while."""
+
+    cluster: ClusterName
+    until: int
+    """Nanoseconds UTC."""
+    because: str
+    """In the words of the cluster; empty if it said nothing."""
+
+    def __str__(self) -> str:
+        because = f": {self.because}" if self.because else ""
+        return f"{self.cluster} gave it back and is tried again at {format_moment(self.until)}{because}"
 
 
 class WaitNotOver(NotNow, frozen=True, tag="wait_not_over"):
@@ -294,6 +350,108 @@ class BurstRefused(Never, frozen=True, tag="burst_refused"):
         return f"it says `burst: {self.burst}`, which rules {kind} clusters out"
 
 
+class NotWhere(Never, frozen=True, tag="not_where"):
+    """The job's own `where` rules out the clusters that could run it, or this one."""
+
+    asked: tuple[str, ...]
+    """What it asks for that they are not, as `region: north`."""
+
+    def __str__(self) -> str:
+        return f"ruled out by its `where`: {'; '.join(self.asked)}"
+
+
+class CannotRun(Never, frozen=True, tag="cannot_run"):
+    """What the job does cannot be done there: plain commands, calls of Python functions, or files that are brought along."""
+
+    what: str
+    """`command`, `files` or `python`."""
+
+    def __str__(self) -> str:
+        return _CANNOT.get(self.what, f"a cluster is needed that can run what is called {self.what}")
+
+
+_CANNOT = {
+    "command": "a plain command runs there only in a default image, and none is configured; give the job a `container`",
+    "files": "`inputs` and `outputs` are brought to agents and back, and to no other cluster",
+    "python": "calls of Python functions run on agents only",
+}
+
+
+class NoSuchNode(Never, frozen=True, tag="no_such_node"):
+    """No node has the labels, or the name, that its pods ask for."""
+
+    asked: str
+    """What the nearest nodes miss, as `disk=ssd`."""
+
+    def __str__(self) -> str:
+        return f"no node is one that it asks for: {self.asked}"
+
+
+class Tainted(Never, frozen=True, tag="tainted"):
+    """Every node that it asks for has a taint that its pods do not tolerate."""
+
+    taints: tuple[str, ...]
+    """Each as `KEY=VALUE:EFFECT`."""
+
+    def __str__(self) -> str:
+        return f"it does not tolerate the taints of nodes: {', '.join(self.taints)}"
+
+
+class AtLimit(NotNow, frozen=True, tag="at_limit"):
+    """Our jobs use as much of a cluster as its limits allow."""
+
+    cluster: ClusterName
+    what: str
+    """As `jobs` or `cpu`."""
+    used: int
+    """By jobs that are there now; thousandths of a CPU, bytes or whole ones."""
+    most: int
+
+    def __str__(self) -> str:
+        used, most = _amount(self.what, self.used), _amount(self.what, self.most)
+        return (
+            f"waits for jobs on {self.cluster} to end: {used} of {most} that we may use at a time are in use"
+        )
+
+
+class OverLimit(Never, frozen=True, tag="over_limit"):
+    """It asks for more, all tasks together, than a cluster's limits ever allow."""
+
+    cluster: ClusterName
+    what: str
+    asked: int
+    """Thousandths of a CPU, bytes or whole ones."""
+    most: int
+
+    def __str__(self) -> str:
+        asked, most = _amount(self.what, self.asked), _amount(self.what, self.most)
+        return f"asks for {asked} in all; at most {most} may be used of {self.cluster} at a time"
+
+
+def _amount(what: str, amount: int) -> str:
+    """An amount with its name."""
+    match what:
+        case "cpu":
+            return f"{format_cpu(amount)} CPU"
+        case "memory":
+            return format_memory(amount)
+        case "gpu":
+            return f"{amount} GPU"
+    return f"{amount} {what if amount != 1 else what.removesuffix('s')}"
+
+
+class TooLate(Never, frozen=True, tag="too_late"):
+    """It is not expected to end by its deadline there."""
+
+    deadline: int
+    """Nanoseconds UTC."""
+    finish: int
+    """When it would be expected to end if it were placed now, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        return f"started now it would end about {format_moment(self.finish)}, after its deadline {format_moment(self.deadline)}"
+
+
 class RoomOwned(NotNow, frozen=True, tag="room_owned"):
     """It runs, or ran, on owned capacity because there was room."""
 
@@ -340,6 +498,13 @@ class AlwaysRented(NotNow, frozen=True, tag="always_rented"):
 
     def __str__(self) -> str:
         return "it says `burst: always`"
+
+
+class OnlyRented(NotNow, frozen=True, tag="only_rented"):
+    """It was rented at once because its `where` rules all owned clusters out."""
+
+    def __str__(self) -> str:
+        return "its `where` rules all owned clusters out"
 
 
 class Stopping(NotNow, frozen=True, tag="stopping"):
@@ -397,9 +562,23 @@ class LostTooOften(Never, frozen=True, tag="lost"):
     """The machine it ran on was lost more often than its budget allows."""
 
     times: int
+    because: str = ""
+    """What was said of it the last time; empty if nothing."""
 
     def __str__(self) -> str:
-        return f"its machine was lost {self.times} time{'s' if self.times != 1 else ''}, more than `retry.lost` allows"
+        times = f"{self.times} time{'s' if self.times != 1 else ''}"
+        because = f": {self.because}" if self.because else ""
+        return f"its machine was lost {times}, more than `retry.lost` allows{because}"
+
+
+class ClusterFailed(Never, frozen=True, tag="cluster_failed"):
+    """Its cluster failed while it was there, and it says `on_cluster_failure: cancel`."""
+
+    cluster: ClusterName
+    because: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster} failed ({self.because}), and it says `on_cluster_failure: cancel`"
 
 
 class Exited(Never, frozen=True, tag="exited"):
@@ -452,6 +631,22 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
         return "; give it a `workdir` that is there, or `inputs`, with which it runs in a folder of its own"
 
 
+class NotStarting(NotNow, frozen=True, tag="not_starting"):
+    """It was handed to a cluster that others run, which has not started it yet."""
+
+    cluster: ClusterName
+    what: str
+    """`unschedulable`, `image`, `refused` or `config`."""
+    message: str
+    """In the words of that cluster."""
+    at: int
+    """Since when, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        said = f": {self.message}" if self.message else ""
+        return f"is not started by {self.cluster} since {format_moment(self.at)} ({self.what}{said})"
+
+
 class MembersFailed(Never, frozen=True, tag="members_failed"):
     """Some members of the array did not succeed."""
 
@@ -472,6 +667,9 @@ Reason: TypeAlias = (
     | BeyondDepth
     | NotObserved
     | AllDrained
+    | ClusterDown
+    | NoNodeReady
+    | Shunned
     | WaitNotOver
     | NotRented
     | PolicyFailed
@@ -482,12 +680,20 @@ Reason: TypeAlias = (
     | NotOffered
     | GangUnsupported
     | BurstRefused
+    | NotWhere
+    | CannotRun
+    | NoSuchNode
+    | Tainted
+    | AtLimit
+    | OverLimit
+    | TooLate
     | RoomOwned
     | RoomSoon
     | WaitOver
     | NotInTime
     | QueueFull
     | AlwaysRented
+    | OnlyRented
     | Stopping
     | DependencyFailed
     | CancelledBy
@@ -495,10 +701,12 @@ Reason: TypeAlias = (
     | PastWalltime
     | PastCap
     | LostTooOften
+    | ClusterFailed
     | Exited
     | OutOfMemory
     | OutputsNotKept
     | CouldNotStart
+    | NotStarting
     | MembersFailed
 )
 

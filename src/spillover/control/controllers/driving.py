@@ -1,0 +1,183 @@
+"""Has a cluster that others run do what the book says, and tells the core what is seen there."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import structlog
+
+from spillover.control.driving.pilot import Manner, Pilot
+from spillover.control.loop import Loop
+from spillover.core.events import AnyEvent, ClusterChanged, Lease
+from spillover.core.jobs import Job, Placed
+from spillover.model.units import SECOND
+from spillover.ports.blobs import BlobError
+from spillover.ports.cluster import OutputGone, Start
+from spillover.ports.commands import CommandError
+from spillover.ports.driver import Answer, Driver, DriverError, Link, Made
+from spillover.ports.journal import StoreError
+
+log = structlog.get_logger()
+
+LINGER: Final = 0.02
+"""Seconds between two looks at the least: what comes meanwhile is dealt with together."""
+AGAIN: Final = 1.0
+"""Seconds until another look while a cluster does not answer, or nothing can be written."""
+AT_ONCE: Final = 32
+"""Calls that a cluster is asked at a time."""
+
+
+class Driving:
+    """One cluster."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        driver: Driver,
+        starts: Callable[[Sequence[Job]], Awaitable[list[Start]]],
+        manner: Manner | None = None,
+        keep: Callable[[Driver, Lease], Awaitable[str]] | None = None,
+    ) -> None:
+        self.driver = driver
+        self._keep = keep
+        """Keeps the output of an attempt; None if nobody wants it kept."""
+        self._pilot = Pilot(driver.cluster, manner or Manner(), keep_output=keep is not None)
+        self.ledger = self._pilot.ledger
+        self._loop = loop
+        self._starts = starts
+        """What placed jobs run."""
+        self._news = asyncio.Event()
+        self._calls = asyncio.Semaphore(AT_ONCE)
+        loop.listen(self._see)
+
+    async def run(self) -> None:
+        """Watch and act until cancelled."""
+        self.ledger.adopt((await self._loop.read()).state)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(self.driver.run(self._news.set), name=f"watch {self.driver.cluster}")
+            try:
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._pause()):
+                            await self._news.wait()
+                    self._news.clear()
+                    await self._look(group)
+                    await asyncio.sleep(LINGER)
+            finally:
+                watching.cancel()
+
+    def _pause(self) -> float:
+        """Seconds after which to look although nothing happened."""
+        if not self._may_act() or self.driver.connection().link is not Link.UP:
+            return AGAIN
+        following = self.ledger.next_look()
+        if following is None:
+            return 60.0
+        return max(0.0, (following - self._loop.time.monotonic()) / SECOND)
+
+    def _may_act(self) -> bool:
+        """Whether this server surely leads and can write."""
+        return self._loop.problem is None and self._loop.held is None and not self._loop.lost_lead.is_set()
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        """Say what is new, then ask for what is missing."""
+        monotonic = self._loop.time.monotonic()
+        self._pilot.take(self.driver.take(), monotonic)
+        if not self._may_act():
+            return
+        try:
+            state = (await self._loop.read()).state
+        except CommandError:
+            return
+        orders = self._pilot.orders(state, self.driver.connection(), self._loop.now(), monotonic)
+        try:
+            if orders.proposals:
+                await self._loop.propose(*orders.proposals)
+        except CommandError as error:
+            log.warning(
+                "cannot take in what is seen of a cluster", cluster=self.driver.cluster, error=error.message
+            )
+            self._pilot.unsaid(orders)
+            return
+        for lease, grace in orders.stops:
+            group.create_task(self._stop(lease, grace))
+        for lease in orders.keeps:
+            group.create_task(self._keep_output(lease))
+        if orders.starts:
+            await self._start(group, orders.starts)
+
+    async def _start(self, group: asyncio.TaskGroup, wanted: Sequence[Lease]) -> None:
+        """Have attempts started that the book still has there, some at a time."""
+        jobs = [
+            job
+            for lease in wanted
+            if (job := self._loop.state.jobs.get(lease.job)) is not None
+            and job.lease == lease
+            and type(job.phase) is Placed
+        ]
+        leases = {job.lease: None for job in jobs}
+        for lease in leases:
+            self.ledger.asking(lease)
+        try:
+            starts = await self._starts(jobs)
+        except StoreError as error:
+            for lease in leases:
+                self._answered(lease, Answer(Made.UNSENT, str(error)))
+            return
+        for start in starts:
+            leases.pop(start.lease, None)
+            group.create_task(self._ask_for(start))
+        for lease in leases:
+            self._answered(lease, Answer(Made.REFUSED, "what it runs is missing from the store"))
+
+    async def _ask_for(self, start: Start) -> None:
+        async with self._calls:
+            if not self._may_act():
+                answer = Answer(Made.UNSENT)
+            else:
+                answer = await self.driver.start(start)
+        self._answered(start.lease, answer)
+
+    def _answered(self, lease: Lease, answer: Answer) -> None:
+        self.ledger.answered(lease, answer, self._loop.now(), self._loop.time.monotonic())
+        self._news.set()
+
+    async def _stop(self, lease: Lease, grace: int) -> None:
+        try:
+            async with self._calls:
+                if not self._may_act():
+                    self.ledger.not_stopped(lease)
+                    return
+                await self.driver.stop(lease, grace)
+        except DriverError as error:
+            log.warning(
+                "cannot delete an attempt; will try again",
+                cluster=self.driver.cluster,
+                job=lease.job,
+                error=str(error),
+            )
+            self.ledger.not_stopped(lease)
+
+    async def _keep_output(self, lease: Lease) -> None:
+        """Keep what an attempt wrote; that it cannot be had is no reason not to say that it ended."""
+        outputs = ""
+        if self._keep is not None:
+            async with self._calls:
+                try:
+                    outputs = await self._keep(self.driver, lease)
+                except (OutputGone, BlobError, OSError) as error:
+                    log.warning(
+                        "cannot keep output", cluster=self.driver.cluster, job=lease.job, error=str(error)
+                    )
+        self.ledger.kept(lease, outputs)
+        self._news.set()
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Take in what has become durable."""
+        self.ledger.note(events)
+        for event in events:
+            if type(event) is ClusterChanged and event.cluster == self.driver.cluster:
+                log.info("a cluster changed", cluster=event.cluster, health=event.health, why=event.why)
+        if self.ledger.is_stirred:
+            self._news.set()

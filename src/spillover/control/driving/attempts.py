@@ -1,0 +1,89 @@
+"""One attempt on a cluster that others run: what is known of it."""
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.core.events import Lease
+from spillover.core.proposals import Outcome
+from spillover.model.units import SECOND
+from spillover.ports.driver import Seen
+
+RETRIES: Final = (SECOND // 4, SECOND, 4 * SECOND, 15 * SECOND)
+"""Nanoseconds before an attempt is asked for again, each time longer."""
+
+
+class Known(Enum):
+    """Whether an attempt is there."""
+
+    UNASKED = "unasked"
+    """Nobody ever asked for it, or was told that nothing was made."""
+    UNSURE = "unsure"
+    """It may have been asked for: by an earlier server, or without an answer."""
+    MADE = "made"
+    """The cluster said that it is there; it was not seen yet."""
+    SEEN = "seen"
+    GONE = "gone"
+    """It was there and is not any more."""
+
+
+class Withdrawal(Struct, frozen=True):
+    """Why an attempt is taken away that does not start."""
+
+    outcome: Outcome | None
+    """How the job ends by it; None if it goes back to the queue."""
+    message: str
+
+
+class Attempt(Struct):
+    """What is known of one attempt."""
+
+    lease: Lease
+    known: Known
+    wanted: bool
+    """Whether the book has it there."""
+    seen: Seen | None = None
+    """As it was last seen; stays when it is gone."""
+    asking: bool = False
+    """Whether the cluster is being asked for it right now."""
+    tries: int = 0
+    """How often it was asked for in vain."""
+    since: int = 0
+    """Since when it is made and not seen, on the monotonic clock."""
+    after: int = 0
+    """Not to be asked for again before, on the monotonic clock."""
+    refused: int | None = None
+    """Since when the cluster says that it does not take it now, nanoseconds UTC; None if it does not say so."""
+    message: str = ""
+    """What the cluster said when it did not take it."""
+    stopped: int | None = None
+    """When it was last asked to be deleted, on the monotonic clock."""
+    withdrawal: Withdrawal | None = None
+    outputs: str | None = None
+    """The blob that lists what was kept of its output; None while it was not asked for."""
+    keeping: bool = False
+    """Whether its output is being kept."""
+
+    @property
+    def ran(self) -> bool:
+        """Whether any of it was ever seen to run."""
+        return self.seen is not None and self.seen.started is not None
+
+    @property
+    def is_left_over(self) -> bool:
+        """Whether it is there, may run, and the book has it not."""
+        return (
+            self.known is Known.SEEN and not self.wanted and (self.seen is None or self.seen.ending is None)
+        )
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether the cluster surely knows nothing of it."""
+        return self.wanted and self.known is Known.UNASKED and not self.asking
+
+    def retry(self, monotonic: int) -> int:
+        """Ask again later; returns when, on the monotonic clock."""
+        self.tries += 1
+        self.after = monotonic + RETRIES[min(self.tries, len(RETRIES)) - 1]
+        return self.after

@@ -1,0 +1,52 @@
+"""All clusters that others run, for whoever asks about what is there."""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+
+from spillover.control.controllers.driving import Driving
+from spillover.core.jobs import Job, Placed
+from spillover.model.ids import ClusterName
+from spillover.model.reasons import NotStarting, Reason
+from spillover.ports.cluster import OutputAsked
+from spillover.ports.driver import Link
+
+
+class Drivers:
+    """What is asked of clusters that others run."""
+
+    def __init__(self, drivings: Iterable[Driving] = ()) -> None:
+        self._drivings = {each.driver.cluster: each for each in drivings}
+
+    def __contains__(self, cluster: str) -> bool:
+        return cluster in self._drivings
+
+    def __iter__(self) -> Iterator[ClusterName]:
+        return iter(self._drivings)
+
+    def is_up(self, cluster: ClusterName) -> bool:
+        """Whether a cluster answers."""
+        return self._drivings[cluster].driver.connection().link is Link.UP
+
+    def reason_of(self, job: Job) -> Reason | None:
+        """Why a job that was placed on one of them does not start, in that cluster's words; None if it does not say."""
+        phase = job.phase
+        if type(phase) is not Placed or phase.cluster not in self._drivings:
+            return None
+        pending = self._drivings[phase.cluster].ledger.pending(job.lease)
+        return (
+            None
+            if pending is None
+            else NotStarting(phase.cluster, pending.why, pending.message, pending.since)
+        )
+
+    def output(self, cluster: ClusterName, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
+        """Output of a task there. Both streams of a pod are one: all of it is what the task wrote to the first."""
+        if asked.stderr:
+            return _nothing()
+        lease, driver = asked.lease, self._drivings[cluster].driver
+        return driver.output(lease, lease.task, asked.offset, follow=asked.follow)
+
+
+async def _nothing() -> AsyncGenerator[bytes, None]:
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
+        yield piece

@@ -1,0 +1,71 @@
+"""Everything about one cluster that needs no clock and no connection: what to say of it and what to ask of it. Pure."""
+
+from msgspec import Struct
+
+from spillover.control.driving.health import View, health_of
+from spillover.control.driving.ledger import Ledger, Orders, Patience
+from spillover.core.proposals import SeeCluster
+from spillover.core.state import State
+from spillover.model.cluster import Health
+from spillover.model.ids import ClusterName
+from spillover.model.units import MINUTE
+from spillover.ports.driver import Changes, Connection, Link
+
+
+class Manner(Struct, frozen=True):
+    """How a cluster is dealt with."""
+
+    patience: Patience = Patience()
+    failed_after: int = 2 * MINUTE
+    """Nanoseconds without an answer after which a cluster has failed."""
+
+
+class Pilot:
+    """One cluster."""
+
+    def __init__(self, cluster: ClusterName, manner: Manner, *, keep_output: bool = False) -> None:
+        self.cluster = cluster
+        self.ledger = Ledger(cluster, manner.patience, keep_output=keep_output)
+        self._failed_after = manner.failed_after
+        self._listed = False
+        """Whether all that is there was seen since this server leads."""
+
+    def take(self, changes: Changes, monotonic: int) -> None:
+        """Take in what a driver sees."""
+        self._listed = self._listed or changes.whole
+        self.ledger.take(changes, monotonic)
+
+    def orders(self, state: State, connection: Connection, now: int, monotonic: int) -> Orders:
+        """What to propose, in this order, and what to ask for once that is durable."""
+        if not self._listed or connection.link is not Link.UP:
+            orders = Orders.none()
+        else:
+            orders = self.ledger.orders(state, now, monotonic)
+            nodes = self.ledger.nodes.proposal()
+            if nodes is not None:
+                orders.proposals.insert(0, nodes)
+        health = self._health(state, connection, monotonic)
+        if health is not None:
+            orders.proposals.append(health)
+        return orders
+
+    def unsaid(self, orders: Orders) -> None:
+        """What was to be proposed could not be: nothing of it was done."""
+        ledger = self.ledger
+        ledger.stir(orders.jobs)
+        ledger.stir(lease.job for lease in orders.starts)
+        for lease, _ in orders.stops:
+            ledger.not_stopped(lease)
+        for lease in orders.keeps:
+            ledger.not_kept(lease)
+        ledger.nodes.tell_again()
+
+    def _health(self, state: State, connection: Connection, monotonic: int) -> SeeCluster | None:
+        """What to say of how the cluster is; None if that is as it was."""
+        book = state.health(self.cluster) or Health.UNOBSERVED
+        view = View(connection, self._listed, self.ledger.leftovers(), monotonic)
+        health = health_of(book, view, self._failed_after)
+        if health is book:
+            return None
+        unsent = self.ledger.unsent() if health is Health.FAILED else ()
+        return SeeCluster(self.cluster, health, "" if health is Health.READY else connection.error, unsent)
