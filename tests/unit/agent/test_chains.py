@@ -59,7 +59,7 @@ def test_short_calls_are_spread_evenly_behind_those_that_have_room() -> None:
     given = slots(life.granted(*"abcdef"))
     assert given["a"] != given["b"]
     assert [given[job] for job in "cdef"].count(given["a"]) == 2
-    assert life.state.free == Resources()
+    assert life.state.room.free == Resources()
     assert not life.state.waiting
 
 
@@ -84,11 +84,11 @@ def test_room_is_free_once_the_last_of_a_slot_ended() -> None:
     life.granted("a", "b", "c", "d")
     life.ended("a")
     life.ended("b")
-    assert life.state.free == Resources()
+    assert life.state.room.free == Resources()
     life.ended("c")
-    assert life.state.free == Resources(1000)
+    assert life.state.room.free == Resources(1000)
     life.ended("d")
-    assert life.state.free == Resources(2000)
+    assert life.state.room.free == Resources(2000)
 
 
 def test_calls_of_other_needs_and_other_work_wait_for_room_of_their_own() -> None:
@@ -171,7 +171,7 @@ def test_short_commands_share_room_once_their_pace_is_known(work: Work) -> None:
     life.ended("b")
     given = slots(life.granted(*"cdefgh", task=task))
     assert sorted(given.values()) == [1, 1, 1, 2, 2, 2]
-    assert life.state.free == Resources()
+    assert life.state.room.free == Resources()
 
 
 def test_nothing_is_put_behind_a_command_that_takes_long() -> None:
@@ -223,4 +223,4 @@ def test_when_all_is_lost_what_had_not_begun_is_not() -> None:
         *"ab"
     }
     assert set(life.state.running) == {a_lease("c"), a_lease("d")}
-    assert life.state.free == Resources()
+    assert life.state.room.free == Resources()

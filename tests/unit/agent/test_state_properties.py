@@ -228,7 +228,7 @@ class AgentMachine(RuleBasedStateMachine):
         rooms = {self.slots.get(lease, lease): task.need for lease, task in self.alive.items()}
         used = sum(rooms.values(), Resources())
         assert used.fits(CAPACITY)
-        assert self.state.free == CAPACITY - used
+        assert self.state.room.free == CAPACITY - used
 
     @invariant()
     def books_agree(self) -> None:
