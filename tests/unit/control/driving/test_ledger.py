@@ -1,0 +1,322 @@
+"""What is asked of a cluster that others run, and what is told of it, case by case."""
+
+import pytest
+
+from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
+from spillover.core.events import JobState, Lease, SeenNode, Usage
+from spillover.core.jobs import Running
+from spillover.core.proposals import HandBack, Outcome, Result, SeeBound, SeeCluster, SeeNodes, Started
+from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+from spillover.policies.loading import load
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen, Stage
+from spillover.testing.builders import a_job
+from spillover.testing.world import World
+
+CLUSTER = ClusterName("onprem")
+N1, N2 = NodeName("n1"), NodeName("n2")
+PATIENCE = Patience(bind=30 * SECOND, start=10 * MINUTE, shun=5 * MINUTE, keep=10 * MINUTE)
+
+
+class Bench:
+    """A core with one such cluster of two nodes, a ledger, and what is to be done."""
+
+    def __init__(self, *, keep_output: bool = False) -> None:
+        self.world = World(load, clusters=(ClusterSpec(CLUSTER, "kubernetes", Role.OWNED, gangs=True),))
+        nodes = tuple(SeenNode(name, Resources(2000), Resources()) for name in (N1, N2))
+        self.world.step(SeeNodes(CLUSTER, nodes, whole=True), SeeCluster(CLUSTER, Health.READY))
+        self.ledger = Ledger(CLUSTER, PATIENCE, keep_output=keep_output)
+        self.ledger.adopt(self.world.state)
+        self.ledger.take(Changes(True, nodes), self.now)
+        self.ledger.nodes.proposal()
+        self._noted = len(self.world.events)
+
+    @property
+    def now(self) -> int:
+        return self.world.now
+
+    def job(self) -> Lease:
+        """A job that was placed there."""
+        (job,) = self.world.submit(a_job(f"job{len(self.world.state.jobs)}"))
+        self.note()
+        return self.world.job(job).lease
+
+    def note(self) -> None:
+        events = self.world.events
+        self.ledger.note(events[self._noted :])
+        self._noted = len(events)
+
+    def see(self, *seen: Seen, gone: tuple[Lease, ...] = (), whole: bool = False) -> None:
+        self.ledger.take(Changes(whole, attempts=seen, gone=gone), self.now)
+
+    def orders(self) -> Orders:
+        return self.ledger.orders(self.world.state, self.now, self.now)
+
+    def do(self) -> Orders:
+        """Have what is to be said decided."""
+        orders = self.orders()
+        self.world.step(*orders.proposals)
+        self.note()
+        return orders
+
+    def made(self, lease: Lease) -> None:
+        """Have an attempt asked for and made."""
+        assert self.orders().starts == [lease]
+        self.ledger.asking(lease)
+        self.ledger.answered(lease, Answer(Made.MADE), self.now, self.now)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def running(lease: Lease, since: int, *nodes: NodeName) -> Seen:
+    uses = tuple((node, Resources(1000)) for node in nodes)
+    return Seen(lease, Stage.RUNNING, started=since, nodes=nodes, uses=uses)
+
+
+def waiting(lease: Lease, why: Hindrance, since: int) -> Seen:
+    return Seen(lease, Stage.PENDING, pending=Pending(why, "so it says", since))
+
+
+def ended(lease: Lease, since: int, at: int, code: int = 0) -> Seen:
+    ending = Ending(Outcome.EXITED, code, None, Usage(at - since), at)
+    return Seen(lease, Stage.ENDED, started=since, nodes=(N1,), ending=ending)
+
+
+def test_a_job_is_asked_for_once_it_is_placed(bench: Bench) -> None:
+    lease = bench.job()
+    assert bench.orders().starts == [lease]
+    bench.ledger.asking(lease)
+    assert bench.orders().starts == []
+
+
+def test_it_starts_runs_and_ends(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    began = bench.now
+    bench.see(running(lease, began, N1))
+    assert any(isinstance(each, Started) for each in bench.do().proposals)
+    assert bench.world.state_of(lease.job) is JobState.RUNNING
+    bench.world.wait(seconds=5)
+    bench.see(ended(lease, began, bench.now))
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.SUCCEEDED
+
+
+def test_the_book_follows_to_the_node_that_the_cluster_chose(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    chosen = N2 if bench.world.where(lease.job) == "onprem/n1" else N1
+    bench.see(running(lease, bench.now, chosen))
+    orders = bench.do()
+    assert orders.proposals[-1] == SeeBound(CLUSTER, (lease,), ((chosen,),))
+    assert bench.world.where(lease.job) == f"onprem/{chosen}"
+    assert bench.do().proposals == []
+
+
+def test_what_ended_is_left_for_a_while_and_then_deleted(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(ended(lease, bench.now, bench.now))
+    bench.do()
+    assert bench.do().stops == []
+    bench.world.wait(seconds=601)
+    assert bench.do().stops == [(lease, 0)]
+
+
+def test_what_others_deleted_is_lost(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.see(gone=(lease,))
+    (result,) = bench.do().proposals
+    assert isinstance(result, Result)
+    assert result.outcome is Outcome.LOST
+    assert "deleted by somebody else" in result.message
+    again = bench.world.job(lease.job)
+    assert again.attempt == 2
+
+
+def test_what_had_ended_before_it_was_deleted_has_ended(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(ended(lease, bench.now, bench.now, code=3))
+    bench.see(gone=(lease,))
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.FAILED
+
+
+def test_what_was_made_and_is_never_seen_is_lost_after_a_while(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    assert bench.do().proposals == []
+    bench.world.wait(seconds=LATE / SECOND)
+    bench.do()
+    assert bench.world.job(lease.job).attempt == 2
+
+
+def test_a_job_that_is_cancelled_is_deleted_and_ends_when_it_is_gone(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.world.cancel(lease.job)
+    bench.note()
+    grace = bench.world.job(lease.job).terms.grace
+    assert bench.do().stops == [(lease, grace)]
+    assert bench.world.state_of(lease.job) is JobState.RUNNING
+    bench.see(gone=(lease,))
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.CANCELLED
+
+
+def test_what_is_still_there_is_asked_again_to_go(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.world.cancel(lease.job)
+    bench.note()
+    assert len(bench.do().stops) == 1
+    assert bench.do().stops == []
+    bench.world.wait(seconds=16)
+    assert len(bench.do().stops) == 1
+
+
+def test_what_no_node_takes_goes_back_and_is_not_tried_there_for_a_while(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now))
+    assert bench.do().stops == []
+    bench.world.wait(seconds=31)
+    assert bench.do().stops == [(lease, 0)]
+    bench.see(gone=(lease,))
+    (given,) = bench.do().proposals
+    assert given == HandBack(given.node, (lease,), "so it says", 5 * MINUTE)  # type: ignore[union-attr]
+    job = bench.world.job(lease.job)
+    assert (job.state, job.attempt) == (JobState.QUEUED, 1)
+    bench.world.wait(seconds=301)
+    assert bench.world.state_of(lease.job) is JobState.PLACED
+
+
+def test_what_cannot_have_its_image_fails_in_the_end(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(waiting(lease, Hindrance.IMAGE, bench.now))
+    bench.world.wait(seconds=31)
+    assert bench.do().stops == []
+    bench.world.wait(seconds=600)
+    assert bench.do().stops == [(lease, 0)]
+    bench.see(gone=(lease,))
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.FAILED
+
+
+def test_what_began_while_it_was_taken_away_is_lost(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now))
+    bench.world.wait(seconds=31)
+    bench.do()
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.see(gone=(lease,))
+    bench.do()
+    assert bench.world.job(lease.job).attempt == 2
+
+
+def test_a_refusal_ends_the_job_with_its_message(bench: Bench) -> None:
+    lease = bench.job()
+    bench.ledger.asking(lease)
+    bench.ledger.answered(lease, Answer(Made.REFUSED, "spec.x: is wrong"), bench.now, bench.now)
+    bench.do()
+    job = bench.world.job(lease.job)
+    assert job.state is JobState.FAILED
+    assert "spec.x: is wrong" in str(job.phase.why)  # type: ignore[union-attr]
+
+
+def test_a_quota_is_waited_for_and_then_the_job_goes_back(bench: Bench) -> None:
+    lease = bench.job()
+    for _ in range(20):
+        if lease in bench.orders().starts:
+            bench.ledger.asking(lease)
+            bench.ledger.answered(lease, Answer(Made.NOT_NOW, "over quota"), bench.now, bench.now)
+        bench.world.wait(seconds=4)
+        orders = bench.do()
+        if orders.proposals:
+            break
+        bench.ledger.stir(lease.job for lease in orders.starts)
+    assert isinstance(orders.proposals[0], HandBack)
+    assert orders.proposals[0].because == "over quota"
+
+
+def test_another_server_adopts_what_runs_and_deletes_what_it_does_not_know(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    other = Ledger(CLUSTER, PATIENCE)
+    other.adopt(bench.world.state)
+    stranger = Lease(lease.job, 7, 9)
+    bench.ledger = other
+    bench.see(running(lease, bench.now, N1), running(stranger, bench.now, N2), whole=True)
+    orders = bench.do()
+    assert (orders.starts, orders.stops) == ([], [(stranger, 0)])
+    assert other.leftovers() == 1
+    assert type(bench.world.job(lease.job).phase) is Running
+
+
+def test_another_server_starts_what_was_only_placed_and_gives_up_what_ran(bench: Bench) -> None:
+    placed, ran = bench.job(), bench.job()
+    bench.ledger.asking(ran)
+    bench.ledger.answered(ran, Answer(Made.MADE), bench.now, bench.now)
+    bench.see(running(ran, bench.now, N1))
+    bench.do()
+    bench.ledger = Ledger(CLUSTER, PATIENCE)
+    bench.ledger.adopt(bench.world.state)
+    bench.see(whole=True)
+    orders = bench.do()
+    assert orders.starts == [placed]
+    assert bench.world.job(ran.job).attempt == 2
+
+
+def test_only_what_was_surely_never_asked_for_is_unsent(bench: Bench) -> None:
+    never, unsure, refused = bench.job(), bench.job(), bench.job()
+    for lease, answer in ((unsure, Made.UNKNOWN), (refused, Made.UNSENT)):
+        bench.ledger.asking(lease)
+        assert lease not in bench.ledger.unsent()
+        bench.ledger.answered(lease, Answer(answer), bench.now, bench.now)
+    assert bench.ledger.unsent() == (never, refused)
+
+
+def test_what_is_ours_counts_by_the_book_and_what_is_left_over_as_foreign(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    stray = Lease(lease.job, 9, 9)
+    bench.see(running(lease, bench.now, N1), running(stray, bench.now, N2))
+    seen = bench.ledger.nodes.proposal()
+    assert seen is not None
+    assert {node.name: node.foreign.cpu for node in seen.nodes} == {N1: 0, N2: 1000}
+    bench.see(gone=(stray,))
+    seen = bench.ledger.nodes.proposal()
+    assert seen is not None
+    assert [(node.name, node.foreign.cpu) for node in seen.nodes] == [(N2, 0)]
+    assert bench.ledger.nodes.proposal() is None
+
+
+def test_output_is_kept_before_the_end_is_told() -> None:
+    bench = Bench(keep_output=True)
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(ended(lease, bench.now, bench.now))
+    orders = bench.do()
+    assert (orders.keeps, orders.proposals) == ([lease], [])
+    assert bench.do().keeps == []
+    bench.ledger.kept(lease, "ab" * 32)
+    (result,) = bench.do().proposals
+    assert isinstance(result, Result)
+    assert result.outputs == "ab" * 32
