@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -45,7 +47,7 @@ from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
-from spillover.server.tls import Identity
+from spillover.server.tls import Identity, Renewal
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
@@ -158,7 +160,8 @@ class Server:
             self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
         )
         jobs = JobsService(self.commands.of, self._tokens, self._gauge)
-        pair = self._identity.pair() if self._identity is not None else None
+        renewal = Renewal(self._identity) if self._identity is not None else None
+        pair = renewal.pair if renewal is not None else None
         grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs.handler()])
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -184,7 +187,11 @@ class Server:
             if self._config.stealing:
                 stealing = Stealing(self.loop, self._specs)
                 tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
-            async with serving(self._app(self._address(grpc_port)), http, self._files_of_tls()):
+            app = self._app(self._address(grpc_port))
+            async with serving(app, http, self._files_of_tls()) as listening:
+                if renewal is not None:
+                    renewal.on_change(partial(_show, listening.config.ssl, app))
+                    tasks.append(asyncio.create_task(renewal.run(), name="certificates"))
                 url = self.url(http)
                 grpc = str(Address(self._called(self._config.grpc), grpc_port))
                 ca = self._identity.ca if self._identity is not None else None
@@ -288,6 +295,13 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         forget_whereabouts(self._data)
+
+
+def _show(context: ssl.SSLContext | None, app: App, identity: Identity) -> None:
+    """Let people see a new certificate, and ask by the names that it is good for."""
+    if context is not None:
+        identity.load_into(context)
+    app.answer_to(identity.hosts())
 
 
 def _options(config: Config, agent: LocalAgent) -> tuple[str, ...]:

@@ -1,9 +1,13 @@
-"""The certificate of a server: read and checked before anything listens, with the names that it is good for."""
+"""The certificate of a server: read and checked before anything listens, with the names that it is good for, and again when it changes."""
 
+import asyncio
 import ssl
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import structlog
 from msgspec import Struct
 
 from spillover.config.config import Address, Tls
@@ -11,7 +15,13 @@ from spillover.config.config import Address, Tls
 if TYPE_CHECKING:
     from cryptography import x509
 
+log = structlog.get_logger()
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOK: Final = 60.0
+"""Seconds between two looks at the files."""
+Shown: TypeAlias = Callable[["Identity"], None]
+"""Called with what is to be shown from now on; raises OSError, as ssl does, if it cannot be."""
 
 
 class BadCertificate(Exception):
@@ -32,6 +42,10 @@ class Identity(Struct, frozen=True):
     ca: Path | None
     names: tuple[str, ...]
     """Host names and addresses that the certificate is good for."""
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Let a context show the certificate, to those who connect from now on."""
+        context.load_cert_chain(self.cert, self.key, password=_none)
 
     def pair(self) -> tuple[bytes, bytes]:
         """Key and certificate, PEM."""
@@ -75,7 +89,65 @@ def load_identity(tls: Tls, now: float) -> Identity:
             "tls.cert", f"{tls.cert} expired on {ended}; make a new one, as with `spill cert init`"
         )
     ca = paths["ca"].resolve() if "ca" in paths else None
-    return Identity(paths["cert"].resolve(), paths["key"].resolve(), ca, _names(certificate))
+    # Links are not followed yet: who renews certificates may let them point elsewhere.
+    return Identity(paths["cert"].absolute(), paths["key"].absolute(), ca, _names(certificate))
+
+
+class Renewal:
+    """Sees to it that a new certificate is shown to whoever connects from then on; connections that are there stay as they are."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        """What is shown now."""
+        self._shown: list[Shown] = []
+        self._seen = _stamps(identity)
+        self._pair = identity.pair()
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Key and certificate that are shown now, PEM."""
+        return self._pair
+
+    def on_change(self, shown: Shown) -> None:
+        """Have something done with each new certificate."""
+        self._shown.append(shown)
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            self.look(time.time())
+
+    def look(self, now: float) -> bool:
+        """Show what is in the files, if that is new; what cannot be used is told, and looked at again when it changes."""
+        seen = _stamps(self.identity)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        old = self.identity
+        try:
+            tls = Tls(str(old.cert), str(old.key), None if old.ca is None else str(old.ca))
+            found = load_identity(tls, now)
+            pair = found.pair()
+            for shown in self._shown:
+                shown(found)
+        except (BadCertificate, OSError) as error:
+            log.warning("a new certificate cannot be used; the one before is shown", error=str(error))
+            return False
+        self.identity, self._pair = found, pair
+        log.info("a new certificate is shown", names=found.names)
+        return True
+
+
+def _stamps(identity: Identity) -> tuple[object, ...]:
+    """What changes when the files do."""
+    found: list[object] = []
+    for path in (identity.cert, identity.key):
+        try:
+            stat = path.stat()
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append(None)
+    return tuple(found)
 
 
 def _none() -> bytes:

@@ -1,6 +1,7 @@
 """The agents' service: decode, call the desk, encode; nothing else."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
@@ -56,6 +57,8 @@ Reply = TypeVar("Reply")
 ServicerContext = grpc.aio.ServicerContext
 
 
+Pair: TypeAlias = Callable[[], tuple[bytes, bytes]]
+"""Key and certificate as they are now, PEM."""
 Starts: TypeAlias = Callable[[Sequence[Job]], Awaitable[list[Start]]]
 """What placed jobs run."""
 
@@ -289,12 +292,21 @@ def _taken(key: str) -> str:
     return f"an agent {name!r} of cluster {cluster!r} is connected; give this one another name"
 
 
+def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:
+    """What is to be shown from now on; None if that is what is `shown`."""
+    now = pair()
+    if now == shown[0]:
+        return None
+    shown[0] = now
+    return grpc.ssl_server_certificate_configuration([now])
+
+
 async def serve_agents(
-    service: AgentsService, address: str, pair: tuple[bytes, bytes] | None = None, others: Sequence[Any] = ()
+    service: AgentsService, address: str, pair: Pair | None = None, others: Sequence[Any] = ()
 ) -> tuple[grpc.aio.Server, int]:
     """Listen for agents, with TLS if key and certificate are given, and for `others`; returns the server and its port.
 
-    Raises OSError if the address is taken.
+    Raises OSError if the address is taken. `pair` is asked at every new connection, in a thread of gRPC.
     """
     server = grpc.aio.server(
         options=(
@@ -308,7 +320,9 @@ async def serve_agents(
         if pair is None:
             port = server.add_insecure_port(address)
         else:
-            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+            first = grpc.ssl_server_certificate_configuration([pair()])
+            latest = partial(_latest, pair, [pair()])
+            port = server.add_secure_port(address, grpc.dynamic_ssl_server_credentials(first, latest))
     except RuntimeError:
         port = 0
     if not port:

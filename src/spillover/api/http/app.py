@@ -49,6 +49,10 @@ class App:
         for route in ROUTES:
             self._table.setdefault(route.path, {})[route.method] = route
 
+    def answer_to(self, hosts: Collection[str]) -> None:
+        """Some more names are ours from now on."""
+        self._guard.answer_to(hosts)
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":

@@ -30,6 +30,10 @@ class Guard:
         self._known: set[bytes] = set()
         """Host headers that were found good, so that the usual one costs one lookup; bounded."""
 
+    def answer_to(self, hosts: Collection[str]) -> None:
+        """Some more names are ours from now on."""
+        self._hosts |= {host.lower() for host in hosts}
+
     def headers(self, pairs: Collection[tuple[bytes, bytes]], query: bytes) -> Headers:
         """The headers by name, once their number and the query's size are fine."""
         if len(pairs) > MOST_HEADERS:
