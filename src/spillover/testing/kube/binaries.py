@@ -1,0 +1,138 @@
+"""Where the programs of a control plane are: those that the machine has, else those that `make kube` built into a cache.
+
+The folder `modules` pins what is built. The cache is named for the release and for a digest of the pins, so a change of them is
+another folder, and what an older checkout needs stays where it is.
+"""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MODULES: Final = Path(__file__).parent / "modules"
+"""Go modules that do nothing but pin what is built, one for each project."""
+_VERSION: Final = "k8s.io/component-base/version"
+"""Where programs of Kubernetes have the version that they report."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program, and how it is built."""
+
+    name: str
+    module: str
+    """The folder in `modules`."""
+    package: str
+    pinned: str
+    """The module whose version is that of the program."""
+    stamped: bool = False
+    """Whether its version is set when it is linked."""
+
+    def version(self) -> str:
+        """The pinned version, as in v1.36.3."""
+        text = (MODULES / self.module / "go.mod").read_text()
+        found = re.search(rf"^\s*(?:require )?{re.escape(self.pinned)} (v\S+)", text, re.MULTILINE)
+        assert found is not None, f"go.mod of {self.module} does not require {self.pinned}"
+        return found.group(1)
+
+    def link_flags(self) -> str:
+        """What the linker is told: no tables for debuggers, and the version."""
+        flags = ["-s", "-w"]
+        if self.stamped:
+            version = self.version()
+            major, minor, _ = version.removeprefix("v").split(".", 2)
+            stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitCommit": ""}
+            flags += [f"-X {_VERSION}.{name}={value}" for name, value in stamps.items()]
+        return " ".join(flags)
+
+
+def _kubernetes(name: str) -> Program:
+    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", stamped=True)
+
+
+CONTROL_PLANE: Final = (
+    Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    _kubernetes("kube-apiserver"),
+    _kubernetes("kube-controller-manager"),
+    _kubernetes("kube-scheduler"),
+)
+KWOK: Final = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
+PROGRAMS: Final = (*CONTROL_PLANE, KWOK)
+
+
+class NotBuilt(Exception):
+    """Programs are missing; the message says what gets them."""
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Paths of all programs."""
+
+    etcd: Path
+    apiserver: Path
+    controllers: Path
+    scheduler: Path
+    kwok: Path
+
+
+def find_binaries(environ: Mapping[str, str] = os.environ) -> Binaries:
+    """All programs, or `NotBuilt`."""
+    places = {program.name: place(program, environ) for program in PROGRAMS}
+    if missing := [name for name, path in places.items() if not _runs(path)]:
+        raise NotBuilt(f"{', '.join(missing)} not built yet: run make kube, once")
+    return Binaries(*(places[program.name] for program in PROGRAMS))
+
+
+def place(program: Program, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where a program is, or will be once it is built."""
+    there = assets(environ)
+    if there is not None and (program is not KWOK or _runs(there / program.name)):
+        return there / program.name
+    return cache(environ) / program.name
+
+
+def assets(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder KUBEBUILDER_ASSETS, if all of a control plane is there: parts of two releases are not mixed."""
+    folder = environ.get("KUBEBUILDER_ASSETS")
+    if folder and all(_runs(Path(folder) / program.name) for program in CONTROL_PLANE):
+        return Path(folder)
+    return None
+
+
+def cache(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that programs are built into."""
+    chosen = environ.get("SPILL_KUBE_CACHE")
+    if chosen:
+        return Path(chosen)
+    home = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "spillover" / "kube" / f"{CONTROL_PLANE[1].version()}-{_digest()}"
+
+
+def go_needed() -> str:
+    """The oldest Go that builds all of it, as in 1.26.0."""
+    texts = [(MODULES / module / "go.mod").read_text() for module in sorted({p.module for p in PROGRAMS})]
+    found = [re.search(r"^go (\S+)$", text, re.MULTILINE) for text in texts]
+    return max((match.group(1) for match in found if match is not None), key=go_order)
+
+
+def go_order(version: str) -> tuple[int, ...]:
+    """A version of Go, to compare: 1.26.8 is behind 1.26.10."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _digest() -> str:
+    """Of everything that a build rests on."""
+    digest = hashlib.sha256(f"{platform.system()} {platform.machine()}\n".encode())
+    for program in PROGRAMS:
+        digest.update(f"{program.name} {program.package} {program.link_flags()}\n".encode())
+    for path in sorted(MODULES.glob("*/go.*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
