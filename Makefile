@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-faults tools test-deploy fuzz chaos check format proto docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -31,6 +31,14 @@ chaos: $(STAMP)
 # Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
 test-deploy: $(STAMP)
 	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
+
+# A control plane of Kubernetes, and KWOK for its nodes, built into a cache (SPILL_KUBE_CACHE): a quarter of an hour the first time, then nothing.
+kube: $(STAMP)
+	@$(BIN)/python -m spillover.testing.kube.building
+
+# Tests on two real Kubernetes clusters; make test has them too once make kube was run.
+test-kube: kube
+	@$(BIN)/python -m pytest -m kube tests/kube
 
 # Programs of Debian that some tests use; a test that lacks its program says so and is left out.
 tools:
