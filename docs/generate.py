@@ -43,6 +43,16 @@ def agent_life() -> str:
     return f"```mermaid\n{transitions.agent_figure()}```\n"
 
 
+def node_life() -> str:
+    """The life of a node of a cluster that others run."""
+    return f"```mermaid\n{transitions.node_figure()}```\n"
+
+
+def cluster_life() -> str:
+    """The health of a cluster that others run."""
+    return f"```mermaid\n{transitions.cluster_figure()}```\n"
+
+
 def event_types() -> str:
     """Every event with its fields."""
     parts = []
@@ -69,6 +79,8 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
     "layers": layers,
     "job-life": job_life,
     "agent-life": agent_life,
+    "node-life": node_life,
+    "cluster-life": cluster_life,
     "events": event_types,
     "reasons": reason_codes,
 }
@@ -91,7 +103,7 @@ _USUAL: Final = {
     "queue": "of the job",
     "priority": "higher first",
     "shape": "resources in thousandths of a CPU, bytes and GPUs; needs; tasks; burst",
-    "terms": "walltime, estimate, grace, lost_after, retry, max_cost, data",
+    "terms": "walltime, estimate, grace, lost_after, retry, max_cost, data, on_cluster_failure",
     "deadline": "nanoseconds UTC; null is none",
     "not_before": "nanoseconds UTC; null is none",
     "key": "idempotency key; null is none",
@@ -102,6 +114,7 @@ _USUAL: Final = {
     "incarnation": "number of the registration",
     "capacity": "thousandths of a CPU, bytes, GPUs",
     "labels": "as configured",
+    "health": "`ready`, `degraded`, `failed` or `clearing`: [clusters](clusters.md)",
     "epoch": "number of the server's start",
     "policies": "name and options for each axis",
     "now": "the time that the cycle was told, nanoseconds UTC",

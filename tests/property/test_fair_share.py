@@ -135,7 +135,7 @@ def test_ranked_lanes_come_as_if_all_were_sorted(
     world = World(load, fair())
     ranking = Ranking(world.state, world.engine.policies)
     alive: dict[str, None] = {}
-    line = RankedLine(lambda entry: entry[2] in alive, ranking)
+    line = RankedLine(lambda _, entry: entry[2] in alive, ranking)
     numbers = count()
     entries: list[tuple[str, Lane, Entry]] = []
     for serial, (project, keys) in enumerate(lanes * (20 if many else 1)):

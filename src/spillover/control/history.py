@@ -1,7 +1,7 @@
 """The journal as people read it: one line an event."""
 
 from collections.abc import AsyncIterator
-from typing import Any, Final, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
@@ -18,6 +18,7 @@ from spillover.core.events import (
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
+    ClusterChanged,
     ClustersConfigured,
     CostHeld,
     Decided,
@@ -38,10 +39,13 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    NodesSeen,
     PolicyChanged,
     PolicyDisabled,
+    ShunEnded,
     StealAsked,
     StealRefused,
+    TasksBound,
     TokenCreated,
     TokenRevoked,
     Unmoved,
@@ -49,7 +53,7 @@ from spillover.core.events import (
 )
 from spillover.forms.policystring import write_policies
 from spillover.model.ids import member_id
-from spillover.model.units import SECOND, format_duration, format_money, format_time
+from spillover.model.units import SECOND, format_duration, format_moment, format_money, format_time
 from spillover.ports.journal import Journal
 from spillover.wire.api import EventView
 from spillover.wire.journal import decode_event
@@ -95,6 +99,8 @@ def jobs_of(event: AnyEvent) -> tuple[str, ...]:
     match event:
         case JobsAdmitted(jobs) | WaitsExpired(jobs) | JobsArchived(jobs):
             return jobs
+        case TasksBound():
+            return event.jobs
         case MemberPlaced(array, index):
             return (member_id(array, index),)
         case MembersDropped(array):
@@ -147,10 +153,16 @@ def text_of(event: AnyEvent) -> str:
         case JobStopping():
             return f"is to be stopped ({event.why}), by {event.who}"
         case JobRequeued():
-            return f"back to the queue ({event.why}), attempt {event.attempt}"
+            because = f": {event.because}" if event.because else ""
+            until = (
+                f"; not tried on {event.shunned} until {format_moment(event.until)}" if event.shunned else ""
+            )
+            return f"back to the queue ({event.why}), attempt {event.attempt}{because}{until}"
         case JobEnded():
             ran = f" after {format_duration(event.usage.ran)}" if event.usage.ran else ""
             return f"{event.state}{ran}" + (f": {event.why}" if event.why is not None else "")
+        case ShunEnded():
+            return f"may be tried on {event.cluster} again"
         case JobHeld():
             return f"held by {event.who}"
         case JobReleased():
@@ -165,8 +177,6 @@ def text_of(event: AnyEvent) -> str:
             return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in event.clusters)
         case BudgetsConfigured():
             return f"{len(event.budgets)} budget{'s' if len(event.budgets) != 1 else ''} from now on"
-        case AgentRegistered():
-            return f"agent {event.cluster}/{event.node} registered with {event.capacity}"
         case TokenCreated():
             limits = [f"{name} {value}" for name, value in _limits(event) if value is not None]
             return f"{event.who} created token {event.token} of role {', '.join([event.role, *limits])}"
@@ -190,6 +200,29 @@ def text_of(event: AnyEvent) -> str:
             return f"stays where it is: {_UNMOVED[event.why]}"
         case LeaseMoved():
             return f"moved from {event.node} to {event.thief}"
+        case _:
+            return _of_places(event)
+
+
+Places: TypeAlias = (
+    AgentRegistered
+    | AgentDraining
+    | AgentResumed
+    | AgentLost
+    | AgentForgotten
+    | AgentsConfigured
+    | NodesSeen
+    | ClusterChanged
+    | TasksBound
+)
+"""Events of agents, of nodes that are watched, and of clusters that others run."""
+
+
+def _of_places(event: Places) -> str:
+    """What happened to where jobs run, in words."""
+    match event:
+        case AgentRegistered():
+            return f"agent {event.cluster}/{event.node} registered with {event.capacity}"
         case AgentDraining():
             return f"agent {event.cluster}/{event.node} is draining" + (
                 f", drained by {event.who}" if event.who else ""
@@ -200,10 +233,28 @@ def text_of(event: AnyEvent) -> str:
             return f"agent {event.cluster}/{event.node} is lost"
         case AgentForgotten():
             return f"agent {event.cluster}/{event.node} was forgotten by {event.who}"
+        case NodesSeen():
+            return _nodes_seen(event)
+        case ClusterChanged():
+            return f"cluster {event.cluster} is {event.health}" + (f": {event.why}" if event.why else "")
+        case TasksBound():
+            many = f"{len(event.jobs)} jobs are"
+            return f"{'is' if len(event.jobs) == 1 else many} bound to other nodes of {event.cluster} than planned"
         case AgentsConfigured():
             return f"agents are given work for {format_duration(event.ahead)} ahead of room"
         case _:
             assert_never(event)
+
+
+def _nodes_seen(event: NodesSeen) -> str:
+    """How many nodes of a cluster are new or changed, and how many are gone."""
+    counts = (
+        (len(event.nodes), "new or not what they were"),
+        (len(event.used), "used otherwise"),
+        (len(event.same), "as before"),
+        (len(event.gone), "gone"),
+    )
+    return f"nodes of {event.cluster}: " + ", ".join(f"{count} {how}" for count, how in counts if count)
 
 
 def _limits(event: TokenCreated) -> tuple[tuple[str, str | None], ...]:

@@ -13,6 +13,7 @@ from spillover.core.events import (
     JobSubmitted,
     MemberPlaced,
     MembersDropped,
+    TasksBound,
     WaitsExpired,
 )
 from spillover.core.jobs import Job
@@ -96,6 +97,12 @@ class OwnHistory:
                 ]
                 jobs, latest = (*zip(*pairs, strict=True),) if pairs else ((), ())
                 return structs.replace(event, jobs=jobs, latest=latest) if pairs else None
+            case TasksBound():
+                bound = [
+                    pair for pair in zip(event.jobs, event.nodes, strict=True) if await self._is_own(pair[0])
+                ]
+                mine, nodes = (*zip(*bound, strict=True),) if bound else ((), ())
+                return structs.replace(event, jobs=mine, nodes=nodes) if bound else None
             case WaitsExpired() | JobsArchived():
                 own = tuple([job for job in event.jobs if await self._is_own(job)])
                 return structs.replace(event, jobs=own) if own else None

@@ -6,7 +6,7 @@ An event that is durable has been decided on this very state, so nothing here re
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.appliers import arrays, engine, jobs, leases, money, tokens
+from spillover.core.appliers import arrays, engine, jobs, leases, money, tokens, watched
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -17,6 +17,7 @@ from spillover.core.events import (
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
+    ClusterChanged,
     ClustersConfigured,
     CostHeld,
     Decided,
@@ -37,10 +38,13 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    NodesSeen,
     PolicyChanged,
     PolicyDisabled,
+    ShunEnded,
     StealAsked,
     StealRefused,
+    TasksBound,
     TokenCreated,
     TokenRevoked,
     WaitsExpired,
@@ -69,6 +73,7 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     JobStopping: jobs.stopping,
     JobRequeued: jobs.requeued,
     JobEnded: jobs.ended,
+    ShunEnded: jobs.shun_ended,
     JobHeld: jobs.held,
     JobReleased: jobs.released,
     DependencyEnded: jobs.dependency_ended,
@@ -82,6 +87,9 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     AgentLost: engine.agent_changed,
     AgentForgotten: engine.agent_forgotten,
     AgentsConfigured: engine.agents_configured,
+    NodesSeen: watched.nodes_seen,
+    ClusterChanged: watched.cluster_changed,
+    TasksBound: watched.tasks_bound,
     TokenCreated: tokens.created,
     TokenRevoked: tokens.revoked,
     EpochStarted: engine.epoch_started,

@@ -5,6 +5,7 @@ tasks. Those ahead get room in the order they were given, as the agent itself st
 node has.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from spillover.core.jobs import Job
@@ -79,10 +80,32 @@ def move_lease(state: State, job: Job, cluster: ClusterName, name: NodeName, thi
     state.nodes[f"{cluster}/{thief}"].taken += 1
 
 
+def rebind(
+    state: State, job: Job, cluster: ClusterName, before: Sequence[NodeName], after: Sequence[NodeName]
+) -> None:
+    """Let a job hold room where its tasks really are, whatever else is there, and none where they are not."""
+    for name, count in Counter(before).items():
+        key = f"{cluster}/{name}"
+        node = state.nodes[key]
+        node.used = node.used - node.holding.pop(job.id)
+        node.more -= count - 1
+        state.touch_node(key)
+    put_gang_on_nodes(state, job, cluster, after)
+    for name in dict.fromkeys(before):
+        strike_off(state, state.nodes[f"{cluster}/{name}"])
+
+
+def strike_off(state: State, node: Node) -> None:
+    """Forget a node that is gone, once nothing of ours is on it."""
+    if node.status == "gone" and not node.holding:
+        del state.nodes[node.key]
+
+
 def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName]) -> None:
     """Let the leases of a gang hold their room, several on one node together."""
     shape = job.kind.shape
     asked: dict[NodeName, Resources] = {}
+    counts = Counter(names)
     for name in names:
         asked[name] = asked[name] + shape.resources if name in asked else shape.resources
     if shape.rest is not None:
@@ -92,7 +115,18 @@ def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Seque
         node = state.nodes[key]
         node.used = node.used + resources
         node.holding[job.id] = resources
+        if node.foreign is not None:
+            node.more += counts[name] - 1
         state.touch_node(key)
+
+
+def leave_gang(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName], ran: int) -> None:
+    """Give back what the leases of a gang held."""
+    for name, count in Counter(names).items():
+        node = state.nodes.get(f"{cluster}/{name}")
+        if node is not None and node.foreign is not None:
+            node.more -= count - 1
+        leave_node(state, job, cluster, name, ran)
 
 
 def move_up(node: Node) -> None:
@@ -121,4 +155,6 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
         move_up(node)
     if ran > 0:
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
+    if node.foreign is not None:
+        strike_off(state, node)
     state.touch_node(key)

@@ -6,7 +6,7 @@ Each kind of proposal is decided in a module of its own; this one knows which.
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.deciders import agents, changes, engine, results, stealing, submissions, tokens
+from spillover.core.deciders import agents, changes, engine, results, stealing, submissions, tokens, watched
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     AgentGone,
@@ -26,6 +26,9 @@ from spillover.core.proposals import (
     Result,
     Resume,
     RevokeToken,
+    SeeBound,
+    SeeCluster,
+    SeeNodes,
     SetPolicies,
     SetPriority,
     Started,
@@ -56,6 +59,9 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     Resume: agents.resume,
     Forget: agents.forget,
     AgentGone: agents.gone,
+    SeeNodes: watched.see_nodes,
+    SeeCluster: watched.see_cluster,
+    SeeBound: watched.see_bound,
     Archived: engine.archived,
     CreateToken: tokens.create,
     RevokeToken: tokens.revoke,

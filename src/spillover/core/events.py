@@ -453,16 +453,28 @@ class SeenNode(Struct, frozen=True, array_like=True, gc=False):
     """Whether it may be given tasks: it answers, and nobody has cordoned it."""
 
 
+class NodeUse(Struct, frozen=True, array_like=True, gc=False):
+    """What of a node others use, of which all else is as it was."""
+
+    name: NodeName
+    foreign: Resources
+    tasks: int
+    """As of `SeenNode`."""
+
+
 class NodesSeen(Event, frozen=True, tag="nodes_seen"):
     """Nodes of a cluster are there, are not what they were, or are gone."""
 
     cluster: ClusterName
     at: int
     nodes: tuple[SeenNode, ...]
-    """Those that are new or differ from the book."""
+    """Those that are new, or not what they were: name, capacity, foreign, tasks, offers, labels, taints, ready."""
+    used: tuple[NodeUse, ...] = ()
+    """Those where nothing changed but what others use: name, foreign, tasks; any that was not seen since the server started is ready."""
     same: tuple[NodeName, ...] = ()
-    """Those that are as the book says, and were not seen since the server started."""
+    """Those that are as the book says, were not seen since the server started, and are ready."""
     gone: tuple[NodeName, ...] = ()
+    """Those that are not there any more; one that our tasks are on is kept in the book until they are not."""
 
 
 class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
@@ -592,6 +604,7 @@ AnyEvent: TypeAlias = (
     | JobStopping
     | JobRequeued
     | JobEnded
+    | ShunEnded
     | JobHeld
     | JobReleased
     | DependencyEnded
@@ -605,6 +618,9 @@ AnyEvent: TypeAlias = (
     | AgentLost
     | AgentForgotten
     | AgentsConfigured
+    | NodesSeen
+    | ClusterChanged
+    | TasksBound
     | TokenCreated
     | TokenRevoked
     | EpochStarted

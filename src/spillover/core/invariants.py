@@ -7,6 +7,7 @@ from spillover.core import ranges
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running
+from spillover.core.nodes import Node
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, NodeName, member_id, split_member
@@ -49,8 +50,11 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
                 raise Broken(
                     f"{node.key} holds {len(node.ahead)} leases ahead of room, more than its {node.queue}"
                 )
-            if job in node.holding and not node.used.fits(node.capacity):
-                raise Broken(f"{node.key} was given {node.used}, more than its {node.capacity}")
+            room = node.capacity if node.foreign is None else node.capacity - node.foreign
+            if job in node.holding and not node.used.fits(room):
+                raise Broken(f"{node.key} was given {node.used}, more than its {room}")
+            if node.places is not None and node.places < 0:
+                raise Broken(f"{node.key} was given more tasks than the {node.tasks} that it takes")
 
 
 def breaches(state: State) -> list[str]:
@@ -58,6 +62,7 @@ def breaches(state: State) -> list[str]:
     return [
         *_nodes(state),
         *_leases(state),
+        *_shuns(state),
         *_counts(state),
         *_usage(state),
         *_arrays(state),
@@ -82,9 +87,39 @@ def _nodes(state: State) -> list[str]:
         found += [f"{node.key} holds {job} twice" for job in node.ahead if job in node.holding]
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
+        if not node.is_agent:
+            found += _watched(state, node)
         if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
             found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
     return found
+
+
+def _watched(state: State, node: Node) -> list[str]:
+    """What must hold of a node of a cluster that others run."""
+    found = []
+    more = 0
+    for job_id in node.holding:
+        phase = state.jobs[job_id].phase if job_id in state.jobs else None
+        if isinstance(phase, Placed | Running):
+            more += (phase.node, *phase.others).count(node.name) - 1
+    if more != node.more:
+        found.append(f"{node.key} counts {node.more} tasks beyond one of each job, there are {more}")
+    if node.ahead or node.queue:
+        found.append(f"{node.key} is given leases ahead of room, which nobody there would start")
+    if node.status == "gone" and not node.holding:
+        found.append(f"{node.key} is gone, and nothing of ours is on it")
+    if node.status != "gone" and state.health(node.cluster) is None:
+        found.append(f"{node.key} is {node.status}, and nobody watches its cluster")
+    return found
+
+
+def _shuns(state: State) -> list[str]:
+    """Jobs are of the kind that shuns what they shun."""
+    return [
+        f"{job.id} shuns {[each.cluster for each in job.extra.shuns]}, its kind {job.kind.shunned}"
+        for job in state.jobs.values()
+        if tuple([each.cluster for each in job.extra.shuns]) != job.kind.shunned
+    ]
 
 
 def _leases(state: State) -> list[str]:

@@ -22,6 +22,8 @@ class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     shape: Shape
     queue: str
     project: str
+    shunned: tuple[ClusterName, ...] = ()
+    """Clusters that they are not tried on for now, sorted; none as a rule."""
 
 
 class Waiting(Struct, frozen=True, tag="held", array_like=True, gc=False):
@@ -112,6 +114,15 @@ class Members(Struct, array_like=True, gc=False):
     """How many pending members may be rented, when not all of them may; 0 says nothing."""
 
 
+class Shun(Struct, frozen=True, array_like=True, gc=False):
+    """A cluster that gave a job back."""
+
+    cluster: ClusterName
+    until: int
+    """When it is tried there again, nanoseconds UTC."""
+    because: str
+
+
 class Extra(Struct, array_like=True, gc=False):
     """What few jobs have."""
 
@@ -136,6 +147,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Whether it needs files that are kept for it; of an array, which ends after its members, the array says so."""
     outputs: tuple[tuple[int, str], ...] = ()
     """Attempts that brought files back, each with the blob that lists them."""
+    shuns: tuple[Shun, ...] = ()
+    """Clusters that it is not tried on for now, sorted by name."""
 
 
 NO_EXTRA = Extra()

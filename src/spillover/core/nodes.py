@@ -2,12 +2,13 @@
 
 from msgspec import Struct, field
 
+from spillover.model.cluster import Taint
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 
 
 class Node(Struct, array_like=True):
-    """One machine with its agent, and what our book says of it."""
+    """One machine, with its agent or of a cluster that others run, and what our book says of it."""
 
     cluster: ClusterName
     name: NodeName
@@ -18,7 +19,7 @@ class Node(Struct, array_like=True):
     queue: int
     """How many leases it takes ahead of room."""
     status: str = "ready"
-    """As in the agent table of `transitions`."""
+    """As in the tables of `transitions`: that of agents, or that of nodes that are watched."""
     used: Resources = Resources()
     holding: dict[JobId, Resources] = field(default_factory=dict)
     """Leases that have their room."""
@@ -38,8 +39,25 @@ class Node(Struct, array_like=True):
     """Leases that it took over from others, so far."""
     given: int = 0
     """Leases that others took over from it, so far."""
+    foreign: Resources | None = None
+    """What tasks use there that are none of ours, as it was seen; None for an agent."""
+    tasks: int = -1
+    """How many of our tasks it takes at a time; -1 is any number."""
+    taints: tuple[Taint, ...] = ()
+    more: int = 0
+    """Tasks of ours on it beyond one for each job: a gang may have several there."""
 
     @property
     def key(self) -> str:
         """Unique over all clusters."""
         return f"{self.cluster}/{self.name}"
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether an agent of ours runs there."""
+        return self.foreign is None
+
+    @property
+    def places(self) -> int | None:
+        """How many more of our tasks it takes, below 0 if there are too many; None is any number."""
+        return None if self.tasks < 0 else self.tasks - len(self.holding) - self.more

@@ -369,6 +369,9 @@ Proposal: TypeAlias = (
     | Resume
     | Forget
     | AgentGone
+    | SeeNodes
+    | SeeCluster
+    | SeeBound
     | Archived
     | CreateToken
     | RevokeToken

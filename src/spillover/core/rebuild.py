@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from spillover.core.appliers.queue import live_of, weight
+from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import NO_EXTRA, Job, Kind, Queued, Running
 from spillover.core.nodes import Node
@@ -19,7 +20,9 @@ from spillover.model.tokens import Token
 
 
 def rebuild(
-    records: Iterable[tuple[str, Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | Token]],
+    records: Iterable[
+        tuple[str, Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token]
+    ],
 ) -> State:
     """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
     state = State()
@@ -39,6 +42,8 @@ def rebuild(
             case KeptUsing():
                 state.usage[record.project] = record.using
                 state.holders += record.rate > 0
+            case Condition():
+                state.conditions[record.cluster] = record
             case Purse():
                 state.purses[record.key] = record
             case PolicyBook():
@@ -62,7 +67,8 @@ def rebuild(
 
 def _index(state: State, job: Job) -> None:
     """Take a job into the state, sharing what it has in common with others."""
-    job.kind = state.share(Kind(job.kind.shape, state.share(job.kind.queue), state.share(job.kind.project)))
+    kind = job.kind
+    job.kind = state.share(Kind(kind.shape, state.share(kind.queue), state.share(kind.project), kind.shunned))
     job.terms = state.share(job.terms)
     job.user = state.share(job.user)
     job.name = state.share(job.name)

@@ -2,6 +2,7 @@
 
 from typing import Any, TypeVar
 
+from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job, Kind, Placed, Running
 from spillover.core.nodes import Node
@@ -10,7 +11,7 @@ from spillover.core.purses import Purse
 from spillover.core.samples import About, Sample
 from spillover.core.sharing import KeptUsing, Using
 from spillover.model.budget import Caps
-from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
 from spillover.model.tokens import Token
@@ -28,6 +29,8 @@ class State:
         self.jobs: dict[JobId, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.clusters: dict[ClusterName, ClusterSpec] = {}
+        self.conditions: dict[ClusterName, Condition] = {}
+        """Of the clusters that others run."""
         self.keys: dict[str, JobId] = {}
         """Idempotency keys of jobs that are not archived yet."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
@@ -108,19 +111,28 @@ class State:
             return None
         return job.extra.placed_on or self.clusters.get(phase.cluster)
 
+    def health(self, cluster: ClusterName) -> Health | None:
+        """How a cluster that others run is; None for a cluster of agents, which are known one by one."""
+        spec = self.clusters.get(cluster)
+        if spec is None or not spec.watched:
+            return None
+        return self.conditions[cluster].health if cluster in self.conditions else Health.UNOBSERVED
+
     def can_rent(self) -> bool:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
     def record(
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Purse | PolicyBook | Sample | KeptUsing | Token | None":
+    ) -> "Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
                 return self.jobs.get(JobId(key))
             case "node":
                 return self.nodes.get(key)
+            case "cluster":
+                return self.conditions.get(ClusterName(key))
             case "purse":
                 return self.purses.get(key)
             case "history":
@@ -142,6 +154,10 @@ class State:
         """Remember that a node's record has to be written at the next checkpoint."""
         self.dirty["node", node] = None
         self.moved[node] = None
+
+    def touch_cluster(self, cluster: ClusterName) -> None:
+        """Remember that the condition of a cluster has to be written at the next checkpoint."""
+        self.dirty["cluster", cluster] = None
 
     def touch_purse(self, key: str) -> None:
         """Remember that a purse has to be written at the next checkpoint."""

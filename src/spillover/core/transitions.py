@@ -1,4 +1,4 @@
-"""The lives of jobs and agents, each as one table. `apply` walks them; the figures in the docs are drawn from them."""
+"""The lives of jobs, agents, nodes and clusters, each as one table. `apply` walks them; the figures in the docs are drawn from them."""
 
 from typing import Final
 
@@ -20,9 +20,13 @@ from spillover.core.events import (
     JobStopping,
     LeaseMoved,
     MemberPlaced,
+    NodesSeen,
+    ShunEnded,
     StealAsked,
     StealRefused,
+    TasksBound,
 )
+from spillover.model.cluster import Health
 
 S: Final = JobState
 
@@ -32,21 +36,27 @@ NEVER_RAN: Final = frozenset({S.CANCELLED, S.TIMED_OUT})
 JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.HELD, JobHeld): frozenset({S.HELD}),
     (S.HELD, JobReleased): frozenset({S.QUEUED}),
+    (S.HELD, ShunEnded): frozenset({S.HELD}),
     (S.HELD, JobEnded): NEVER_RAN,
     (S.QUEUED, JobHeld): frozenset({S.HELD}),
     (S.QUEUED, JobPlaced): frozenset({S.PLACED}),
     (S.QUEUED, GangPlaced): frozenset({S.PLACED}),
     # An array stays queued while members are pending, and runs once all of them are jobs of their own.
     (S.QUEUED, MemberPlaced): frozenset({S.QUEUED, S.RUNNING}),
+    (S.QUEUED, ShunEnded): frozenset({S.QUEUED}),
     (S.QUEUED, JobEnded): TERMINAL,
     (S.PLACED, JobStarted): frozenset({S.RUNNING}),
     (S.PLACED, StealAsked): frozenset({S.PLACED}),
     (S.PLACED, StealRefused): frozenset({S.PLACED}),
     (S.PLACED, LeaseMoved): frozenset({S.PLACED}),
+    (S.PLACED, TasksBound): frozenset({S.PLACED}),
+    (S.PLACED, ShunEnded): frozenset({S.PLACED}),
     (S.PLACED, JobStopping): frozenset({S.PLACED}),
     (S.PLACED, JobRequeued): frozenset({S.QUEUED}),
     # A task may end so soon that its start and its end are told in one message.
     (S.PLACED, JobEnded): TERMINAL,
+    (S.RUNNING, TasksBound): frozenset({S.RUNNING}),
+    (S.RUNNING, ShunEnded): frozenset({S.RUNNING}),
     (S.RUNNING, JobStopping): frozenset({S.RUNNING}),
     (S.RUNNING, JobRequeued): frozenset({S.QUEUED}),
     (S.RUNNING, JobEnded): TERMINAL,
@@ -76,6 +86,43 @@ AGENT: Final[dict[tuple[str, type[Event]], str]] = {
 }
 """The state of an agent after each event that concerns it."""
 
+NODE: Final[dict[tuple[str, type[Event], str], str]] = {
+    ("unknown", NodesSeen, "ready"): "ready",
+    ("unknown", NodesSeen, "not ready"): "closed",
+    ("ready", NodesSeen, "ready"): "ready",
+    ("ready", NodesSeen, "not ready"): "closed",
+    ("ready", NodesSeen, "gone"): "gone",
+    ("closed", NodesSeen, "ready"): "ready",
+    ("closed", NodesSeen, "not ready"): "closed",
+    ("closed", NodesSeen, "gone"): "gone",
+    ("unobserved", NodesSeen, "ready"): "ready",
+    ("unobserved", NodesSeen, "not ready"): "closed",
+    ("unobserved", NodesSeen, "gone"): "gone",
+    ("gone", NodesSeen, "gone"): "gone",
+    ("gone", NodesSeen, "ready"): "ready",
+    ("gone", NodesSeen, "not ready"): "closed",
+    ("ready", EpochStarted, ""): "unobserved",
+    ("closed", EpochStarted, ""): "unobserved",
+    ("unobserved", EpochStarted, ""): "unobserved",
+    ("gone", EpochStarted, ""): "gone",
+}
+"""The state of a node of a watched cluster after each event that concerns it, and what that says of it.
+
+One that is closed does not answer, or somebody cordoned it. One that is gone leaves the book with the last of our tasks.
+"""
+
+H: Final = Health
+
+CLUSTER: Final[dict[Health, tuple[Health, ...]]] = {
+    H.UNOBSERVED: (H.READY, H.DEGRADED, H.CLEARING, H.FAILED),
+    H.READY: (H.DEGRADED, H.FAILED),
+    H.DEGRADED: (H.READY, H.FAILED),
+    H.FAILED: (H.CLEARING, H.READY),
+    H.CLEARING: (H.READY, H.FAILED),
+}
+"""Where a watched cluster may go from each health. One that has failed is ready only when nothing is left there that nobody
+waits for; every start of a server makes it unobserved."""
+
 
 class Impossible(Exception):
     """An event that no state allows: a bug of ours, with the story of the job."""
@@ -94,4 +141,21 @@ def agent_figure() -> str:
     """The life of an agent as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     lines += [f"    {state} --> {target}: {event.__name__}" for (state, event), target in AGENT.items()]
+    return "\n".join(lines) + "\n"
+
+
+def node_figure() -> str:
+    """The life of a node of a watched cluster as a Mermaid diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> unknown"]
+    for (state, event, how), target in NODE.items():
+        lines.append(f"    {state} --> {target}: {event.__name__}{f' ({how})' if how else ''}")
+    return "\n".join(lines) + "\n"
+
+
+def cluster_figure() -> str:
+    """The health of a watched cluster as a Mermaid diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {H.UNOBSERVED}"]
+    for health, following in CLUSTER.items():
+        lines += [f"    {health} --> {target}: ClusterChanged" for target in following]
+    lines += [f"    {health} --> {H.UNOBSERVED}: EpochStarted" for health in CLUSTER]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity.
+"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity, what it shuns.
 
 An alarm is not taken back when it has become void: whoever hears it looks at the job. Void ones are swept out when they are
 most of the heap, so that jobs that ended long before their deadline leave nothing behind.
@@ -12,7 +12,7 @@ from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
 
-KINDS: Final = 4
+KINDS: Final = 5
 """Alarms that a job can have at one time, at the most."""
 MOVING: Final = frozenset({"walltime", "return"})
 """Kinds that belong to an attempt: set anew for each, and moved by jumps of the clock."""
@@ -42,6 +42,9 @@ class Alarms:
             self._push((job.extra.deadline, job.number, "deadline", job.id))
         if type(job.phase) is Waiting and job.extra.not_before is not None:
             self._push((job.extra.not_before, job.number, "not_before", job.id))
+        if job.extra.shuns and type(job.phase) is not Ended:
+            until = min([shun.until for shun in job.extra.shuns])
+            self._push((until, job.number, "shun", job.id))
         if (over := self._walltime_over(job)) is not None:
             self._push(over)
         if (back := self._back(job)) is not None:

@@ -4,13 +4,15 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from spillover.core.estimates import estimate, likely
-from spillover.core.jobs import Job, Kind, Placed, Queued
+from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
+from spillover.deciding.estimates import late_on
 from spillover.deciding.lanes import Entry, Lane, Line
+from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
@@ -18,8 +20,8 @@ from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Machine, Room
 from spillover.deciding.seating import Seating
-from spillover.model.cluster import Role
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.cluster import Health, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
@@ -69,6 +71,8 @@ class Board:
         """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
+        self.limited: list[Limits] = []
+        """Of clusters of which only so much may be used."""
         self.grown: list[tuple[Room, Machine]] = []
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
@@ -78,6 +82,8 @@ class Board:
     def _build(self) -> None:
         for spec in self.state.facts.clusters:
             self.rooms[spec.name] = Room(spec, self.state.facts.ahead)
+        self.open_rooms()
+        self.limited = [room.limits for room in self.rooms.values() if room.limits is not None]
         for node in self.state.nodes.values():
             if node.cluster in self.rooms:
                 self.rooms[node.cluster].refresh(node)
@@ -85,6 +91,7 @@ class Board:
             self.ends = Ends(self.state, self.rooms, self.runs)
         for job in self.state.jobs.values():
             self.enter(job)
+            self.move_in(job)
             self.alarms.set(job)
             if self.ends is not None:
                 self.ends.set(job)
@@ -138,7 +145,11 @@ class Board:
         rooms = [
             room
             for room in self.rooms.values()
-            if room.spec.role is Role.RENTED and any(machine.fits(shape) for machine in room.machines)
+            if room.spec.role is Role.RENTED
+            and room.name not in job.kind.shunned
+            and (room.limits is None or room.limits.allow(shape.total))
+            and late_on(job, room.spec, now) is None
+            and any(machine.fits(shape) for machine in room.machines)
         ]
         return shape.burst is not Burst.NEVER and any(
             purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
@@ -233,14 +244,35 @@ class Board:
     def look_at_what_moved(self) -> None:
         """Take in what events that were applied changed about machines and caps."""
         state, rooms = self.state, self.rooms
+        gone: list[str] = []
         for key in state.moved:
-            node = state.nodes[key]
+            node = state.nodes.get(key)
+            if node is None:
+                gone.append(key)
+                continue
             room = rooms.get(node.cluster)
             if room is not None and room.refresh(node):
                 self.grown.append((room, room.by_name[node.name]))
         state.moved.clear()
+        if gone:
+            self._drop(gone)
         if state.loosened:
             state.loosened, self.gained = False, True
+
+    def open_rooms(self) -> None:
+        """Let clusters be given work that may be, and no others; their machines are looked at apart."""
+        for name, room in self.rooms.items():
+            room.open = self.state.health(name) in {None, Health.READY}
+
+    def _drop(self, nodes: Iterable[str]) -> None:
+        """Nodes are not in the book any more."""
+        names: dict[ClusterName, list[NodeName]] = {}
+        for key in nodes:
+            cluster, _, name = key.partition("/")
+            names.setdefault(ClusterName(cluster), []).append(NodeName(name))
+        for each, dropped in names.items():
+            if each in self.rooms:
+                self.rooms[each].drop(dropped)
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
@@ -259,6 +291,30 @@ class Board:
             self.wait(job)
         if self.line_up is not None:
             self.line_up.keep(job)
+
+    def change_lane(self, job: Job, before: Kind) -> None:
+        """A job was of another kind before."""
+        if type(job.phase) is not Queued:
+            return
+        if (lane := self.lanes.get(before)) is not None:
+            self.queue.settle(lane)
+            self.due.settle(lane)
+        self.enter(job)
+        self.gained = True
+
+    def move_in(self, job: Job) -> None:
+        """A job may be on a cluster of which only so much may be used: it counts there from now on."""
+        phase = job.phase
+        if self.limited and isinstance(phase, Placed | Running):
+            room = self.rooms.get(phase.cluster)
+            if room is not None and room.limits is not None:
+                room.limits.take(job.id, job.kind.shape.total)
+
+    def move_out(self, job: JobId) -> None:
+        """A job is on no cluster any more."""
+        for limits in self.limited:
+            if limits.leave(job):
+                self.gained = True
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
@@ -299,12 +355,14 @@ class Board:
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
-    def _line(self, valid: Callable[[Entry], bool]) -> Line:
+    def _line(self, valid: Callable[[Lane, Entry], bool]) -> Line:
         return Line(valid) if self.ranking is None else RankedLine(valid, self.ranking)
 
-    def _is_queued(self, entry: Entry) -> bool:
+    def _is_queued(self, lane: Lane, entry: Entry) -> bool:
         job = self.state.jobs.get(entry[2])
-        return job is not None and type(job.phase) is Queued and entry[0] == self._key(job)
+        if job is None or type(job.phase) is not Queued or entry[0] != self._key(job):
+            return False
+        return job.kind is lane.kind or job.kind == lane.kind  # it may shun other clusters by now
 
-    def _is_due(self, entry: Entry) -> bool:
-        return self._is_queued(entry) and self.state.jobs[entry[2]].due is not None
+    def _is_due(self, lane: Lane, entry: Entry) -> bool:
+        return self._is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None

@@ -24,8 +24,8 @@ from spillover.deciding.placing import Placer
 from spillover.deciding.plan import Expiry, Plan
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
-from spillover.model.job import ALWAYS, NEVER
-from spillover.model.reasons import AlwaysRented, NotInTime, QueueFull, WaitOver
+from spillover.model.job import ALWAYS, NEVER, Shape
+from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
 from spillover.model.units import FOREVER
 
 QUEUE_FULL = QueueFull()
@@ -95,9 +95,14 @@ def admit(draft: Draft, board: Board, policies: Policies) -> None:
     for job in fresh:
         latest = draft.admitted[job.id] = _latest(job, steady, board, policies)
         if latest <= steady and job.id not in draft.expired and job.due is None:
-            always = job.kind.shape.burst is ALWAYS
-            why = AlwaysRented() if always else WaitOver(steady - job.arrived)
-            draft.expired[job.id] = Expiry(job.id, why)
+            draft.expired[job.id] = Expiry(job.id, _why_at_once(job.kind.shape, steady - job.arrived, board))
+
+
+def _why_at_once(shape: Shape, waited: int, board: Board) -> AlwaysRented | OnlyRented | WaitOver:
+    """Why a new job may be rented."""
+    if shape.burst is ALWAYS:
+        return AlwaysRented()
+    return OnlyRented() if board.seating.only_rented(shape) else WaitOver(waited)
 
 
 def _latest(job: Job, steady: int, board: Board, policies: Policies) -> int:
@@ -107,6 +112,8 @@ def _latest(job: Job, steady: int, board: Board, policies: Policies) -> int:
         return steady
     if shape.burst is NEVER or not board.can_rent:
         return FOREVER
+    if shape.where is not None and board.seating.only_rented(shape):
+        return steady
     case = policies.case_of(job, board.state.facts.tally)
     return min(FOREVER, job.arrived + policies.wait_of(case))
 

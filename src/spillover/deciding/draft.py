@@ -48,13 +48,11 @@ class Draft:
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
 
-    def count(self, job: Job, room: Room) -> int:
-        """Note that one more of a job is placed; returns how many were before."""
-        count = self.taken.get(job.id, 0)
-        self.taken[job.id] = count + 1
+    def count(self, job: Job, room: Room) -> None:
+        """Note that one more of a job is placed."""
+        self.taken[job.id] = self.taken.get(job.id, 0) + 1
         if not room.owned:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
-        return count
 
     def why(self, job: Job, room: Room, *, ahead: bool) -> Reason:
         """Why a job is placed there."""

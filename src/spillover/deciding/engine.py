@@ -38,6 +38,7 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "deadline": changes.deadline_passed,
     "not_before": changes.time_has_come,
     "return": changes.time_to_return,
+    "shun": changes.shun_over,
     "walltime": changes.walltime_passed,
 }
 
@@ -214,11 +215,7 @@ class Engine:
 
 def _fingerprint(board: Board) -> object:
     """All that a cycle must leave as it was."""
-    rooms = [
-        (machine.name, machine.cpu, machine.memory, machine.gpu, machine.ahead)
-        for room in board.rooms.values()
-        for machine in room.machines
-    ]
+    rooms = [(machine.name, *machine.free) for room in board.rooms.values() for machine in room.machines]
     lines = [
         (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
         for line in (board.queue, board.due)

@@ -1,10 +1,24 @@
 """How long a job is expected to run, and until when."""
 
-from spillover.core.estimates import Estimate, Expecting, estimate
+from spillover.core.estimates import Estimate, Expecting, estimate, likely
 from spillover.core.jobs import Job, Placed, Running
+from spillover.model.cluster import ClusterSpec
+from spillover.model.reasons import TooLate
 from spillover.model.units import MINUTE
 
-__all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end"]
+__all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end", "late_on"]
+
+
+def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
+    """Whether a job that is placed on a cluster now is expected to end after its deadline; None if not, or if it has none.
+
+    A job of which nothing is known is taken to end as soon as it has begun.
+    """
+    deadline = job.extra.deadline
+    if deadline is None:
+        return None
+    finish = now + spec.startup + likely(job, 0)
+    return TooLate(deadline, finish) if finish > deadline else None
 
 
 def began_at(phase: Placed | Running, jumped: int) -> int:

@@ -1,47 +1,60 @@
 """Why a job is where it is, and what would change that: derived when somebody asks, from what the cycle itself looks at."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
 
 from msgspec import Struct, structs
 
 from spillover.core.appliers.queue import weight
+from spillover.core.clusters import Condition
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
 from spillover.deciding.board import Board
-from spillover.deciding.estimates import Estimate, estimate
+from spillover.deciding.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
-from spillover.deciding.rooms import Machine, Room
-from spillover.model.cluster import WITHOUT, Role
+from spillover.deciding.rooms import NO_RULES, Machine, Room
+from spillover.model.admission import cannot_run, matches, may_run, missing_of, refused_by, repelled_by
+from spillover.model.cluster import WITHOUT, Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AfterJobs,
     AllDrained,
+    AtLimit,
     BehindOthers,
     BeyondDepth,
     BurstRefused,
+    CannotRun,
+    ClusterDown,
     Fresh,
     GangUnsupported,
     Held,
     KeptFor,
+    NoNodeReady,
     NoRoom,
+    NoSuchNode,
     NotBefore,
     NotObserved,
     NotOffered,
     NotRented,
+    NotWhere,
     OverBudget,
+    OverLimit,
     OverMaxCost,
     PolicyFailed,
     Reason,
+    Shunned,
     Stopping,
+    Tainted,
     TooBig,
+    TooLate,
     WaitNotOver,
 )
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, format_duration
+from spillover.model.where import Rules
 
 
 class Decider(Protocol):
@@ -100,7 +113,7 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[
     for holding in held:
         purser.take(holding)
     verdicts = tuple(
-        Verdict(room.name, room.spec.role, _verdict(engine.state, purser, room, job))
+        Verdict(room.name, room.spec.role, _verdict(engine, purser, room, job))
         for room in engine.board.rooms.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
@@ -115,9 +128,19 @@ def _without_owned(verdict: Verdict) -> Verdict:
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
-def _verdict(state: State, purser: Purser, room: Room, job: Job) -> Reason | None:
+def _verdict(engine: Decider, purser: Purser, room: Room, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
-    refusal = _refusal(state, room, job.kind.shape)
+    refusal = _refusal(engine.state, room, job.kind.shape)
+    if refusal is not None and refusal.never:
+        return refusal
+    if (late := late_on(job, room.spec, engine.now)) is not None:
+        return late
+    if room.name in job.kind.shunned and (refusal is None or isinstance(refusal, NoRoom)):
+        return next(
+            Shunned(shun.cluster, shun.until, shun.because)
+            for shun in job.extra.shuns
+            if shun.cluster == room.name
+        )
     if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
     answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
@@ -161,7 +184,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]
     if not possible:
-        return _why_never(engine.board, shape)
+        return _why_never(engine.board, shape, [each.reason for each in verdicts])
     if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
         return dear
     if job.latest is None:
@@ -173,16 +196,38 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         names = tuple(each.cluster for each in possible)
         spills_at = _spills_at(engine, job, verdicts)
         return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
-    names = tuple(each.cluster for each in allowed)
-    if all(isinstance(each.reason, NotObserved | AllDrained) for each in allowed):
-        drained = [each.reason for each in allowed if isinstance(each.reason, AllDrained)]
-        return _all_drained(drained) if drained else NotObserved(names)
+    if (away := _away([each.reason for each in allowed])) is not None:
+        return away
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
         return cut
     if (capped := capped_by(allowed)) is not None:
         return capped
-    names = tuple(each.cluster for each in allowed if not isinstance(each.reason, OverMaxCost | OverBudget))
-    return NoRoom(shape.resources, names)
+    elsewhere = (OverMaxCost, OverBudget, AtLimit, *AWAY)
+    names = tuple(each.cluster for each in allowed if not isinstance(each.reason, elsewhere))
+    limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
+    return limited[0] if limited and not names else NoRoom(shape.resources, names)
+
+
+AWAY: Final = (Shunned, AllDrained, NoNodeReady, ClusterDown, NotObserved)
+"""Why a cluster takes nothing now, whatever room it has; what is told first if each cluster has another reason."""
+
+
+def _away(reasons: Sequence[Reason | None]) -> Reason | None:
+    """Why none of these clusters takes a job, if it is not for want of room."""
+    if not all(isinstance(reason, AWAY) for reason in reasons):
+        return None
+    kind = next(kind for kind in AWAY if any(isinstance(reason, kind) for reason in reasons))
+    alike = [reason for reason in reasons if isinstance(reason, kind)]
+    first = alike[0]
+    match first:
+        case AllDrained():
+            return _all_drained([each for each in alike if isinstance(each, AllDrained)])
+        case NotObserved() | NoNodeReady():
+            each = [reason.clusters for reason in alike if isinstance(reason, NotObserved | NoNodeReady)]
+            return structs.replace(first, clusters=tuple(name for names in each for name in names))
+        case _:
+            shunned = [reason for reason in alike if isinstance(reason, Shunned)]
+            return min(shunned, key=lambda reason: reason.until, default=first)
 
 
 def _all_drained(reasons: list[AllDrained]) -> AllDrained:
@@ -217,10 +262,16 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Po
     return None if error is None else PolicyFailed(f"wait.{name}", error)
 
 
-def _why_never(board: Board, shape: Shape) -> Reason:
+def _why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason:
     """Why no cluster could ever run a job, by what comes nearest."""
-    ruled_out = [room for room in board.rooms.values() if shape.burst is _excluded(room)]
-    others = [room for room in board.rooms.values() if room not in ruled_out]
+    late = [reason for reason in reasons if isinstance(reason, TooLate)]
+    if late:
+        return min(late, key=lambda reason: reason.finish)
+    if (unwanted := _why_unwanted(board, shape, reasons)) is not None:
+        return unwanted
+    rooms = [room for room in board.rooms.values() if may_run(shape, room.spec)]
+    ruled_out = [room for room in rooms if shape.burst is _excluded(room)]
+    others = [room for room in rooms if room not in ruled_out]
     could = any(machine.could_fit(shape) for room in ruled_out for machine in room.machines)
     if could or (ruled_out and not others):
         return BurstRefused(shape.burst)
@@ -230,6 +281,22 @@ def _why_never(board: Board, shape: Shape) -> Reason:
         return TooBig(shape.resources, _largest(offering))
     missing = _missing(machines, shape)
     return NotOffered(missing, _because(board.state, missing))
+
+
+def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason | None:
+    """Whether limits, nodes, or what the job asks of clusters keep it from all that could run it."""
+    nearest = [reason for reason in reasons if isinstance(reason, OverLimit | Tainted | NoSuchNode)]
+    if nearest:
+        return nearest[0]
+    anywhere = structs.replace(shape, where=None)
+    elsewhere = [room for room in board.rooms.values() if room.spec.role and not may_run(shape, room.spec)]
+    could = any(machine.could_fit(anywhere) for room in elsewhere for machine in room.machines)
+    if not could and len(elsewhere) < len(board.rooms):
+        return next((reason for reason in reasons if isinstance(reason, CannotRun)), None)
+    asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
+    if asked:
+        return NotWhere(tuple(asked))
+    return next((reason for reason in reasons if isinstance(reason, CannotRun)), None)
 
 
 def _because(state: State, missing: tuple[str, ...]) -> str:
@@ -243,25 +310,55 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
 
 def _refusal(state: State, room: Room, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
+    if shape.where is not None and (asked := refused_by(shape.where, room.spec)):
+        return NotWhere((asked,))
+    if what := cannot_run(shape.runs, room.spec):
+        return CannotRun(what)
     if shape.tasks > 1 and not room.spec.gangs:
         return GangUnsupported(shape.tasks)
     if shape.burst is _excluded(room):
         return BurstRefused(shape.burst)
     if not room.machines:
-        return NotObserved((room.name,))
+        return _not_ready(state, room)
     offering = [machine for machine in room.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
         return NotOffered(_missing(room.machines, shape))
-    large = [machine for machine in offering if machine.could_fit(shape)]
+    wanted = [machine for machine in offering if machine.admits(shape)]
+    if not wanted:
+        return _no_node(offering, shape.rules or NO_RULES)
+    large = [machine for machine in wanted if machine.could_fit(shape)]
     if not large:
-        return TooBig(shape.resources, _largest(offering))
+        return TooBig(shape.resources, _largest(wanted))
+    limit = room.limits.refusal(shape.total) if room.limits is not None else None
+    if limit is not None and limit.never:
+        return limit
     if not any(machine.ready for machine in large):
         nodes = [state.nodes.get(f"{room.name}/{machine.name}") for machine in large]
         drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
-        return AllDrained((room.name,), drained) if drained else NotObserved((room.name,))
-    if any(machine.fits(shape) for machine in large):
-        return None
+        return AllDrained((room.name,), drained) if drained else _not_ready(state, room)
+    if limit is not None or any(machine.fits(shape) for machine in large):
+        return limit
     return NoRoom(shape.resources, (room.name,))
+
+
+def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted:
+    """Why none of these nodes is one that a job asks for."""
+    named = [machine for machine in machines if matches(rules, machine.name, machine.labels)]
+    if not named:
+        return NoSuchNode(missing_of(rules, [machine.labels for machine in machines]))
+    taints = [repelled_by(rules.tolerations, machine.taints) for machine in named]
+    return Tainted(tuple(dict.fromkeys(f"{one.key}={one.value}:{one.effect}" for one in taints if one)))
+
+
+def _not_ready(state: State, room: Room) -> Reason:
+    """Why no machine of a cluster is ready."""
+    health = state.health(room.name)
+    if health is None:
+        return NotObserved((room.name,))
+    if health is Health.READY:
+        return NoNodeReady((room.name,))
+    known = state.conditions.get(room.name) or Condition(room.name)
+    return ClusterDown(room.name, known.health, known.since, known.why)
 
 
 def _excluded(room: Room) -> Burst:

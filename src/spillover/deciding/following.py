@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from spillover.core.events import (
     ClockJumped,
+    ClusterChanged,
+    EpochStarted,
     GangPlaced,
     JobEnded,
     JobHeld,
@@ -18,6 +22,8 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    ShunEnded,
+    TasksBound,
     WaitsExpired,
 )
 from spillover.core.jobs import NO_EXTRA, Ended, Queued
@@ -30,9 +36,21 @@ def _arrived(board: Board, event: JobReleased | JobReprioritised) -> None:
 
 
 def _requeued(board: Board, event: JobRequeued) -> None:
-    board.enter(board.state.jobs[event.job])
+    job = board.state.jobs[event.job]
+    board.enter(job)
+    if event.shunned is not None:
+        board.alarms.set(job)
+    if board.limited:
+        board.move_out(event.job)
     if board.ends is not None:
         board.ends.forget(event.job)
+
+
+def _shun_ended(board: Board, event: ShunEnded) -> None:
+    job = board.state.jobs[event.job]
+    shunned = tuple(sorted((*job.kind.shunned, event.cluster)))
+    board.alarms.set(job)
+    board.change_lane(job, replace(job.kind, shunned=shunned))
 
 
 def _submitted(board: Board, event: JobSubmitted) -> None:
@@ -49,6 +67,8 @@ def _left(board: Board, event: JobHeld) -> None:
 def _placed(board: Board, event: JobPlaced | GangPlaced) -> None:
     job = board.state.jobs[event.job]
     board.leave(job)
+    if board.limited:
+        board.move_in(job)
     if board.brings_back:
         board.alarms.set(job)
     if board.ends is not None:
@@ -59,6 +79,8 @@ def _ended(board: Board, event: JobEnded) -> None:
     job = board.state.jobs[event.job]
     if board.ends is not None:
         board.ends.forget(event.job)
+    if board.limited:
+        board.move_out(event.job)
     if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
         board.leave(job)
 
@@ -70,6 +92,8 @@ def _members_left(board: Board, event: MemberPlaced | MembersDropped) -> None:
 def _member_placed(board: Board, event: MemberPlaced) -> None:
     _members_left(board, event)
     member = board.state.jobs[member_id(event.array, event.index)]
+    if board.limited:
+        board.move_in(member)
     board.alarms.set(member)
     if board.ends is not None:
         board.ends.set(member)
@@ -91,6 +115,20 @@ def _moved(board: Board, event: LeaseMoved) -> None:
         board.ends.set(job)
     if job.due is None and board.is_ahead(job):
         board.wait(job)
+
+
+def _bound(board: Board, event: TasksBound) -> None:
+    if board.ends is None:
+        return
+    board.look_at_what_moved()  # they may be on nodes that were seen in the same step
+    for job in event.jobs:
+        board.ends.set(board.state.jobs[job])
+    board.gained = board.gained or board.passed  # room that somebody waits for comes to be elsewhere
+
+
+def _opened(board: Board, event: ClusterChanged | EpochStarted) -> None:
+    del event
+    board.open_rooms()
 
 
 def _jumped(board: Board, event: ClockJumped) -> None:
@@ -125,6 +163,7 @@ FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     JobSubmitted: _submitted,
     JobReleased: _arrived,
     JobRequeued: _requeued,
+    ShunEnded: _shun_ended,
     JobReprioritised: _arrived,
     JobPlaced: _placed,
     JobHeld: _left,
@@ -134,6 +173,9 @@ FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     MembersDropped: _members_left,
     JobStarted: _started,
     LeaseMoved: _moved,
+    TasksBound: _bound,
+    ClusterChanged: _opened,
+    EpochStarted: _opened,
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,

@@ -19,7 +19,7 @@ class GangSeat:
         self.shape = shape
         self.total = shape.total
         self._others = Seat(room, shape)
-        self._last = None if shape.rest is None else Seat(room, Shape(shape.rest, shape.needs))
+        self._last = None if shape.rest is None else Seat(room, shape.least)
 
     def take(self, place: Place, barred: Collection[int] = ()) -> "list[Part]":
         """Take room for every task on machines that are not barred; empty, with nothing taken, if there is not enough."""
@@ -34,10 +34,9 @@ class GangSeat:
             if machine is None:
                 break
             count = min(left, _times(self.shape.resources, machine))
-            asked = self.shape.resources
-            together = Resources(asked.cpu * count, asked.memory * count, asked.gpu * count)
+            together = self.shape.resources.times(count)
             parts.append(Part(machine, machine.free, count, together))
-            room.take(machine, together)
+            room.take(machine, together, count)
             left -= count
         self._others.put_back(passed)
         if not left and self._last is not None:
@@ -72,4 +71,7 @@ def _times(asked: Resources, machine: Machine) -> int:
         for free, one in ((machine.cpu, asked.cpu), (machine.memory, asked.memory), (machine.gpu, asked.gpu))
         if one
     ]
-    return max(1, min(counts, default=1))
+    if asked.other:
+        have = dict(machine.other)
+        counts += [have.get(name, 0) // one for name, one in asked.other]
+    return max(1, min(*counts, machine.places) if counts else 1)

@@ -12,7 +12,6 @@ from spillover.deciding.gangs import GangSeat
 from spillover.deciding.heaps import in_order
 from spillover.deciding.rooms import Seat
 from spillover.model.ids import JobId
-from spillover.model.job import Shape
 
 FEW = 128
 """Lanes that are sorted faster than a heap of them is read in order."""
@@ -22,7 +21,7 @@ Entry = tuple[Any, int, JobId]
 
 
 class Lane:
-    """Jobs of one shape, needs, queue and project: tried as one."""
+    """Jobs of one shape, needs, queue and project that shun the same clusters: tried as one."""
 
     __slots__ = (
         "gangs_owned",
@@ -39,7 +38,7 @@ class Lane:
     def __init__(self, kind: Kind, serial: int) -> None:
         self.kind = kind
         shape = kind.shape
-        self.least = shape if shape.rest is None else Shape(shape.rest, shape.needs)
+        self.least = shape.least
         """The smallest task of its jobs: where that does not fit, none does."""
         self.total = shape.total
         """What one of its jobs asks for: where less is free on all machines together, none fits."""
@@ -63,7 +62,7 @@ class Lane:
 class Line:
     """Lanes in the order of their first jobs."""
 
-    def __init__(self, valid: Callable[[Entry], bool]) -> None:
+    def __init__(self, valid: "Callable[[Lane, Entry], bool]") -> None:
         self.valid = valid
         self.heaps: dict[Lane, list[Entry]] = {}
         self.first: dict[Lane, Entry] = {}
@@ -88,7 +87,7 @@ class Line:
         heap = self.heaps.get(lane)
         if heap is None:
             return
-        while heap and not self.valid(heap[0]):
+        while heap and not self.valid(lane, heap[0]):
             heapq.heappop(heap)
         if not heap:
             del self.heaps[lane]
@@ -132,7 +131,7 @@ class Line:
         """The valid entries of a lane, in order."""
         previous: Entry | None = None
         for entry in in_order(self.heaps.get(lane, ())):
-            if entry != previous and self.valid(entry):
+            if entry != previous and self.valid(lane, entry):
                 previous = entry
                 yield entry
 

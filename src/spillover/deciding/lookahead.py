@@ -16,7 +16,7 @@ from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
+from spillover.model.resources import Resources, covers
 from spillover.model.units import FOREVER, MINUTE
 
 Parts = Sequence[tuple[Room, Machine, Resources]]
@@ -259,7 +259,9 @@ class _Replay:
                 return False
         elif asked.gpu > free[2] or asked.cpu > free[0] or asked.memory > free[1]:
             return False
-        return machine.ready and (not shape.needs or machine.offers.issuperset(shape.needs))
+        if asked.other and not covers(machine.total.other, asked.other):
+            return False
+        return machine.ready and machine.admits(shape)
 
     def _take(self, shape: Shape) -> Parts | None:
         """Take room for all tasks of a job; None if there is not enough."""

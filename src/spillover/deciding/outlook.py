@@ -14,7 +14,7 @@ from spillover.deciding.protocols import Place
 from spillover.deciding.rooms import Machine, Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
+from spillover.model.resources import Others, Resources
 from spillover.model.units import FOREVER, MINUTE
 
 _AT = attrgetter("at")
@@ -112,27 +112,25 @@ class Ends:
 class Reservation:
     """What is kept for a job that does not fit yet: the room that it needs at the time when it is expected to start."""
 
-    def __init__(self, at: int, room: Room, spare: dict[int, list[int]]) -> None:
+    def __init__(self, at: int, room: Room, spare: dict[int, list[int]], names: tuple[str, ...] = ()) -> None:
         self.at = at
         """When it is expected to start, nanoseconds UTC."""
         self.room = room
         self.spare = spare
-        """For each of its machines, CPU, memory and GPUs that are free then beyond what it needs."""
+        """For each of its machines, CPU, memory, GPUs and what else the job asks for that are free then beyond what it needs."""
+        self.names = names
+        """What else that is."""
 
     def allows(self, machine: Machine, asked: Resources, until: int) -> bool:
         """Whether a task that ends then can have room there without delaying the job."""
         if until <= self.at or machine.index not in self.spare:
             return True
-        cpu, memory, gpu = self.spare[machine.index]
-        return asked.cpu <= cpu and asked.memory <= memory and asked.gpu <= gpu
+        return _fits(self.spare[machine.index], asked, self.names)
 
     def took(self, machine: Machine, asked: Resources, until: int) -> None:
         """A task was given room."""
         if until > self.at and machine.index in self.spare:
-            spare = self.spare[machine.index]
-            spare[0] -= asked.cpu
-            spare[1] -= asked.memory
-            spare[2] -= asked.gpu
+            _subtract(self.spare[machine.index], asked, 1, self.names)
 
 
 def reserve(
@@ -154,7 +152,7 @@ def reserve(
 def _first_fit(views: "dict[ClusterName, _View]", at: int, place: Place) -> Reservation | None:
     for view in views.values():
         if view.changed and (spare := view.fit(place)) is not None:
-            return Reservation(at, view.room, spare)
+            return Reservation(at, view.room, spare, view.names)
     return None
 
 
@@ -164,14 +162,22 @@ class _View:
     def __init__(self, room: Room, shape: Shape) -> None:
         self.room = room
         self.shape = shape
+        self.names = tuple([name for name, _ in shape.resources.other])
+        """What is asked for besides CPU, memory and GPUs."""
         self.free: dict[int, list[int]] = {
-            machine.index: [max(0, machine.cpu), machine.memory, machine.gpu]
+            machine.index: [
+                max(0, machine.cpu),
+                machine.memory,
+                machine.gpu,
+                *_others(machine.other, self.names),
+            ]
             for machine in room.machines
-            if machine.ready and machine.offers.issuperset(shape.needs)
+            if machine.ready and machine.admits(shape)
         }
         self.changed = False
         one = shape.resources
-        self._asked = [(at, each) for at, each in enumerate((one.cpu, one.memory, one.gpu)) if each]
+        asked = (one.cpu, one.memory, one.gpu, *_others(one.other, self.names))
+        self._asked = [(at, each) for at, each in enumerate(asked) if each]
         """Place and amount of what a task asks for."""
         self._places = sum([self._times(free) for free in self.free.values()])
         """How many tasks like the first find room."""
@@ -182,9 +188,7 @@ class _View:
         if free is None:
             return
         self._places -= self._times(free)
-        free[0] += resources.cpu
-        free[1] += resources.memory
-        free[2] += resources.gpu
+        _subtract(free, resources, -1, self.names)
         self._places += self._times(free)
         self.changed = True
 
@@ -202,15 +206,14 @@ class _View:
             free = list(self.free[index])
             count = min(left, self._times(free))
             if count:
-                _subtract(free, shape.resources, count)
+                _subtract(free, shape.resources, count, self.names)
                 spare[index] = free
                 left -= count
         if shape.rest is not None:
-            last = Shape(shape.rest, shape.needs)
-            for index in self._by_score(place, last):
+            for index in self._by_score(place, shape.least):
                 free = spare.get(index) or list(self.free[index])
-                if _fits(free, shape.rest):
-                    _subtract(free, shape.rest, 1)
+                if _fits(free, shape.rest, self.names):
+                    _subtract(free, shape.rest, 1, self.names)
                     spare[index] = free
                     break
             else:
@@ -223,7 +226,7 @@ class _View:
         scored = [
             (place.score(free[0], free[1], free[2], shape, machines[index].total), index)
             for index, free in self.free.items()
-            if _fits(free, shape.resources)
+            if _fits(free, shape.resources, self.names)
         ]
         return [index for _, index in sorted(scored)]
 
@@ -236,11 +239,24 @@ class _View:
         return min([free[at] // one for at, one in asked], default=self.shape.tasks)
 
 
-def _fits(free: list[int], asked: Resources) -> bool:
-    return asked.cpu <= free[0] and asked.memory <= free[1] and asked.gpu <= free[2]
+def _others(amounts: Others, names: tuple[str, ...]) -> list[int]:
+    """How much there is of each of these."""
+    have = dict(amounts) if names else {}
+    return [have.get(name, 0) for name in names]
 
 
-def _subtract(free: list[int], asked: Resources, tasks: int) -> None:
+def _fits(free: list[int], asked: Resources, names: tuple[str, ...]) -> bool:
+    if asked.cpu > free[0] or asked.memory > free[1] or asked.gpu > free[2]:
+        return False
+    return not names or all(
+        one <= left for one, left in zip(_others(asked.other, names), free[3:], strict=True)
+    )
+
+
+def _subtract(free: list[int], asked: Resources, tasks: int, names: tuple[str, ...]) -> None:
     free[0] -= asked.cpu * tasks
     free[1] -= asked.memory * tasks
     free[2] -= asked.gpu * tasks
+    if names and asked.other:
+        for at, one in enumerate(_others(asked.other, names), 3):
+            free[at] -= one * tasks

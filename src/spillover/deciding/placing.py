@@ -5,20 +5,25 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from spillover.core import ranges
-from spillover.core.jobs import Job, Queued
+from spillover.core.jobs import NO_EXTRA, Job, Queued
 from spillover.deciding.board import Board
 from spillover.deciding.draft import ROOM_OWNED, Draft
 from spillover.deciding.draws import mixed
+from spillover.deciding.estimates import late_on
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
+from spillover.deciding.limits import Limits
 from spillover.deciding.plan import GangPlacement, Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Till
 from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
 from spillover.model.cluster import OWNED, RENTED, Role
+from spillover.model.ids import JobId, member_id
 from spillover.model.job import ALWAYS
 from spillover.model.units import FOREVER
 
+LOOKS = 1000
+"""Jobs that could not end in time anywhere, or not where there is room, that a cycle passes over in their lanes."""
 SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
 _ENTRY = itemgetter(0)
@@ -44,6 +49,11 @@ class Placer:
         """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
         self.passed = False
         """Whether some jobs were not looked at, or kept waiting, because of others."""
+        self._counted: list[tuple[Limits, JobId]] = []
+        """Jobs that are counted on trial where only so much may be used."""
+        self._late = False
+        """Whether the job that was looked at last could not end in time somewhere where there is room."""
+        self._looks = LOOKS
 
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
@@ -118,6 +128,8 @@ class Placer:
             room.set(machine, free)
         for machine, turn in reversed(self._turns):
             machine.turn = turn
+        for limits, job in self._counted:
+            limits.leave(job)
 
     def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
         """Lanes to be tried, in order: all, or those that were not tried since they changed."""
@@ -154,6 +166,9 @@ class Placer:
             ):  # no cluster runs an array of gangs
                 walk.go_on(lane)
                 continue
+            if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
+                self._pass_over(walk, lane)
+                continue
             if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
                 if keeper.looks > 0:
                     walk.go_on(lane)
@@ -164,6 +179,9 @@ class Placer:
                 if strict:
                     self.passed = True
                     return
+                if self._late:  # another of its lane may have more time
+                    self._pass_over(walk, lane)
+                    continue
                 if self._till is not None and self._till.refusals:
                     self.passed = True
                     if self._till.goes_on(job, self._board.seating.rented_for(lane)):
@@ -190,8 +208,32 @@ class Placer:
             else:
                 walk.go_on(lane)
 
+    def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
+        seating = self._board.seating
+        seats = seating.seats(lane, role) if job.kind.shape.tasks == 1 else seating.gang_seats(lane, role)
+        return bool(seats) and all(
+            late_on(job, seat.room.spec, self._draft.now) is not None for seat in seats
+        )
+
+    def _pass_over(self, walk: Walk, lane: Lane) -> None:
+        """Go on with the next of a lane."""
+        self._looks -= 1
+        if self._looks > 0:
+            walk.go_on(lane)
+        else:
+            self.passed = True
+
+    def _suits(self, job: Job, room: Room) -> bool:
+        """Whether a job would end in time on a cluster, and the cluster's limits let it run there."""
+        if late_on(job, room.spec, self._draft.now) is not None:
+            self._late = True
+            return False
+        return room.limits is None or room.limits.allow(job.kind.shape.total)
+
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
+        self._late = False
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
@@ -200,6 +242,10 @@ class Placer:
         for seat in self._board.seating.seats(lane, role) if seats is None else seats:
             machine = seat.best(self._policies.place)
             if machine is None:
+                continue
+            if (seat.room.limits is not None or job.extra is not NO_EXTRA) and not self._suits(
+                job, seat.room
+            ):
                 continue
             if keeper is not None and keeper.keeps:
                 machine = keeper.best(job, seat, machine)
@@ -219,7 +265,7 @@ class Placer:
             seats = self._board.seating.seats(lane, OWNED) + seats
         for seat in seats:
             machine = seat.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
-            if machine is not None and self._may_pay(job, seat.room):
+            if machine is not None and self._suits(job, seat.room) and self._may_pay(job, seat.room):
                 self._take(job, seat, machine, ahead=True)
                 return True
         return False
@@ -230,12 +276,14 @@ class Placer:
             return False  # each member would be a gang: nothing runs those
         keeper = self.keeper if role is OWNED else None
         for seat in self._board.seating.gang_seats(lane, role):
+            if not self._suits(job, seat.room):
+                continue
             barred = keeper.barred(job, seat.room) if keeper is not None else ()
             parts = seat.take(self._policies.place, barred) if self._may_pay(job, seat.room) else []
             if parts:
                 if not self._keep:
                     self._trials += [(seat.room, part.machine, part.before) for part in parts]
-                self._count(job, seat.room)
+                self._count(job, seat.room, job.id)
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
                 why = self._draft.why(job, seat.room, ahead=False)
                 self._draft.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
@@ -268,9 +316,9 @@ class Placer:
             room.take(machine, seat.asked)
             if self.keeper is not None and room.owned:
                 self.keeper.took(job, room, ((machine, seat.asked),))
-        count = self._count(job, room)
         members = job.extra.members
-        index = None if members is None else ranges.nth(members.pending, count)
+        index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
+        self._count(job, room, job.id if index is None else member_id(job.id, index))
         why = ROOM_OWNED if room.owned and not ahead else draft.why(job, room, ahead=ahead)
         draft.placements.append(Placement(job.id, index, room.name, machine.name, why))
 
@@ -283,8 +331,12 @@ class Placer:
         self._till = self._till or Till(self._state, self._draft.now)
         return self._till.may_pay(job, room.spec)
 
-    def _count(self, job: Job, room: Room) -> int:
-        """Note that one more of a job is placed, and what is to be held for it; returns how many were placed before."""
+    def _count(self, job: Job, room: Room, placed: JobId) -> None:
+        """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
         if self._till is not None and not room.owned:
             self._till.hold(len(self._draft.placements))
-        return self._draft.count(job, room)
+        if room.limits is not None:
+            room.limits.take(placed, job.kind.shape.total)
+            if not self._keep:
+                self._counted.append((room.limits, placed))
+        self._draft.count(job, room)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from spillover.core.jobs import Job, Placed, Running
 from spillover.deciding.board import Board
 from spillover.deciding.rooms import Room
+from spillover.model.admission import may_run
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
 from spillover.model.job import WALLTIME_SLACK, Burst, Shape
@@ -57,6 +58,6 @@ def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
 
 def _could_run(room: Room, shape: Shape) -> bool:
     """Whether a cluster has machines for a job, or none that are known yet, and takes gangs if it is one."""
-    if shape.tasks > 1 and not room.spec.gangs:
+    if (shape.tasks > 1 and not room.spec.gangs) or not may_run(shape, room.spec):
         return False
     return not room.machines or any(machine.could_fit(shape) for machine in room.machines)

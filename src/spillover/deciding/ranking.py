@@ -76,7 +76,7 @@ class Ranking:
 class RankedLine(Line):
     """Lanes by the rank of their project, then by their first jobs."""
 
-    def __init__(self, valid: Callable[[Entry], bool], ranking: Ranking) -> None:
+    def __init__(self, valid: Callable[[Lane, Entry], bool], ranking: Ranking) -> None:
         super().__init__(valid)
         self._ranking = ranking
         self._projects: dict[str, list[tuple[Entry, Lane]]] = {}

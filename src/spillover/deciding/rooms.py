@@ -5,21 +5,30 @@ changed since it looked last. So a lane that does not fit costs next to nothing,
 """
 
 import heapq
-from collections.abc import Collection, Iterable
-from typing import cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, cast
 
 from spillover.core.book import ahead_of, slots_of
 from spillover.core.nodes import Node
+from spillover.deciding.limits import Limits
 from spillover.deciding.protocols import Place, Route
-from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.admission import REPELLING, matches, may_run, repelled_by
+from spillover.model.cluster import ClusterSpec, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
+from spillover.model.resources import Others, Resources, covers, summed
 from spillover.model.units import FOREVER
+from spillover.model.where import Rules
 
-Free = tuple[int, int, int, int]
-"""CPU, memory and GPUs that are free on a machine, and how many more leases it takes ahead of room."""
+Free = tuple[int, int, int, int, int, Others]
+"""CPU, memory and GPUs that are free on a machine, how many more leases it takes ahead of room, how many more tasks, and what else is free."""
 
+ANY: Final = FOREVER
+"""How many tasks a machine takes that takes any number."""
+
+NO_RULES: Final = Rules()
+MOST_RULES: Final = 256
+"""Rules of which a machine remembers whether it is a node for them."""
 MOST_CHANGES = 256
 """Changes that a room remembers, and some more for each machine."""
 
@@ -32,31 +41,53 @@ class Machine:
         "cpu",
         "gpu",
         "index",
+        "labels",
         "limit",
         "memory",
         "name",
+        "number",
+        "obeys",
         "offers",
+        "other",
         "pace",
+        "places",
         "ready",
+        "repels",
         "slots",
+        "spec",
+        "taints",
         "total",
         "turn",
     )
 
-    def __init__(self, name: NodeName, index: int) -> None:
+    def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec) -> None:
         self.name = name
+        self.spec = spec
+        """Of its cluster."""
+        self.number = number
+        """Of its node: another one of this name has another."""
         self.index = index
         self.cpu = -1
-        """Thousandths; -1 when nothing fits: it is not ready, or those ahead of room come first."""
+        """Thousandths; -1 when nothing fits: it is not ready, takes no more tasks, or those ahead of room come first."""
         self.memory = self.gpu = 0
         self.ahead = 0
         """How many more leases it takes ahead of room."""
         self.limit = self.pace = self.turn = 0
         """How many it takes in all, the mean nanoseconds of its tasks, and when it was given the last one."""
         self.slots = 1
+        self.places = ANY
+        """How many more tasks it takes."""
         self.offers: frozenset[str] = frozenset()
         self.ready = False
         self.total = Resources()
+        self.other: Others = ()
+        """What else is free, by name."""
+        self.labels: Mapping[str, str] = {}
+        self.taints: tuple[Taint, ...] = ()
+        self.repels = False
+        """Whether a taint keeps tasks off that do not tolerate it."""
+        self.obeys: dict[Rules | None, bool] = {}
+        """Which rules it was found to be a node for, and which not."""
 
     def fits(self, shape: Shape) -> bool:
         """Whether a task of this shape can start there now."""
@@ -65,12 +96,32 @@ class Machine:
             asked.cpu <= self.cpu
             and asked.memory <= self.memory
             and asked.gpu <= self.gpu
-            and (not shape.needs or self.offers.issuperset(shape.needs))
+            and (not asked.other or covers(self.other, asked.other))
+            and self.admits(shape)
         )
 
     def could_fit(self, shape: Shape) -> bool:
         """Whether a task of this shape could start there if nothing else ran."""
-        return shape.resources.fits(self.total) and self.offers.issuperset(shape.needs)
+        return shape.resources.fits(self.total) and self.admits(shape)
+
+    def admits(self, shape: Shape) -> bool:
+        """Whether it is a machine that jobs of this shape ask for, whatever runs on it."""
+        if shape.needs and not self.offers.issuperset(shape.needs):
+            return False
+        if (shape.rules is not None or self.repels) and not self._obeys(shape.rules):
+            return False
+        return (shape.where is None and self.spec.runs is None) or may_run(shape, self.spec)
+
+    def _obeys(self, rules: Rules | None) -> bool:
+        """Whether its labels are those that are asked for, and its taints tolerated."""
+        answer = self.obeys.get(rules)
+        if answer is None:
+            if len(self.obeys) >= MOST_RULES:
+                self.obeys.clear()
+            asked = rules or NO_RULES
+            repelled = self.repels and repelled_by(asked.tolerations, self.taints) is not None
+            answer = self.obeys[rules] = not repelled and matches(asked, self.name, self.labels)
+        return answer
 
     @property
     def load(self) -> int:
@@ -80,7 +131,7 @@ class Machine:
     @property
     def free(self) -> Free:
         """All that trial placements change."""
-        return self.cpu, self.memory, self.gpu, self.ahead
+        return self.cpu, self.memory, self.gpu, self.ahead, self.places, self.other
 
 
 class Room:
@@ -91,7 +142,11 @@ class Room:
         self.horizon = horizon
         """Nanoseconds of work that a machine is given ahead of room."""
         self.name: ClusterName = spec.name
+        self.limits = Limits.of(spec)
+        """Of what our jobs use there; None if there are none."""
         self.owned = spec.role is Role.OWNED
+        self.open = True
+        """Whether anything may be placed there: a cluster that others run has to answer."""
         self.machines: list[Machine] = []
         self.by_name: dict[NodeName, Machine] = {}
         self.cpu = self.memory = self.gpu = 0
@@ -113,52 +168,113 @@ class Room:
             self._forget()
         machine = self.by_name.get(node.name)
         if machine is None:
-            machine = Machine(node.name, len(self.machines))
-            self.machines.append(machine)
-            self._most += 4
-            self.by_name[node.name] = machine
+            machine = self._join(node)
         more = False
-        if not machine.ready or node.status != "ready" or machine.total is not node.capacity:
+        if (
+            not machine.ready
+            or node.status != "ready"
+            or machine.total is not node.capacity
+            or machine.labels is not node.labels
+            or machine.taints is not node.taints
+            or not self.open
+        ):
+            if machine.number != node.number:  # the one that had its name is gone
+                self.drop([node.name])
+                machine = self._join(node)
             more = self._observe(machine, node)
         capacity, used = node.capacity, node.used
         cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
-        if node.ahead or not machine.ready:
+        places, other = ANY, capacity.other
+        if other and used.other:
+            other = summed(other, used.other, -1)
+        if (foreign := node.foreign) is not None:
+            cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
+            if foreign.other:
+                other = summed(other, foreign.other, -1)
+            if (left := node.places) is not None:
+                places = left
+        if node.ahead or not machine.ready or places <= 0:
             cpu = min(cpu, -1)
         ahead = 0
         if node.queue and machine.ready:
             machine.limit, machine.pace, machine.turn = ahead_of(node, self.horizon), node.pace, node.turn
             machine.slots = slots_of(node)
             ahead = max(0, machine.limit - len(node.ahead))
-        if cpu > machine.cpu or memory > machine.memory or gpu > machine.gpu or ahead > machine.ahead:
+        if (
+            cpu > machine.cpu
+            or memory > machine.memory
+            or gpu > machine.gpu
+            or ahead > machine.ahead
+            or places > machine.places
+            or (other != machine.other and not covers(machine.other, other))
+        ):
             more = True
         elif (
-            cpu == machine.cpu and gpu == machine.gpu and memory == machine.memory and ahead == machine.ahead
+            cpu == machine.cpu
+            and gpu == machine.gpu
+            and memory == machine.memory
+            and ahead == machine.ahead
+            and places == machine.places
+            and other == machine.other
         ):
             return more
-        self.set(machine, (cpu, memory, gpu, ahead))
+        self.set(machine, (cpu, memory, gpu, ahead, places, other))
         if ahead:
             self.eager[machine.index] = None
         elif self.eager:
             self.eager.pop(machine.index, None)
         return more
 
+    def _join(self, node: Node) -> Machine:
+        """A machine for a node that there was none for: the last of all."""
+        machine = Machine(node.name, node.number, len(self.machines), self.spec)
+        self.machines.append(machine)
+        self._most += 4
+        self.by_name[node.name] = machine
+        return machine
+
+    def drop(self, names: Iterable[NodeName]) -> None:
+        """Forget machines; all lanes look at those that are left."""
+        for name in names:
+            if (machine := self.by_name.pop(name, None)) is not None:
+                self.set(machine, (-1, 0, 0, 0, 0, ()))
+        self.machines = list(self.by_name.values())
+        for index, machine in enumerate(self.machines):
+            machine.index = index
+        self.eager = {machine.index: None for machine in self.machines if machine.ahead > 0}
+        self._most = MOST_CHANGES + 4 * len(self.machines)
+        self.forgotten += len(self.changes) + 1
+        self.changes.clear()
+        self.turns += 1
+
     def _observe(self, machine: Machine, node: Node) -> bool:
         """Take in what a node is, apart from what is used of it; True if that is more than before."""
         before, offered, was = machine.total, machine.offers, machine.ready
-        machine.ready = node.status == "ready"
+        machine.ready = node.status == "ready" and self.open
         machine.offers = frozenset(node.offers)
         machine.total = node.capacity
+        changed = self._learn(machine, node)
         self.changes.append(machine.index)
         self.turns += 1
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
-        return more or (machine.ready and not was)
+        return more or changed or (machine.ready and not was)
+
+    def _learn(self, machine: Machine, node: Node) -> bool:
+        """Take in by what jobs may ask for a node; True if that is not what it was."""
+        same = machine.labels == node.labels and machine.taints == node.taints
+        machine.labels, machine.taints = node.labels, node.taints
+        if same:
+            return False
+        machine.repels = any(taint.effect in REPELLING for taint in node.taints)
+        machine.obeys.clear()
+        return True
 
     def may_hold(self, total: Resources) -> bool:
         """Whether as much is free on all machines together as all tasks of a job ask for."""
         return total.gpu <= self.gpu and total.cpu <= self.cpu and total.memory <= self.memory
 
-    def take(self, machine: Machine, asked: Resources) -> None:
-        """Use room, of a machine where there is enough."""
+    def take(self, machine: Machine, asked: Resources, tasks: int = 1) -> None:
+        """Use room for some tasks together, of a machine where there is enough."""
         cpu, memory, gpu = asked.cpu, asked.memory, asked.gpu
         machine.cpu -= cpu
         machine.memory -= memory
@@ -166,15 +282,23 @@ class Room:
         self.cpu -= cpu
         self.memory -= memory
         self.gpu -= gpu
+        if asked.other:
+            machine.other = summed(machine.other, asked.other, -1)
         self.changes.append(machine.index)
+        if machine.places < ANY:
+            machine.places -= tasks
+            if machine.places <= 0:
+                self.cpu -= machine.cpu
+                machine.cpu = -1
 
     def take_ahead(self, machine: Machine) -> None:
         """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
-        self.set(machine, (min(machine.cpu, -1), machine.memory, machine.gpu, machine.ahead - 1))
+        _, memory, gpu, ahead, places, other = machine.free
+        self.set(machine, (min(machine.cpu, -1), memory, gpu, ahead - 1, places, other))
 
     def set(self, machine: Machine, free: Free) -> None:
         """Let a machine have this much free, and lanes look at it again."""
-        cpu, memory, gpu, ahead = free
+        cpu, memory, gpu, ahead, places, other = free
         if cpu < 0 or machine.cpu < 0 or min(memory, machine.memory, gpu, machine.gpu) < 0:
             self.cpu += max(cpu, 0) - max(machine.cpu, 0)
             self.memory += max(memory, 0) - max(machine.memory, 0)
@@ -186,6 +310,7 @@ class Room:
         if (ahead > 0) is not (machine.ahead > 0):
             self.turns += 1
         machine.cpu, machine.memory, machine.gpu, machine.ahead = cpu, memory, gpu, ahead
+        machine.places, machine.other = places, other
         self.changes.append(machine.index)
 
     def _forget(self) -> None:
@@ -198,12 +323,14 @@ class Room:
 class Seat:
     """What one lane knows of one room: where one task of its jobs fits."""
 
-    __slots__ = ("asked", "heap", "queues", "read", "room", "scores", "shape", "turns")
+    __slots__ = ("asked", "heap", "plain", "queues", "read", "room", "scores", "shape", "turns")
 
     def __init__(self, room: Room, shape: Shape) -> None:
         self.room = room
         self.shape = shape
         self.asked = shape.resources
+        self.plain = not shape.needs and shape.rules is None and not shape.resources.other
+        """Whether it asks for nothing but CPU, memory and GPUs; the room is one that it asks for."""
         self.scores: dict[int, int] = {}
         """Of the machines with room, by their index."""
         self.heap: list[tuple[int, int]] = []
@@ -250,14 +377,14 @@ class Seat:
         else:
             look = dict.fromkeys(room.changes[self.read - room.forgotten :])
         self.read = end
-        cpu, memory, gpu, needs = asked.cpu, asked.memory, asked.gpu, shape.needs
+        cpu, memory, gpu, plain = asked.cpu, asked.memory, asked.gpu, self.plain
         for index in look:
             machine = machines[index]
             if (
                 cpu <= machine.cpu
                 and gpu <= machine.gpu
                 and memory <= machine.memory
-                and (not needs or machine.offers.issuperset(needs))
+                and ((plain and not machine.repels) or machine.fits(shape))
             ):
                 score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
                 if scores.get(index) != score:

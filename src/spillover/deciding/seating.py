@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Lane
 from spillover.deciding.rooms import Room, Seat
-from spillover.model.cluster import OWNED, ClusterSpec, Role, cost_of_job
+from spillover.model.admission import may_run, refused_by
+from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst, Shape
 from spillover.model.units import HOUR
@@ -16,8 +17,8 @@ class Seating:
 
     def __init__(self, rooms: Mapping[ClusterName, Room]) -> None:
         self._rooms = rooms
-        self._seats_of: dict[tuple[Shape, Role], list[Seat]] = {}
-        """By the shape of jobs."""
+        self._seats_of: dict[tuple[Shape, tuple[ClusterName, ...], Role], list[Seat]] = {}
+        """By the shape of jobs, and the clusters that they shun."""
 
     def seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run, in the order to be tried: as configured, and rented ones by price."""
@@ -31,10 +32,10 @@ class Seating:
 
     def _seats(self, lane: Lane, role: Role) -> list[Seat]:
         """Where jobs of a lane may run; lanes of one shape share what they know of rooms."""
-        shape = lane.kind.shape
-        seats = self._seats_of.get((shape, role))
+        key = shape, _, _ = lane.kind.shape, lane.kind.shunned, role
+        seats = self._seats_of.get(key)
         if seats is None:
-            seats = self._seats_of[shape, role] = [Seat(room, shape) for room in self.rooms_of(lane, role)]
+            seats = self._seats_of[key] = [Seat(room, shape) for room in self.rooms_of(lane, role)]
         return seats
 
     def gang_seats(self, lane: Lane, role: Role) -> list[GangSeat]:
@@ -51,15 +52,28 @@ class Seating:
         return [GangSeat(room, lane.kind.shape) for room in self.rooms_of(lane, role) if room.spec.gangs]
 
     def rooms_of(self, lane: Lane, role: Role) -> list[Room]:
-        """Clusters whose role suits a lane, in the order to be tried."""
+        """Clusters that suit a lane, in the order to be tried: as configured, and rented ones by price, then by how soon they start."""
         shape = lane.kind.shape
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
         if shape.burst is ruled_out:
             return []
-        rooms = [room for room in self._rooms.values() if room.spec.role is role]
+        shunned = lane.kind.shunned
+        rooms = [
+            room
+            for room in self._rooms.values()
+            if room.spec.role is role and room.name not in shunned and may_run(shape, room.spec)
+        ]
         if role is Role.RENTED:
-            rooms.sort(key=lambda room: cost_of_job(room.spec, shape, HOUR))
+            rooms.sort(key=lambda room: (cost_of_job(room.spec, shape, HOUR), room.spec.startup))
         return rooms
+
+    def only_rented(self, shape: Shape) -> bool:
+        """Whether what jobs of a shape ask of clusters is true of rented ones only, so that none is owned that they could wait for."""
+        where = shape.where
+        if where is None:
+            return False
+        roles = {room.spec.role for room in self._rooms.values() if not refused_by(where, room.spec)}
+        return roles == {RENTED}
 
     def rented_for(self, lane: Lane) -> list[ClusterSpec]:
         """Rented clusters that jobs of a lane may run on."""

@@ -16,6 +16,7 @@ from spillover.core.proposals import AskSteal
 from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.draws import mixed
+from spillover.model.admission import matches
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -79,6 +80,8 @@ class _Thief:
         """Whether a lease starts sooner here; it is counted if so."""
         shape = held.job.kind.shape
         if not self.offers.issuperset(shape.needs) or not shape.resources.fits(self.node.capacity):
+            return False
+        if shape.rules is not None and not matches(shape.rules, self.node.name, self.node.labels):
             return False
         fits = shape.resources.fits(self.room)
         later = 0 if fits else self.work // slots_of(self.node)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from spillover.model.cluster import ClusterSpec, Taint
+from spillover.model.job import Shape
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -40,6 +41,13 @@ def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
     return next((word for word in runs if word not in able), "")
 
 
+def may_run(shape: Shape, spec: ClusterSpec) -> bool:
+    """Whether a cluster is one that jobs of a shape ask for, and can do what they do."""
+    if shape.runs and spec.runs is not None and cannot_run(shape.runs, spec):
+        return False
+    return shape.where is None or not refused_by(shape.where, spec)
+
+
 def matches(rules: Rules, name: str, labels: Mapping[str, str]) -> bool:
     """Whether a node has the labels and the name that a pod asks for."""
     if any(labels.get(key) != value for key, value in rules.selector):
@@ -53,6 +61,26 @@ def repelled_by(tolerations: tuple[Toleration, ...], taints: Iterable[Taint]) ->
         if taint.effect in REPELLING and not any(tolerates(each, taint) for each in tolerations):
             return taint
     return None
+
+
+def missing_of(rules: Rules, nodes: Iterable[Mapping[str, str]]) -> str:
+    """What pods ask for that none of these nodes has, for people; all of it if each is there, but not together."""
+    have = {pair for labels in nodes for pair in labels.items()}
+    pairs = [pair for pair in rules.selector if pair not in have]
+    asked = [f"{key}={value}" for key, value in pairs or rules.selector]
+    if not pairs and rules.affinity is not None:
+        asked.append(
+            " or ".join(_written(term) for term in rules.affinity) or "nothing that any node could be"
+        )
+    return ", ".join(asked)
+
+
+def _written(term: NodeTerm) -> str:
+    """A term for people."""
+    wanted = [
+        f"{each.key} {each.operator} {_listed(each.values)}".rstrip() for each in (*term.labels, *term.fields)
+    ]
+    return " and ".join(wanted) or "nothing"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

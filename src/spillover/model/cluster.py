@@ -13,6 +13,8 @@ from spillover.model.units import HOUR, SECOND
 
 GB: Final = 10**9
 """Bytes that egress is priced by."""
+AGENTS: Final = "agents"
+"""The kind of clusters whose nodes run an agent of ours; all others are watched."""
 WITHOUT: Final = "without."
 """What an agent's label begins with that says why it does not offer a word, as `without.container`."""
 PER_RATE: Final = 1000 * 2**30 * HOUR
@@ -118,6 +120,11 @@ class ClusterSpec(Struct, frozen=True):
     """The most that our jobs may use of it at a time; 0 of a resource is no limit of it. None is no limit."""
     most_jobs: int | None = None
     """How many jobs of ours it takes at a time; None is any number."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether others run it, so that what is known of it is what was seen."""
+        return self.kind != AGENTS
 
 
 def billed(billing: Billing, ran: int) -> int:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spillover.model.files import File
 from spillover.model.ids import JobId
@@ -133,6 +134,11 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What it asks of clusters; None is nothing."""
     rules: Rules | None = None
     """What it asks of the nodes that its tasks run on; None is nothing."""
+
+    @property
+    def least(self) -> "Shape":
+        """Of the smallest task: where that does not fit, none does."""
+        return self if self.rest is None else replace(self, resources=self.rest, tasks=1, rest=None)
 
     @property
     def total(self) -> Resources:

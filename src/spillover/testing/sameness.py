@@ -14,6 +14,7 @@ def said_by(state: State) -> dict[str, Any]:
         "facts": msgspec.to_builtins(state.facts),
         "jobs": {job.id: msgspec.to_builtins(job) for job in state.jobs.values()},
         "nodes": [msgspec.to_builtins(node) for node in state.nodes.values()],
+        "conditions": {name: msgspec.to_builtins(each) for name, each in state.conditions.items()},
         "clusters": list(state.clusters),
         "keys": dict(state.keys),
         "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from spillover.core.clusters import Condition
 from spillover.core.events import AnyEvent
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job
@@ -31,6 +32,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "facts": msgspec.msgpack.Decoder(Facts),
     "job": msgspec.msgpack.Decoder(Job),
     "node": msgspec.msgpack.Decoder(Node),
+    "cluster": msgspec.msgpack.Decoder(Condition),
     "purse": msgspec.msgpack.Decoder(Purse),
     "history": msgspec.msgpack.Decoder(Sample),
     "usage": msgspec.msgpack.Decoder(KeptUsing),

@@ -5,7 +5,17 @@ from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, Event, JobState
 from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import Act, Outcome
-from spillover.core.transitions import JOB, TERMINAL, Impossible, agent_figure, figure
+from spillover.core.transitions import (
+    CLUSTER,
+    JOB,
+    TERMINAL,
+    Impossible,
+    agent_figure,
+    cluster_figure,
+    figure,
+    node_figure,
+)
+from spillover.model.cluster import Health
 from spillover.model.job import Retry
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import load
@@ -22,6 +32,10 @@ def example(kind: type[Event]) -> AnyEvent:
     for field in msgspec.structs.fields(kind):
         if field.name == "job" or (field.name == "array" and "tuple" not in str(field.type)):
             fields.append("job")
+        elif field.name == "jobs":
+            fields.append(["job"])
+        elif "tuple[tuple" in str(field.type).replace("typing.", "").lower():
+            fields.append([["x"]])
         else:
             fields.append(smallest(field.type))
     event: AnyEvent = msgspec.convert([kind.__struct_config__.tag, *fields], AnyEvent)
@@ -102,6 +116,17 @@ def test_the_figure_shows_every_state_and_every_row() -> None:
         for target in following:
             assert f"    {state} --> {target}: {event.__name__}\n" in drawn
     assert "ready --> lost: AgentLost" in agent_figure()
+    assert "ready --> closed: NodesSeen (not ready)" in node_figure()
+    assert "degraded --> failed: ClusterChanged" in cluster_figure()
+
+
+def test_a_cluster_that_failed_is_ready_only_when_it_has_come_back() -> None:
+    assert set(CLUSTER) == set(Health)
+    assert all(
+        Health.FAILED in following for health, following in CLUSTER.items() if health is not Health.FAILED
+    )
+    assert Health.DEGRADED not in CLUSTER[Health.CLEARING]  # or nobody would know that it has to be cleared
+    assert not any(Health.UNOBSERVED in following for following in CLUSTER.values())
 
 
 def test_terminal_states_have_no_row() -> None:

@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from spillover.core import usage
 from spillover.core.appliers.queue import grant
-from spillover.core.book import move_up
+from spillover.core.book import move_up, strike_off
+from spillover.core.clusters import Condition
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -16,6 +17,7 @@ from spillover.core.events import (
     ClustersConfigured,
     Decided,
     EpochStarted,
+    NodesSeen,
     PolicyChanged,
     PolicyDisabled,
 )
@@ -23,7 +25,7 @@ from spillover.core.jobs import Placed, Queued, Running
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyNote
 from spillover.core.state import State
-from spillover.core.transitions import AGENT
+from spillover.core.transitions import AGENT, NODE
 from spillover.model.policy import PolicySet, choice_of, without
 
 KEPT = 100
@@ -34,6 +36,14 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     """Other clusters, so other waits. What is placed pays what it was placed for."""
     before, state.facts.clusters = state.clusters, event.clusters
     state.clusters = {spec.name: spec for spec in event.clusters}
+    for name in [name for name in state.conditions if state.health(name) is None]:
+        del state.conditions[name]
+        state.touch_cluster(name)
+    for node in [each for each in state.nodes.values() if not each.is_agent]:
+        if state.health(node.cluster) is None:
+            node.status = NODE[node.status, NodesSeen, "gone"]
+            strike_off(state, node)
+            state.touch_node(node.key)
     for job in state.jobs.values():
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
             spec = before.get(job.phase.cluster)
@@ -99,11 +109,17 @@ def agents_configured(state: State, event: AgentsConfigured) -> None:
 
 
 def epoch_started(state: State, event: EpochStarted) -> None:
-    """All agents have to register anew."""
+    """All agents have to register anew, and all clusters that are watched have to be seen."""
     state.facts.epoch = event.epoch
     for key, node in state.nodes.items():
-        node.status = AGENT[node.status, EpochStarted]
+        if node.is_agent:
+            node.status = AGENT[node.status, EpochStarted]
+        else:
+            node.status = NODE[node.status, EpochStarted, ""]
         state.touch_node(key)
+    for name in state.conditions:
+        state.conditions[name] = Condition(name, since=event.at)
+        state.touch_cluster(name)
     state.touch_facts()
 
 

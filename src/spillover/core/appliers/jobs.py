@@ -13,7 +13,7 @@ from spillover.core.appliers.queue import (
     job_of,
     leave_queue,
 )
-from spillover.core.book import leave_node, put_gang_on_nodes, put_on_node
+from spillover.core.book import leave_gang, leave_node, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
     DependencyEnded,
@@ -29,10 +29,11 @@ from spillover.core.events import (
     JobStarted,
     JobStopping,
     JobSubmitted,
+    ShunEnded,
     WaitsExpired,
 )
 from spillover.core.history import learn
-from spillover.core.jobs import NO_EXTRA, Ended, Extra, Job, Kind, Members, Placed, Running, Waiting
+from spillover.core.jobs import NO_EXTRA, Ended, Extra, Job, Kind, Members, Placed, Running, Shun, Waiting
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 
@@ -186,10 +187,33 @@ def requeued(state: State, event: JobRequeued) -> None:
         job.extra.returned += 1
         job.extra.came_back = event.seq
         job.arrived = state.steady(event.at)
+    if event.shunned is not None:
+        _shun(state, job, Shun(event.shunned, event.until, event.because))
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:
         job.due = due  # it never ran: a wait that was over stays over
+
+
+def shun_ended(state: State, event: ShunEnded) -> None:
+    """A job may be tried again on a cluster."""
+    job = job_of(state, event.job, event)
+    _set_shuns(state, job, [each for each in job.extra.shuns if each.cluster != event.cluster])
+
+
+def _shun(state: State, job: Job, shun: Shun) -> None:
+    """Let a job not be tried on a cluster for a while."""
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    others = [each for each in job.extra.shuns if each.cluster != shun.cluster]
+    _set_shuns(state, job, [*others, shun])
+
+
+def _set_shuns(state: State, job: Job, shuns: list[Shun]) -> None:
+    """Let a job be one of its kind that shun the same clusters."""
+    job.extra.shuns = tuple(sorted(shuns, key=lambda each: each.cluster))
+    shunned = tuple([each.cluster for each in job.extra.shuns])
+    job.kind = state.share(replace(job.kind, shunned=shunned))
 
 
 def ended(state: State, event: JobEnded) -> None:
@@ -298,10 +322,9 @@ def _leave_place(state: State, job: Job, ran: int = 0) -> None:
     if type(phase) is Running:
         state.running -= 1
     if type(phase) is Placed or type(phase) is Running:
-        leave_node(state, job, phase.cluster, phase.node, ran)
         if phase.others:
-            for other in dict.fromkeys(phase.others):
-                if other != phase.node:
-                    leave_node(state, job, phase.cluster, other, ran)
+            leave_gang(state, job, phase.cluster, (phase.node, *phase.others), ran)
+        else:
+            leave_node(state, job, phase.cluster, phase.node, ran)
     if job.extra.placed_on is not None:
         job.extra = replace(job.extra, placed_on=None)

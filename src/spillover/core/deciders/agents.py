@@ -77,7 +77,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         for job_id in ((*node.holding, *node.ahead) if node is not None else ())
         if job_id not in kept
     ]
-    return _together(state, gave_up, now, events), Registered(keep)
+    return together(state, gave_up, now, events), Registered(keep)
 
 
 def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: bool) -> str | None:
@@ -85,7 +85,7 @@ def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: boo
     if admin:
         return None
     for node in state.nodes.values():
-        if node.name != name or node.token == token:
+        if node.name != name or node.token == token or not node.is_agent:
             continue
         if not node.token:
             return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
@@ -98,17 +98,17 @@ def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: boo
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that never started go back to the queue, unharmed."""
     given = [
-        released(job, now)
+        released(job, now, proposal.because, proposal.shun)
         for job in _holders(state, proposal.leases, proposal.node)
         if type(job.phase) is Placed
     ]
-    return _together(state, given, now), Done()
+    return together(state, given, now), Done()
 
 
 def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that ran out: their tasks are lost, or never started for all that is known, which is the same."""
-    ran_out = [_lost(state, job, now) for job in _holders(state, proposal.leases, proposal.node)]
-    return _together(state, ran_out, now), Done()
+    ran_out = [lost(state, job, now) for job in _holders(state, proposal.leases, proposal.node)]
+    return together(state, ran_out, now), Done()
 
 
 def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -151,7 +151,7 @@ def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Re
 def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], Reply]:
     """An agent is given nothing more until it registers anew."""
     node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
-    if node is None or node.incarnation != proposal.incarnation or node.status == "lost":
+    if node is None or not node.is_agent or node.incarnation != proposal.incarnation or node.status == "lost":
         return [], Done()
     return [AgentLost(proposal.cluster, proposal.node, now)], Done()
 
@@ -159,7 +159,13 @@ def gone(state: State, proposal: AgentGone, now: int) -> tuple[list[AnyEvent], R
 def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
     """An agent that the book knows."""
     node = state.nodes.get(f"{cluster}/{name}")
-    return node or Refusal(Refused.UNKNOWN, f"there is no agent {name!r} in {cluster}")
+    if node is None:
+        return Refusal(Refused.UNKNOWN, f"there is no agent {name!r} in {cluster}")
+    if not node.is_agent:
+        return Refusal(
+            Refused.INVALID, f"{node.key} is a node of a cluster that others run: cordon or remove it there"
+        )
+    return node
 
 
 def _excess(node: Node, proposal: Register, kept: dict[JobId, None]) -> dict[JobId, None]:
@@ -187,7 +193,7 @@ def _holders(state: State, leases: Iterable[Lease], node: NodeName) -> list[Job]
     return [job for job in jobs.values() if job is not None]
 
 
-def _together(
+def together(
     state: State, each: Iterable[JobRequeued | JobEnded], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
     """All of these at once: an array ends with its last member also when several members end together."""
@@ -203,30 +209,41 @@ def _together(
 
 def _gone(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
     """What becomes of a lease that its agent does not know (any more)."""
-    return released(job, now) if type(job.phase) is Placed else _lost(state, job, now)
+    return released(job, now) if type(job.phase) is Placed else lost(state, job, now)
 
 
-def _lost(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
+def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | JobEnded:
     """What becomes of a job whose lease is void while its task may have run."""
     ran = elapsed(state, job, now)
     cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
     back = again(job, Outcome.LOST, None)
     if back is not None:
-        return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost)
-    return _end_lost(job, now, ran, cost)
+        return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost, because=because)
+    return _end_lost(job, now, ran, cost, because)
 
 
-def released(job: Job, now: int) -> JobRequeued | JobEnded:
-    """Back to the queue with the same attempt; a job that is being stopped ends here."""
+def released(job: Job, now: int, because: str = "", shun: int = 0) -> JobRequeued | JobEnded:
+    """Back to the queue with the same attempt, not to be tried there for a while; a job that is being stopped ends here."""
     if isinstance(job.phase, Placed) and job.phase.stopping is not None:
         if (back := again(job, Outcome.STOPPED, None)) is not None:
             return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
         return _end_lost(job, now, 0, job.cost)
-    return JobRequeued(job.id, now, Back.RELEASED, job.attempt, job.seq + 1, job.cost)
+    shunned = job.phase.cluster if shun > 0 and isinstance(job.phase, Placed) else None
+    return JobRequeued(
+        job.id,
+        now,
+        Back.RELEASED,
+        job.attempt,
+        job.seq + 1,
+        job.cost,
+        because=because,
+        shunned=shunned,
+        until=now + shun if shunned is not None else 0,
+    )
 
 
-def _end_lost(job: Job, now: int, ran: int, cost: int) -> JobEnded:
+def _end_lost(job: Job, now: int, ran: int, cost: int, because: str = "") -> JobEnded:
     """The end of a job whose task is gone and that is not tried again."""
-    ended, why = verdict(job, Outcome.LOST)
+    ended, why = verdict(job, Outcome.LOST, because=because)
     since = job.phase.since if type(job.phase) is Running else None
     return JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, Usage(ran), why)

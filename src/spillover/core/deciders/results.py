@@ -30,12 +30,14 @@ ACCEPTED: Final = Verdict.ACCEPTED
 
 
 def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
-    """The job that this node may speak for under this lease."""
+    """The job that this node may speak for under this lease; no name is the driver of a cluster, for all of its nodes."""
     job = state.jobs.get(lease.job)
     if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
         return None
     phase = job.phase
-    return job if (type(phase) is Placed or type(phase) is Running) and phase.node == node else None
+    if type(phase) is not Placed and type(phase) is not Running:
+        return None
+    return job if phase.node == node or (not node and state.health(phase.cluster) is not None) else None
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -69,7 +71,10 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         back = again(job, outcome, proposal.exit_code)
         if back is not None:
             attempt = job.attempt + 1
-            return [JobRequeued(job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs)], ACCEPTED
+            requeued = JobRequeued(
+                job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs, proposal.message
+            )
+            return [requeued], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
@@ -121,7 +126,9 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     return None
 
 
-def verdict(job: Job, outcome: Outcome, told: Result | None = None) -> tuple[JobState, Reason | None]:
+def verdict(
+    job: Job, outcome: Outcome, told: Result | None = None, because: str = ""
+) -> tuple[JobState, Reason | None]:
     """The terminal state that an outcome means, and why; a job that nobody told of was lost."""
     phase = job.phase
     stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
@@ -138,7 +145,7 @@ def verdict(job: Job, outcome: Outcome, told: Result | None = None) -> tuple[Job
             case Stop.REQUEUE | Stop.RETURN:
                 pass
     if outcome is Outcome.LOST:
-        return JobState.FAILED, LostTooOften(job.lost + 1)
+        return JobState.FAILED, LostTooOften(job.lost + 1, told.message if told is not None else because)
     exit_code, signal = (told.exit_code, told.signal) if told is not None else (None, None)
     if outcome is Outcome.NOT_STARTED:
         message = told.message if told is not None else ""

@@ -9,6 +9,7 @@ from spillover.core.jobs import Job, Placed
 from spillover.core.nodes import Node
 from spillover.core.proposals import AskSteal, Done, Refusal, Refused, Reply, Yield, Yielded
 from spillover.core.state import State
+from spillover.model.admission import matches
 
 _UNMOVED = {Yield.STARTED: Unmoved.STARTED, Yield.UNKNOWN: Unmoved.UNKNOWN}
 
@@ -58,5 +59,6 @@ def _may_move(state: State, job: Job, thief: Node) -> bool:
         and phase.stopping is None
         and not phase.others
         and set(thief.offers).issuperset(shape.needs)
+        and (shape.rules is None or matches(shape.rules, thief.name, thief.labels))
         and _has_room(state, thief, job)
     )

@@ -1,0 +1,93 @@
+"""Clusters that others run: what was seen of their nodes, of their health and of where tasks are."""
+
+from msgspec.structs import replace
+
+from spillover.core.appliers.queue import job_of
+from spillover.core.book import rebind, strike_off
+from spillover.core.clusters import Condition
+from spillover.core.events import ClusterChanged, NodesSeen, NodeUse, SeenNode, TasksBound
+from spillover.core.jobs import Placed, Running
+from spillover.core.nodes import Node
+from spillover.core.state import State
+from spillover.core.transitions import NODE, Impossible
+from spillover.model.ids import ClusterName, NodeName
+
+
+def nodes_seen(state: State, event: NodesSeen) -> None:
+    """Nodes are as they were seen; new ones come last, by their names."""
+    cluster = event.cluster
+    number = 0
+    for seen in event.nodes:
+        key = f"{cluster}/{seen.name}"
+        node = state.nodes.get(key)
+        if node is None:
+            if not number:
+                number = state.facts.incarnations = state.facts.incarnations + 1
+                state.touch_facts()
+            node = state.nodes[key] = Node(
+                cluster, seen.name, 0, seen.capacity, seen.offers, seen.labels, 0, "unknown", number=number
+            )
+        _take_in(state, node, seen)
+    for use in event.used:
+        _use(state, cluster, use)
+    for name in event.same:
+        node = state.nodes[f"{cluster}/{name}"]
+        node.status = NODE[node.status, NodesSeen, "ready"]
+        state.touch_node(node.key)
+    for name in event.gone:
+        _gone(state, cluster, name)
+
+
+def _take_in(state: State, node: Node, seen: SeenNode) -> None:
+    """Let a node be as it was seen."""
+    node.capacity = seen.capacity
+    node.foreign = seen.foreign
+    node.tasks = seen.tasks
+    node.offers = seen.offers
+    node.labels = seen.labels
+    node.taints = seen.taints
+    node.status = NODE[node.status, NodesSeen, "ready" if seen.ready else "not ready"]
+    state.touch_node(node.key)
+
+
+def _use(state: State, cluster: ClusterName, use: NodeUse) -> None:
+    """Let others use more or less of a node; one that was not seen since the server started is ready."""
+    key = f"{cluster}/{use.name}"
+    node = state.nodes[key]
+    node.foreign, node.tasks = use.foreign, use.tasks
+    if node.status == "unobserved":
+        node.status = NODE[node.status, NodesSeen, "ready"]
+    state.touch_node(key)
+
+
+def _gone(state: State, cluster: ClusterName, name: NodeName) -> None:
+    """A node is not there any more; it stays in the book for as long as tasks of ours are on it."""
+    key = f"{cluster}/{name}"
+    node = state.nodes[key]
+    node.status = NODE[node.status, NodesSeen, "gone"]
+    strike_off(state, node)
+    state.touch_node(key)
+
+
+def cluster_changed(state: State, event: ClusterChanged) -> None:
+    """A cluster is so from now on."""
+    before = state.conditions.get(event.cluster)
+    same = before is not None and before.health is event.health
+    since = before.since if before is not None and same else event.at
+    state.conditions[event.cluster] = Condition(event.cluster, event.health, since, event.why)
+    state.touch_cluster(event.cluster)
+    if not same:  # whether its nodes are of use depends on it
+        for key, node in state.nodes.items():
+            if node.cluster == event.cluster:
+                state.moved[key] = None
+
+
+def tasks_bound(state: State, event: TasksBound) -> None:
+    """The book follows where tasks are."""
+    for job_id, nodes in zip(event.jobs, event.nodes, strict=True):
+        job = job_of(state, job_id, event)
+        phase = job.phase
+        if type(phase) is not Placed and type(phase) is not Running:
+            raise Impossible(f"TasksBound on {job}: {event}")
+        rebind(state, job, event.cluster, (phase.node, *phase.others), nodes)
+        job.phase = replace(phase, node=nodes[0], others=nodes[1:])

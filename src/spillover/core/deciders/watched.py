@@ -1,0 +1,184 @@
+"""Clusters that others run: what a driver saw becomes what the book says, and no more than that changed."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from spillover.core.deciders.agents import lost, released, together
+from spillover.core.deciders.endings import attempt_cost, elapsed
+from spillover.core.events import (
+    AnyEvent,
+    ClusterChanged,
+    JobEnded,
+    JobRequeued,
+    JobState,
+    Lease,
+    NodesSeen,
+    NodeUse,
+    SeenNode,
+    Stop,
+    TasksBound,
+    Usage,
+)
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.nodes import Node
+from spillover.core.proposals import Done, Refusal, Refused, Reply, SeeBound, SeeCluster, SeeNodes
+from spillover.core.state import State
+from spillover.core.transitions import CLUSTER
+from spillover.model.cluster import Health
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import OnFailure
+from spillover.model.reasons import CancelledBy, ClusterFailed, Reason
+
+
+def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Nodes are so: what differs from the book is written down."""
+    cluster = proposal.cluster
+    if (unknown := _unknown(state, cluster)) is not None:
+        return [], unknown
+    nodes: list[SeenNode] = []
+    used: list[NodeUse] = []
+    same: list[NodeName] = []
+    seen = {each.name: each for each in proposal.nodes}
+    for name, each in seen.items():
+        node = state.nodes.get(f"{cluster}/{name}")
+        if node is None or not _is_like(node, each):
+            nodes.append(each)
+        elif node.foreign != each.foreign or node.tasks != each.tasks:
+            used.append(NodeUse(name, each.foreign, each.tasks))
+        elif node.status == "unobserved":
+            same.append(name)
+    if proposal.whole:
+        known = [node for node in state.nodes.values() if node.cluster == cluster and node.name not in seen]
+    else:
+        named = [state.nodes.get(f"{cluster}/{name}") for name in dict.fromkeys(proposal.gone)]
+        known = [node for node in named if node is not None and node.name not in seen]
+    gone = [node.name for node in known if node.status != "gone"]
+    if not (nodes or used or same or gone):
+        return [], Done()
+    nodes.sort(key=lambda each: each.name)  # as a checkpoint has them
+    return [NodesSeen(cluster, now, tuple(nodes), tuple(used), tuple(same), tuple(gone))], Done()
+
+
+def _is_like(node: Node, seen: SeenNode) -> bool:
+    """Whether nothing changed about a node but what others use; one that was not seen yet is taken to be ready."""
+    status = "ready" if node.status == "unobserved" else node.status
+    return (
+        status == ("ready" if seen.ready else "closed")
+        and node.capacity == seen.capacity
+        and node.labels == seen.labels
+        and node.taints == seen.taints
+        and node.offers == seen.offers
+    )
+
+
+def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyEvent], Reply]:
+    """A cluster answers or does not; when it has failed, its jobs do as they say."""
+    cluster, health = proposal.cluster, proposal.health
+    if (unknown := _unknown(state, cluster)) is not None:
+        return [], unknown
+    before = state.health(cluster) or Health.UNOBSERVED
+    changed = ClusterChanged(cluster, now, health, proposal.why)
+    if health is before:
+        known = state.conditions.get(cluster)
+        return ([] if known is None or known.why == proposal.why else [changed]), Done()
+    if health not in CLUSTER[before]:
+        return [], Refusal(Refused.CONFLICT, f"{cluster} is {before} and cannot become {health}")
+    if health is not Health.FAILED:
+        return [changed], Done()
+    unsent = {
+        each: job for each, job in _held(state, cluster, proposal.unsent).items() if type(job.phase) is Placed
+    }
+    there = {job: None for node in state.nodes.values() if node.cluster == cluster for job in node.holding}
+    left = [released(job, now, proposal.why) for job in unsent.values()]
+    left += [
+        ended
+        for job in there
+        if job not in unsent and (ended := _failed(state, state.jobs[job], now, changed)) is not None
+    ]
+    return together(state, left, now, [changed]), Done()
+
+
+def _failed(state: State, job: Job, now: int, failure: ClusterChanged) -> JobRequeued | JobEnded | None:
+    """What becomes of a job that may run on a cluster that has failed; None if it waits for it."""
+    match job.terms.on_cluster_failure:
+        case OnFailure.WAIT:
+            return None
+        case OnFailure.REQUEUE:
+            return lost(state, job, now, f"{failure.cluster} has failed: {failure.why}")
+        case OnFailure.CANCEL:
+            return _cancelled(state, job, now, ClusterFailed(failure.cluster, failure.why))
+
+
+def _cancelled(state: State, job: Job, now: int, why: Reason) -> JobEnded:
+    """The end of a job that does not outlive its cluster; one that somebody cancelled before was cancelled by them."""
+    phase = job.phase
+    since = phase.since if type(phase) is Running else None
+    ran = elapsed(state, job, now)
+    cost = job.cost + (attempt_cost(state, job, ran) if since is not None else 0)
+    if isinstance(phase, Placed | Running) and phase.stopping is Stop.CANCEL:
+        why = CancelledBy(phase.by)
+    ended = JobState.CANCELLED
+    return JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, Usage(ran), why)
+
+
+def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent], Reply]:
+    """Tasks are on these nodes: the book follows for leases that are valid, once it knows their nodes."""
+    cluster = proposal.cluster
+    if (unknown := _unknown(state, cluster)) is not None:
+        return [], unknown
+    held = _held(state, cluster, proposal.leases)
+    bound: dict[JobId, tuple[NodeName, ...]] = {}
+    for lease, nodes in zip(proposal.leases, proposal.nodes, strict=True):
+        job = held.get(lease.job)
+        known = all(f"{cluster}/{name}" in state.nodes for name in nodes)
+        if job is not None and known and (after := _bound(job, nodes)) is not None:
+            bound[job.id] = after
+    if not bound:
+        return [], Done()
+    return [TasksBound(cluster, now, tuple(bound), tuple(bound.values()))], Done()
+
+
+def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
+    """Where all tasks of a job are if some are on these nodes; None if the book has them there."""
+    phase = job.phase
+    if not isinstance(phase, Placed | Running):
+        return None
+    before = (phase.node, *phase.others)
+    nodes = nodes[: len(before)]
+    if Counter(nodes) <= Counter(before):
+        return None
+    spare = Counter(before) - Counter(nodes)
+    others = [name for name in before if _takes(spare, name)]
+    return (*nodes, *others[: len(before) - len(nodes)])
+
+
+def _takes(spare: Counter[NodeName], name: NodeName) -> bool:
+    """Whether one more of a name is left; it is taken."""
+    spare[name] -= 1
+    return spare[name] >= 0
+
+
+def _held(state: State, cluster: ClusterName, leases: Iterable[Lease]) -> dict[JobId, Job]:
+    """The jobs of those leases that are valid on a cluster."""
+    held: dict[JobId, Job] = {}
+    for lease in leases:
+        job = state.jobs.get(lease.job)
+        if (
+            job is not None
+            and (job.attempt, job.seq) == (lease.attempt, lease.seq)
+            and isinstance(job.phase, Placed | Running)
+            and job.phase.cluster == cluster
+        ):
+            held[job.id] = job
+    return held
+
+
+def _unknown(state: State, cluster: ClusterName) -> Refusal | None:
+    """Why nothing can be seen of a cluster."""
+    spec = state.clusters.get(cluster)
+    if spec is None:
+        known = ", ".join(state.clusters) or "none"
+        return Refusal(Refused.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
+    if not spec.watched:
+        return Refusal(Refused.INVALID, f"{cluster!r} is a cluster of agents, which speak for themselves")
+    return None

@@ -1,0 +1,66 @@
+"""What our jobs use of a cluster that may only be used so much at a time."""
+
+from collections.abc import Iterator
+
+from spillover.model.cluster import ClusterSpec
+from spillover.model.ids import JobId
+from spillover.model.reasons import AtLimit, OverLimit
+from spillover.model.resources import Resources
+
+
+class Limits:
+    """The limits of one cluster, and who is there. A job counts with all of its tasks, from when it is placed until it has left."""
+
+    __slots__ = ("_held", "_jobs", "_most", "_name", "_used")
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._name = spec.name
+        self._most = spec.most or Resources()
+        self._jobs = spec.most_jobs
+        self._held: dict[JobId, Resources] = {}
+        self._used = Resources()
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> "Limits | None":
+        """Those of a cluster; None if it has none, as most have."""
+        return None if spec.most is None and spec.most_jobs is None else cls(spec)
+
+    def allow(self, asked: Resources) -> bool:
+        """Whether one more job may be there that asks for so much in all."""
+        return not any(used + more > most for _, used, more, most in self._counted(asked))
+
+    def refusal(self, asked: Resources) -> AtLimit | OverLimit | None:
+        """Why one more job may not be there; None if it may."""
+        now: AtLimit | None = None
+        for what, used, more, most in self._counted(asked):
+            if more > most:
+                return OverLimit(self._name, what, more, most)
+            if used + more > most and now is None:
+                now = AtLimit(self._name, what, used, most)
+        return now
+
+    def take(self, job: JobId, asked: Resources) -> None:
+        """A job is there; one that is there already is not counted twice."""
+        if job not in self._held:
+            self._held[job] = asked
+            self._used = self._used + asked
+
+    def leave(self, job: JobId) -> bool:
+        """A job is not there any more; False if it was not there."""
+        asked = self._held.pop(job, None)
+        if asked is None:
+            return False
+        self._used = self._used - asked
+        return True
+
+    def _counted(self, asked: Resources) -> Iterator[tuple[str, int, int, int]]:
+        """What is limited: its name, how much is used, how much more is asked for, and the most."""
+        if self._jobs is not None:
+            yield "jobs", len(self._held), 1, self._jobs
+        most, used = self._most, self._used
+        if most.cpu:
+            yield "cpu", used.cpu, asked.cpu, most.cpu
+        if most.memory:
+            yield "memory", used.memory, asked.memory, most.memory
+        if most.gpu:
+            yield "gpu", used.gpu, asked.gpu, most.gpu
