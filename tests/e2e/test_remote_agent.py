@@ -327,6 +327,10 @@ def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
         (("--server", server.url, "--token-file", str(people)), "a token of role submit may not do this"),
         (("--server", server.url, "--token-file", str(empty)), "holds no token"),
         (("--server", "ftp://x", "--token-file", str(token)), "which is not one"),
+        (
+            ("--server", "http://x:1", *good[2:]),
+            "without TLS others could read the token on its way there; write https://x:1",
+        ),
         ((*good, "--slots", "2", "--cpu", "2"), "--slots is short for --cpu"),
         ((*good, "--cpu", "many"), "--cpu or --memory"),
         ((*good, "--drain-timeout", "soon"), "--drain-timeout"),

@@ -18,6 +18,7 @@ from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreacha
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, Threaded, http_server, listen, threaded_server
+from spillover.testing.waiting import turn
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ async def test_patience_waits_for_a_server_that_starts(commands: FakeCommands) -
     async with AsyncClient(f"http://127.0.0.1:{port}", TOKEN, patience=10) as client:
         asking = asyncio.create_task(client.server())
         submitting = asyncio.create_task(client.submit(run="true"))
-        await asyncio.sleep(0)
+        await turn()
         async with http_server(commands, port=port):
             assert (await asking).epoch == 1
             assert len(await submitting) == 1
@@ -286,7 +287,7 @@ def test_an_address_with_a_path_is_told(server: Threaded[FakeCommands]) -> None:
 
 def test_a_name_that_nobody_knows_is_told() -> None:
     with (
-        Client("http://nohost.invalid:7070", TOKEN) as client,
+        Client("https://nohost.invalid:7070", TOKEN) as client,
         pytest.raises(
             Unreachable, match=r"the name nohost\.invalid is not known; correct the address"
         ) as error,

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from spillover.model.hosts import is_loopback
+
 if TYPE_CHECKING:
     from spillover.wire.api import AgentsAddress
 
@@ -62,7 +64,7 @@ class InFolder:
             ca = Path(told.ca).read_bytes() if told.ca else None  # noqa: ASYNC240 - a few small files
         except (OSError, msgspec.DecodeError) as error:
             raise NotFound(f"no server found: {error}") from None
-        return Target(told.grpc, token, told.http.startswith("https:"), ca)
+        return _checked(Target(told.grpc, token, told.http.startswith("https:"), ca))
 
 
 class ByUrl:
@@ -103,7 +105,18 @@ class ByUrl:
         parts = urlsplit(url)
         host = told.host or parts.hostname or ""
         address = f"[{host}]:{told.port}" if ":" in host else f"{host}:{told.port}"
-        return told, Target(address, token, parts.scheme == "https", ca)
+        return told, _checked(Target(address, token, parts.scheme == "https", ca))
+
+
+def _checked(target: Target) -> Target:
+    """The same, unless others could read the token on its way there."""
+    if not target.tls and not is_loopback(target.address):
+        raise NotFound(
+            f"agents would be served at {target.address} without TLS, where others could read the token on its way; "
+            "let the server have certificates (`spill cert init`)",
+            slow=True,
+        )
+    return target
 
 
 def _read(path: Path) -> bytes:

@@ -56,7 +56,7 @@ class Place(Struct, frozen=True):
             return self
         try:
             return msgspec.structs.replace(self, url=_told_in(self.found).http)
-        except Unreachable:
+        except (Refused, Unreachable):
             return self
 
 
@@ -73,7 +73,7 @@ def find(
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
     found = None if given else folder / "server.json"
     told = None if given else _told_in(folder / "server.json")
-    url = told.http if told is not None else _url(given or "", "the server's address")
+    url = told.http if told is not None else server_url(given or "")
     variable = os.environ.get("SPILL_CA") if not ca else None
     authority = ca or variable or (told.ca if told is not None else None)
     lent = told is not None or _may_show(folder, url, named=data is not None)
@@ -92,7 +92,7 @@ def _told_in(path: Path) -> ServerFile:
     """The address that a server left, and its authority."""
     try:
         told = msgspec.json.decode(path.read_bytes(), type=ServerFile)
-        return ServerFile(_url(told.http, str(path)), told.ca)
+        return ServerFile(server_url(told.http, str(path)), told.ca)
     except FileNotFoundError:
         what = "no server runs" if path.parent.is_dir() else "no server was started"
         raise Unreachable(
@@ -104,8 +104,8 @@ def _told_in(path: Path) -> ServerFile:
         raise Unreachable(f"{path} is damaged; start the server again with `spill up`") from None
 
 
-def _url(text: str, what: str) -> str:
-    """An address with its scheme."""
+def server_url(text: str, what: str = "the server's address") -> str:
+    """An address with its scheme, where nobody else could read a token on its way."""
     url = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(url)
@@ -114,6 +114,13 @@ def _url(text: str, what: str) -> str:
         good = False
     if not good:
         raise Unreachable(f"{what} is {text!r}, which is not one; write http://127.0.0.1:7070")
+    if parts.scheme == "http" and not is_loopback(f"{parts.hostname}:0"):
+        instead = f"https://{parts.netloc}{parts.path}".rstrip("/")
+        raise Refused(
+            f"{what} is {text!r}, and without TLS others could read the token on its way there; write {instead}",
+            status=400,
+            kind="invalid",
+        )
     return url.rstrip("/")
 
 
@@ -133,7 +140,7 @@ def _may_show(folder: Path, url: str, *, named: bool) -> bool:
         return True
     try:
         return _told_in(folder / "server.json").http == url
-    except Unreachable:
+    except (Refused, Unreachable):
         return False
 
 

@@ -47,11 +47,27 @@ async def test_a_server_is_asked_for_the_port_and_reached_by_the_same_host(tmp_p
     token.write_text(TOKEN)
     for told, address in (
         (AgentsAddress(None, 71), "127.0.0.1:71"),
-        (AgentsAddress("10.0.0.5", 71), "10.0.0.5:71"),
-        (AgentsAddress("2001:db8::1", 71), "[2001:db8::1]:71"),
+        (AgentsAddress("127.0.0.5", 71), "127.0.0.5:71"),
+        (AgentsAddress("::1", 71), "[::1]:71"),
     ):
         async with http_server(FakeCommands(), address=told) as url:
             assert await ByUrl(url, token).find() == Target(address, TOKEN)
+
+
+async def test_a_token_goes_nowhere_where_others_could_read_it(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    for host, address in (("10.0.0.5", "10.0.0.5:71"), ("2001:db8::1", r"\[2001:db8::1\]:71")):
+        async with http_server(FakeCommands(), address=AgentsAddress(host, 71)) as url:
+            with pytest.raises(NotFound, match=f"served at {address} without TLS") as raised:
+                await ByUrl(url, token).find()
+            assert raised.value.slow
+    with pytest.raises(NotFound, match=r"without TLS.*; write https://build\.example:7070$") as raised:
+        await ByUrl("http://build.example:7070", token).find()
+    assert raised.value.slow
+    with pytest.raises(NotFound, match=r"served at 10\.0\.0\.5:71 without TLS"):
+        await folder(tmp_path, grpc="10.0.0.5:71").find()
+    assert (await folder(tmp_path, grpc="10.0.0.5:71", http="https://x:1").find()).tls
 
 
 async def test_a_wrong_token_and_files_that_are_missing_have_to_be_mended(tmp_path: Path) -> None:

@@ -120,6 +120,16 @@ def test_a_server_that_is_not_there_is_one_line(spill: Spill, monkeypatch: pytes
     assert "start one with `spill up`" in typed.err
 
 
+def test_a_token_that_others_could_read_is_not_sent(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = (
+        "spill: the server's address is 'http://build.example:7070', and without TLS others could read the token on its way there; "
+        "write https://build.example:7070\n"
+    )
+    assert spill("ls", "--server", "http://build.example:7070") == (2, "", line)
+    monkeypatch.setenv("SPILL_SERVER", "http://build.example:7070")
+    assert spill("run", "--", "true") == (2, "", line)
+
+
 def test_a_wrong_token_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPILL_TOKEN", "wrong")
     typed = spill("ls")

@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,10 @@ def folder(path: Path, url: str = "http://127.0.0.1:7070", token: str = "secret\
 
 
 def test_arguments_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPILL_SERVER", "http://other:1")
+    monkeypatch.setenv("SPILL_SERVER", "https://other:1")
     monkeypatch.setenv("SPILL_TOKEN", "other")
-    place = find("http://here:2/", "mine", user="ada")
-    assert (place.url, place.token, place.user) == ("http://here:2", "mine", "ada")
+    place = find("https://here:2/", "mine", user="ada")
+    assert (place.url, place.token, place.user) == ("https://here:2", "mine", "ada")
     assert place.headers() == {"Authorization": "Bearer mine", "Spill-User": "ada"}
 
 
@@ -62,7 +63,7 @@ def test_a_server_that_moved_is_found_again(tmp_path: Path) -> None:
     assert place.again().url == "http://127.0.0.1:8"
     (tmp_path / "d" / "server.json").unlink()
     assert place.again() == place
-    given = find("http://a:1", "t")
+    given = find("https://a:1", "t")
     assert given.again() is given
 
 
@@ -85,6 +86,42 @@ def test_what_is_not_an_address_is_told(server: str) -> None:
         find(server, "t")
 
 
+@pytest.mark.parametrize(
+    ("server", "instead"),
+    [
+        ("http://build.example:7070", "https://build.example:7070"),
+        ("build.example:7070", "https://build.example:7070"),
+        ("HTTP://10.0.0.5/", "https://10.0.0.5"),
+        ("http://127.evil.example", "https://127.evil.example"),
+        ("http://[2001:db8::1]:7070", "https://[2001:db8::1]:7070"),
+    ],
+)
+def test_a_token_goes_nowhere_where_others_could_read_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: str, instead: str
+) -> None:
+    monkeypatch.setenv("SPILL_TOKEN", "my-secret")
+    with pytest.raises(Refused, match=rf"without TLS.*; write {re.escape(instead)}$") as error:
+        find(server)
+    assert "my-secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+    assert find(instead).url == instead
+    with pytest.raises(Refused, match=r"server\.json.*without TLS"):
+        find(data=folder(tmp_path / "d", server))
+
+
+@pytest.mark.parametrize(
+    "server", ["http://127.0.0.1:1", "http://127.3.2.1:1", "http://localhost:1", "http://[::1]:1"]
+)
+def test_what_stays_on_this_machine_needs_no_tls(server: str) -> None:
+    assert find(server, "t").url == server
+
+
+def test_a_server_that_moved_where_others_listen_is_not_followed(tmp_path: Path) -> None:
+    place = find(data=folder(tmp_path / "d"))
+    folder(tmp_path / "d", "http://build.example:7070")
+    assert place.again() == place
+
+
 def test_a_missing_or_damaged_token_is_told(tmp_path: Path) -> None:
     (folder(tmp_path / "d") / "token").unlink()
     with pytest.raises(Unreachable, match="there is no token"):
@@ -97,7 +134,7 @@ def test_a_missing_or_damaged_token_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="cannot be read"):
         find(data=tmp_path / "d")
     with pytest.raises(Unreachable, match="no token has"):
-        find("h:1", "a\nb")
+        find("https://h:1", "a\nb")
 
 
 def test_a_token_is_read_from_the_file_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,22 +142,22 @@ def test_a_token_is_read_from_the_file_that_is_named(monkeypatch: pytest.MonkeyP
     mine.write_text("mine\n")
     other.write_text("other\n")
     monkeypatch.setenv("SPILL_TOKEN_FILE", str(other))
-    assert find("h:1").token == "other"
-    assert find("h:1", token_file=mine).token == "mine"
-    assert find("h:1", "given", token_file=mine).token == "given"
+    assert find("https://h:1").token == "other"
+    assert find("https://h:1", token_file=mine).token == "mine"
+    assert find("https://h:1", "given", token_file=mine).token == "given"
     monkeypatch.setenv("SPILL_TOKEN", "direct")
-    assert find("h:1").token == "direct"
-    assert find("h:1", token_file=mine).token == "mine"
+    assert find("https://h:1").token == "direct"
+    assert find("https://h:1", token_file=mine).token == "mine"
     assert find(data=folder(tmp_path / "d")).token == "secret"
     assert find(data=tmp_path / "d", token_file=mine).token == "mine"
 
 
 def test_a_token_file_that_holds_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"no token in .*none\.token: there is no such file"):
-        find("h:1", token_file=tmp_path / "none.token")
+        find("https://h:1", token_file=tmp_path / "none.token")
     (tmp_path / "empty").touch()
     with pytest.raises(Unreachable, match="empty does not hold a token"):
-        find("h:1", token_file=tmp_path / "empty")
+        find("https://h:1", token_file=tmp_path / "empty")
 
 
 def test_the_file_that_was_named_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +172,9 @@ def test_the_file_that_was_named_is_known(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_user_that_cannot_be_a_name_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "DOMAIN\\ada")
-    assert find("h:1", "t").user == "anonymous"
+    assert find("https://h:1", "t").user == "anonymous"
     monkeypatch.setattr(getpass, "getuser", lambda: "ada")
-    assert find("h:1", "t").user == "ada"
+    assert find("https://h:1", "t").user == "ada"
 
 
 def test_nobody_at_all_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,16 +182,16 @@ def test_nobody_at_all_is_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    assert find("h:1", "t").user == "anonymous"
+    assert find("https://h:1", "t").user == "anonymous"
 
 
 def test_a_user_that_is_given_must_be_a_name() -> None:
     with pytest.raises(Refused, match="cannot be a user"):
-        find("h:1", "t", user="a b")
+        find("https://h:1", "t", user="a b")
 
 
 @pytest.mark.parametrize(
-    "server", ["http://elsewhere.example:7070", "https://127.evil.example", "http://10.0.0.1:1"]
+    "server", ["https://elsewhere.example:7070", "https://127.evil.example", "https://10.0.0.1:1"]
 )
 def test_the_token_of_a_folder_that_nobody_named_is_not_shown_to_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: str

@@ -69,11 +69,13 @@ def _run(args: Namespace, context: Context) -> int:
 
 def _complete(args: Namespace) -> None:
     """Fill in what this machine and its environment say."""
+    from spillover.client.place import server_url  # noqa: PLC0415 - heavy
     from spillover.config.machine import cpus, memory  # noqa: PLC0415 - only here
 
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:
         raise Usage("name the server with --server URL or SPILL_SERVER")
+    server_url(args.server)
     if args.token_file is None:
         if not (named := os.environ.get("SPILL_TOKEN_FILE")):
             raise Usage("name the file of its token with --token-file FILE or SPILL_TOKEN_FILE")
