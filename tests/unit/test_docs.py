@@ -5,7 +5,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from inspect import Parameter, Signature, formatannotation, signature
+from inspect import Parameter, Signature, formatannotation, getmembers, signature
 from pathlib import Path
 from types import ModuleType
 from typing import get_args
@@ -138,8 +138,8 @@ def methods_of(kind: type) -> dict[str, str]:
     """The public methods of a class with their parameters, as one would write them down."""
     return {
         name: f"{name}{bare(method)}"
-        for name, method in vars(kind).items()
-        if callable(method) and not name.startswith("_")
+        for name, method in getmembers(kind, callable)
+        if not name.startswith("_")
     }
 
 
@@ -158,7 +158,7 @@ def test_every_method_of_the_client_is_on_its_page_with_its_parameters_and_what_
     }
     written = {call: kind.replace("\\|", "|") for call, kind in rows}
     assert written == {f"Client{bare(Client.__init__)}": "Client"} | returns
-    assert all(f"`{name}`" in section for name, one in vars(Client).items() if isinstance(one, property))
+    assert all(f"`{name}`" in section for name, one in getmembers(Client) if isinstance(one, property))
     assert all(f"| `{error.__name__}` |" in section for error in SpillError.__subclasses__())
 
 
