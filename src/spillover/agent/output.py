@@ -18,6 +18,8 @@ from spillover.wire import agents_pb2 as pb
 
 CHUNK: Final = 1 << 16
 """Bytes in one message."""
+LAST_WORDS: Final = 2_000
+"""Bytes at the end of a file among which its last line is looked for."""
 POLL: Final = 0.05
 """Seconds between two looks at a file that is being followed."""
 
@@ -101,6 +103,17 @@ def flattened(path: Path) -> Path:
         return copy
     finally:
         os.close(file)
+
+
+def last_line(path: Path) -> str:
+    """The last line of a file, or its end if that is long; empty if there is none. Costs the same however large the file is."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS))
+            said = file.read(LAST_WORDS)
+    except OSError:
+        return ""
+    return said.decode(errors="replace").strip().rpartition("\n")[2]
 
 
 class Outputs:

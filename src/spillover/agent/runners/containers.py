@@ -6,7 +6,6 @@ remove what is left.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import shutil
@@ -18,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.agent.output import last_line
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
 from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
 from spillover.agent.runners.port import House, Offer
@@ -200,10 +200,7 @@ class Containers:
     def _last_words(self, lease: Lease) -> str:
         """What the engine said when it could not run the container."""
         stem = stem_of(self._house.folder / "output", lease.job, lease.attempt, lease.task)
-        said = b""
-        with contextlib.suppress(OSError):
-            said = Path(f"{stem}.err").read_bytes()[-2000:].strip()
-        last = said.rpartition(b"\n")[2].decode(errors="replace")
+        last = last_line(Path(f"{stem}.err"))
         return f"{Path(self._engine).name} could not run it: {last or 'it did not say why'}"
 
     async def _kill(self, lease: Lease, name: str) -> None:

@@ -1,20 +1,15 @@
 """Calls of Python functions in warm workers: no interpreter is started for a call.
 
-A worker is a process of the nursery like any task, so it is isolated, limited and killed like one. It makes calls of one kind only:
-of the same environment, work folder and resources, which are those of the process. Calls of one slot are handed to a worker ahead of
-their turn, so that short ones cost no wake-up each.
+Calls of one slot are handed to a worker ahead of their turn, so that short ones cost no wake-up each.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import shutil
-import socket
 import sys
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,15 +17,17 @@ import msgspec
 
 from spillover.agent.files import Unfetched
 from spillover.agent.nursery.procfs import birth_of
+from spillover.agent.output import last_line
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
 from spillover.agent.runners import frames
 from spillover.agent.runners.bounding import Bounding
+from spillover.agent.runners.contexts import Contexts
+from spillover.agent.runners.pool import Pool
 from spillover.agent.runners.port import House, Offer, Returned, Sight
-from spillover.agent.runners.workers import Call, Connection, Worker
+from spillover.agent.runners.workers import Call, Worker
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
-from spillover.model.ids import JobId
-from spillover.model.job import Argv, PythonCall
+from spillover.model.job import PythonCall
 
 ANNOUNCE: Final = 0.01
 """Seconds after which it is looked which call of a worker runs, to tell of its start."""
@@ -39,20 +36,8 @@ WATCH_RUSH: Final = 0.005
 """Seconds between two looks at the output of calls that run, and while one writes fast."""
 RUSHING: Final = 4 << 20
 """Bytes between two looks that are fast."""
-IDLE: Final = 120.0
-"""Seconds that a worker without calls is kept."""
-MOST_CALLS: Final = 50_000
-"""Calls after which a worker is replaced, unless `--python-calls` says otherwise."""
-MOST_GROWTH: Final = 512 << 20
-"""Bytes by which a worker may have grown since its first call before it is replaced."""
-MOST_CONTEXTS: Final = 100
-"""Kinds of calls whose files are held."""
 NEW_CODE: Final = 1
 """Exit code of a call whose worker ended with 0 before the call returned."""
-
-_HOME: Final = str(Path(__file__).parents[3])
-_RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.runners.worker import main; sys.path.pop(); main()"
-"""How an interpreter that knows nothing of our packages becomes a worker."""
 
 log = logging.getLogger("spillover.agent")
 
@@ -66,23 +51,13 @@ class PythonCalls:
         self._house = house
         named = house.settings.get("python")
         self._python = (shutil.which(named) or named) if named else sys.executable
-        self._most_calls = int(house.settings.get("python_calls") or MOST_CALLS)
-        self._folder = house.folder / "python"
         self._output = house.folder / "output"
         self._stems = str(self._output)
-        self._secret = secrets.token_bytes(32)
-        self._server: asyncio.Server | None = None
-        self._workers: dict[int, Worker] = {}
-        self._by_slot: dict[int, Worker] = {}
-        self._idle: dict[int, Worker] = {}
-        """Those without calls, the longest idle first."""
+        self._pool = Pool(house, self._python, self._process)
+        self._contexts = Contexts(house.files)
         self._calls: dict[Lease, Call] = {}
-        self._contexts: dict[int, tuple[PythonCall, tuple[Any, ...], AsyncExitStack]] = {}
-        """By the identity of the work, which is kept here with it, as are its files."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._numbers = 0
         self._looking: asyncio.TimerHandle | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._bounding = Bounding(self._output, house.output_limit)
 
@@ -96,46 +71,24 @@ class PythonCalls:
 
     async def open(self) -> None:
         """Listen for workers."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._output / "spool").mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in self._folder.iterdir():
-            left.unlink()
-        listening = socket.socket(socket.AF_UNIX)
-        at = os.open(self._folder, os.O_PATH)
-        try:
-            # The path of a socket may have 107 bytes only, and that of a folder of people's choice has more.
-            listening.bind(f"/proc/self/fd/{at}/socket")
-        finally:
-            os.close(at)
-        listening.setblocking(False)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._connection, sock=listening)
+        await self._pool.open(self._results, self._answers)
 
     async def close(self) -> None:
         """Let all workers go."""
-        for timer in (self._looking, self._sweeping, self._watching):
+        for timer in (self._looking, self._watching):
             if timer is not None:
                 timer.cancel()
         self._bounding.clear()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for each in list(self._workers.values()):
-            self._house.signal(each.lease, True)
-            each.clear()
-        for _, _, held in self._contexts.values():
-            await held.aclose()
-        self._contexts.clear()
-        if self._server is not None:
-            self._server.close()
+        self._pool.close()
+        await self._contexts.close()
 
     def forget(self) -> None:
         """All workers are gone, and nobody waits for their calls any more."""
-        for each in self._workers.values():
-            each.clear()
-        self._workers.clear()
-        self._by_slot.clear()
-        self._idle.clear()
+        self._pool.forget()
         self._calls.clear()
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
@@ -143,9 +96,9 @@ class PythonCalls:
         # What `stem_of` says, which would cost as much as the rest of this.
         stem = f"{self._stems}/{lease.job[:2]}/{lease.job}.{lease.attempt}.{lease.task}"
         call = self._calls[lease] = Call(lease, task, stem)
-        known = self._contexts.get(id(task.work))
+        known = self._contexts.get(task.work)
         if known is not None:
-            call.context = known[1]
+            call.context = known
             self._place(call, slot)
         else:
             waiting = asyncio.create_task(self._prepare(call, slot))
@@ -189,63 +142,20 @@ class PythonCalls:
         python = call.task.work
         if not isinstance(python, PythonCall):
             raise TypeError(python)
-        held = AsyncExitStack()
         try:
-            paths = [
-                str(await held.enter_async_context(self._house.files.held(digest))) if digest else ""
-                for digest in (python.function, python.items)
-            ]
+            call.context = await self._contexts.fetch(python)
         except Unfetched as error:
-            await held.aclose()
             if call.lease in self._calls:
                 self._tell([self._never(call, f"what it calls cannot be had: {error}")])
             return
-        known = self._contexts.get(id(python))
-        if known is None:
-            args = msgspec.json.encode(python.args)
-            context = (python.call, args, paths[0], python.arguments, paths[1], python.first)
-            self._contexts[id(python)] = known = (python, context, held)
-            while len(self._contexts) > MOST_CONTEXTS:
-                await self._contexts.pop(next(iter(self._contexts)))[2].aclose()
-        else:
-            await held.aclose()
-        call.context = known[1]
         if call.lease in self._calls:  # or it was stopped meanwhile
             self._place(call, slot)
 
     def _place(self, call: Call, slot: int) -> None:
         """Give a call to the worker of its slot."""
-        task = call.task
-        kind = (task.workdir, task.need, tuple(task.env.items()))
-        each = self._by_slot.get(slot) if slot >= 0 else None
-        if each is None or each.ending or each.kind != kind:
-            each = self._worker_for(kind, task)
-            each.slot = slot
-            if slot >= 0:
-                self._by_slot[slot] = each
-        self._idle.pop(each.number, None)
-        each.send(call)
+        self._pool.take(call.task, slot).send(call)
         if self._looking is None:
             self._look_later()
-
-    def _worker_for(self, kind: object, task: Task) -> Worker:
-        """A worker without calls, of those that are there or a new one."""
-        for each in reversed(self._idle.values()):
-            if each.kind == kind:
-                return each
-        most = max(1, self._house.capacity.cpu // 1000)
-        while len(self._idle) >= most:
-            self._retire(next(iter(self._idle.values())))
-        self._numbers += 1
-        number = self._numbers
-        lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
-        each = self._workers[number] = Worker(number, kind, self._folder, lease)
-        told = (number, self._folder, self._output, self._house.output_limit)
-        words = (self._python, "-P", "-c", _RUN, *map(str, told))
-        env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
-        process = Task(Argv(words), task.need, env, task.workdir)
-        self._house.launch(lease, process, lambda seen: self._process(each, seen))
-        return each
 
     def _stop(self, each: Worker, call: Call) -> None:
         """End the worker for the sake of the call that it makes; those behind it come back."""
@@ -255,15 +165,7 @@ class PythonCalls:
             each.killed_for = call.lease
             self._house.signal(each.lease, True)
 
-    def _retire(self, each: Worker) -> None:
-        """Let a worker go that has nothing to do."""
-        self._idle.pop(each.number, None)
-        each.hang_up()
-
     # --- workers speak
-
-    def _connection(self) -> Connection:
-        return Connection(self._secret, self._workers.get, self._results, self._answers)
 
     def _results(self, each: Worker, records: list[tuple[Any, ...]]) -> None:
         """Calls ended."""
@@ -286,34 +188,11 @@ class PythonCalls:
                 self._calls.pop(call.lease, None)
                 sights.append(_ended(call, record))
         if not calls:
-            self._rest(each)
+            self._pool.rest(each)
         if sights:
             self._house.seen(sights)
         if calls and self._looking is None:
             self._look_later()
-
-    def _rest(self, each: Worker) -> None:
-        """A worker has nothing to do, and may have another slot."""
-        if self._by_slot.get(each.slot) is each:
-            del self._by_slot[each.slot]
-        grown = each.last_peak - each.first_peak > MOST_GROWTH
-        if each.ending or grown or each.made >= self._most_calls:
-            self._retire(each)
-            return
-        each.idle_since = time.monotonic()
-        self._idle[each.number] = each
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
-
-    def _sweep(self) -> None:
-        """Let workers go that were idle for long."""
-        now = time.monotonic()
-        for each in [each for each in self._idle.values() if now - each.idle_since >= IDLE]:
-            self._retire(each)
-        self._sweeping = None
-        if self._idle:
-            soonest = next(iter(self._idle.values())).idle_since + IDLE - now
-            self._sweeping = asyncio.get_running_loop().call_later(max(1.0, soonest), self._sweep)
 
     def _answers(self, each: Worker, answers: list[tuple[Any, ...]]) -> None:
         """Orders were carried out, as far as it was not too late."""
@@ -328,29 +207,26 @@ class PythonCalls:
             if call.stop is not None and each.now()[0] == call.key and not each.ending:
                 self._stop(each, call)  # it began before it could be taken back
         if not each.calls:
-            self._rest(each)
+            self._pool.rest(each)
         self._tell(sights)
 
     def _process(self, each: Worker, seen: Seen) -> None:
         """The process of a worker was made, or is gone."""
-        if isinstance(seen, Spawned) or each.number not in self._workers:
+        if isinstance(seen, Spawned) or not self._pool.gone(each):
             return
-        del self._workers[each.number]
-        self._idle.pop(each.number, None)
-        if self._by_slot.get(each.slot) is each:
-            del self._by_slot[each.slot]
         each.ending = True
         current, began = each.now()
         held, each.held = each.held, []
         late = [(*record[:8], False) for record in (*each.unsent(), *held)]
         self._results(each, late)
         came = bool(each.pid)
+        why = "" if came else self._why_not(each, seen.end)
         sights: list[Sight] = []
         for call in list(each.calls.values()):
             if call.key == current:
                 sights.append(self._died(each, call, seen.end, began))
             elif not came and call.stop is None:
-                sights.append(self._never(call, self._why_not(each, seen.end)))
+                sights.append(self._never(call, why))
             else:
                 sights.append(self._back(call))
         each.calls.clear()
@@ -395,11 +271,9 @@ class PythonCalls:
 
     def _why_not(self, each: Worker, end: Exit) -> str:
         """Why a worker did not come."""
-        lease = each.lease
-        said = ""
+        path = Path(f"{stem_of(self._output, each.lease.job, 1, 0)}.err")
+        said = last_line(path)
         with contextlib.suppress(OSError):
-            path = Path(f"{stem_of(self._output, lease.job, 1, 0)}.err")
-            said = path.read_bytes()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
             path.unlink()
         if end.message.startswith("workdir "):  # the folder of the call, and no fault of the interpreter
             return end.message
@@ -459,7 +333,7 @@ class PythonCalls:
         self._looking = None
         sights: list[Sight] = []
         again = False
-        for each in list(self._workers.values()):
+        for each in self._pool.all():
             if not each.calls:
                 continue
             key, began = each.now()
