@@ -1,14 +1,18 @@
 """The server and its agents under faults: the stories of 300 seeds, stories that once went wrong, and bugs that must be found."""
 
+import functools
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from spillover.agent.state import AgentState
 from spillover.testing.faults.bugs import BUGS
-from spillover.testing.faults.plans import Story, draw
+from spillover.testing.faults.drawing import draw
+from spillover.testing.faults.plans import Story
 from spillover.testing.faults.shrinking import shrink
-from spillover.testing.faults.stories import play
+from spillover.testing.faults.situations import Counts, Situation
+from spillover.testing.faults.stories import Outcome, play
 from spillover.testing.fuzz import main, planted, play_seed, report
 
 SEEDS = 300
@@ -16,26 +20,58 @@ CHUNK = 25
 WITHIN = 1_000
 """Seeds among which a planted bug must be found."""
 STORIES = sorted((Path(__file__).parents[1] / "fixtures" / "stories").glob("*.json"))
+"""Each has the name of the bug that it was kept for."""
+
+
+@functools.cache
+def played(seed: int) -> Outcome:
+    return play_seed(seed)
+
+
+def read(path: Path) -> Story:
+    return msgspec.json.decode(path.read_bytes(), type=Story)
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
 def test_what_must_hold_of_agents_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
-        outcome = play_seed(seed)
+        outcome = played(seed)
         assert not outcome.breaches, "\n".join(report(play(shrink(outcome).story, tell=True)))
+
+
+def test_stories_meet_every_situation() -> None:
+    counts = Counts()
+    for seed in range(1, SEEDS + 1):
+        counts.add(played(seed).met)
+        if not counts.never():
+            return
+    pytest.fail(f"no story of {SEEDS} has {', '.join(map(repr, counts.never()))}")
+
+
+def test_tasks_run_twice_in_many_stories() -> None:
+    twice = [seed for seed in range(1, SEEDS + 1) if played(seed).met[Situation.OVERLAP]]
+    assert len(twice) >= SEEDS // 20
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_a_story_that_once_went_wrong_goes_well(path: Path) -> None:
-    outcome = play(msgspec.json.decode(path.read_bytes(), type=Story), tell=True)
+    outcome = play(read(path), tell=True)
     assert not outcome.breaches, "\n".join(report(outcome))
 
 
-@pytest.mark.parametrize("bug", sorted(BUGS))
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_a_story_goes_wrong_with_the_bug_that_it_was_kept_for(path: Path) -> None:
+    with planted(path.stem):
+        outcome = play(read(path))
+    again = f"python -m spillover.testing.fuzz --seeds 10000 --bug {path.stem} --save {path.name}"
+    assert outcome.breaches, f"it shows nothing any more; this finds another one: {again}"
+
+
+@pytest.mark.parametrize("bug", sorted(BUGS.keys() - {path.stem for path in STORIES}))
 def test_a_planted_bug_is_found(bug: str) -> None:
     found = next((seed for seed in range(1, WITHIN + 1) if play_seed(seed, bug).breaches), None)
     assert found is not None, f"no story within {WITHIN} seeds tells of {bug}"
-    assert not play_seed(found).breaches, "the story goes wrong without the bug too"
+    assert not played(found).breaches, "the story goes wrong without the bug too"
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
@@ -68,4 +104,18 @@ def test_the_program_tells_a_story_that_goes_wrong_and_keeps_it(
 
 def test_the_program_says_that_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "2", "--processes", "2"]) == 0
-    assert capsys.readouterr().out == "2 stories, seeds 1 to 2: all is well\n"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "2 stories, seeds 1 to 2: all is well"
+    assert [line for line in said if line.startswith(Situation.STORM)]
+    assert len({len(line) for line in said[1:]}) == 1, "numbers stand below each other"
+
+
+def test_a_story_that_goes_round_in_circles_is_noticed_and_told() -> None:
+    def never_ends() -> bool:
+        while True:
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AgentState, "wake", lambda _: never_ends())
+        outcome = play(draw(1), limit=0.2)
+    assert [breach.partition(":")[0] for breach in outcome.breaches] == ["time goes on"]

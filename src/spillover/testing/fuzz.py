@@ -14,8 +14,10 @@ import msgspec
 
 from spillover.model.units import SECOND
 from spillover.testing.faults.bugs import BUGS
-from spillover.testing.faults.plans import Story, draw
+from spillover.testing.faults.drawing import draw
+from spillover.testing.faults.plans import Story
 from spillover.testing.faults.shrinking import shrink
+from spillover.testing.faults.situations import Counts
 from spillover.testing.faults.stories import Outcome, describe, play
 
 SHOWN = 1.0
@@ -26,13 +28,16 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run seeds until one goes wrong or all are done; 1 if one went wrong."""
     options = _options().parse_args(words)
     seeds = range(options.first, options.first + options.seeds)
-    failed = None
+    failed, counts = None, Counts()
     for outcome in _progress(_outcomes(seeds, options.processes, options.bug), len(seeds), sys.stderr):
         if outcome.breaches:
             failed = outcome
             break
+        counts.add(outcome.met)
     if failed is None:
         print(f"{len(seeds)} stories, seeds {seeds.start} to {seeds.stop - 1}: all is well")  # noqa: T201
+        for line in counts.table():
+            print(line)  # noqa: T201
         return 0
     print(f"seed {failed.story.seed} goes wrong; looking for its shortest story", file=sys.stderr)  # noqa: T201
     with planted(options.bug):

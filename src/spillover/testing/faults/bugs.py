@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.lives import Lives
 from spillover.control.loop import Loop
 from spillover.core.decide import DECIDERS
 from spillover.core.deciders import results
@@ -82,10 +83,22 @@ def accepted_after_reclaim() -> Iterator[None]:
         DECIDERS[Result] = real
 
 
+@contextlib.contextmanager
+def late_registration() -> Iterator[None]:
+    """A registration counts whenever it arrives, also after one that was sent later."""
+
+    def check(*_: object, **__: object) -> None:
+        pass
+
+    with _instead(Lives, "check", check):
+        yield
+
+
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "no-seq-check": no_seq_check,
     "early-hand-out": early_hand_out,
     "accepted-after-reclaim": accepted_after_reclaim,
+    "late-registration": late_registration,
 }
 
 

@@ -21,11 +21,16 @@ from spillover.core.events import (
     Lease,
     LeaseMoved,
     MemberPlaced,
+    StealAsked,
+    StealRefused,
+    Unmoved,
 )
+from spillover.core.proposals import Outcome, Result, Verdict
 from spillover.model.ids import JobId, NodeName, member_id
 from spillover.model.units import SECOND
 from spillover.testing.faults.hosts import MILLISECOND, Universe
-from spillover.testing.faults.tasks import Execution
+from spillover.testing.faults.situations import Situation, Tally
+from spillover.testing.faults.tasks import Execution, Machine
 
 AWAKE: Final = 500 * MILLISECOND
 """Within this time an agent that wakes up has ended what is no longer its own."""
@@ -41,10 +46,12 @@ class Owned(Struct, frozen=True):
 class Checks:
     """Looks on, and notes what must not be."""
 
-    def __init__(self, universe: Universe, absent: Callable[[str], bool]) -> None:
+    def __init__(self, universe: Universe, absent: Callable[[str], bool], met: Tally) -> None:
         self._universe = universe
         self._absent = absent
-        """Whether an agent is stopped, dead, or only just awake."""
+        """Whether the agent of a machine is stopped, dead, or only just awake."""
+        self.met = met
+        """What the story got into."""
         self.breaches: list[str] = []
         self.owned: dict[JobId, Owned] = {}
         """Who holds which job, as the journal says."""
@@ -56,10 +63,12 @@ class Checks:
         self._accepted: set[Lease] = set()
         self._alive: dict[tuple[JobId, int], list[Execution]] = {}
         self._differ: dict[tuple[str, Lease], int] = {}
-        self.moves = 0
-        """Leases that were taken over."""
-        self.overlaps = 0
-        """Times at which a task ran twice because one of its agents was stopped or dead, which is allowed."""
+        self._asked: set[Lease] = set()
+        """Leases that another agent wants, and whose agent has not answered."""
+        self._ran_out: set[Lease] = set()
+        """Leases that a server is about to take back."""
+        self._overlapping: set[frozenset[Lease]] = set()
+        """Tasks that ran at once because one of their agents was stopped or dead, which is allowed."""
 
     def breach(self, invariant: str, what: str) -> None:
         """Note what must not be."""
@@ -82,6 +91,12 @@ class Checks:
                     self._must_live(event.job, "JobRequeued")
                     self._universe.tell(f"server: {event.job} back to the queue, {event.why}")
                     self._take(event.job, event.why)
+                case StealAsked():
+                    self.met[Situation.ASKED] += 1
+                    self._asked.add(Lease(event.job, event.attempt, event.seq))
+                case StealRefused():
+                    self.met[Situation.REFUSED] += 1
+                    self._answered(event.job, really=event.why is not Unmoved.VOID)
                 case LeaseMoved():
                     self._move(event)
                 case JobEnded():
@@ -100,10 +115,20 @@ class Checks:
 
     def _take(self, job: JobId, how: Back | JobState) -> None:
         if (owned := self.owned.pop(job, None)) is not None:
-            self._closed[owned.lease] = how
+            lease = owned.lease
+            self._closed[lease] = how
+            self.met[Situation.RECLAIMED] += lease in self._ran_out
+            self.met[Situation.UNANSWERED] += lease in self._asked and lease in self._ran_out
+            self._asked.discard(lease)
+
+    def _answered(self, job: JobId, *, really: bool) -> None:
+        """A steal came to nothing: refused, or void as the one who was asked began anew."""
+        if (owned := self.owned.get(job)) is not None and owned.lease in self._asked:
+            self._asked.discard(owned.lease)
+            self.met[Situation.UNANSWERED] += not really
 
     def _move(self, event: LeaseMoved) -> None:
-        self.moves += 1
+        self.met[Situation.MOVED] += 1
         self._must_live(event.job, "LeaseMoved")
         owned = self.owned.get(event.job)
         if owned is None or (owned.node, owned.lease.seq + 1) != (event.node, event.seq):
@@ -139,8 +164,25 @@ class Checks:
                 told = f"{event.job} ends by exit code {event.exit_code} of attempt {event.attempt} seq {event.seq}"
                 self.breach("one accepted result", f"{told}, but {_truth(run)}")
 
-    def accepted(self, lease: Lease) -> None:
-        """An agent is told that its result counts."""
+    # --- what servers say
+
+    def judged(self, results: Sequence[Result], verdicts: Sequence[Verdict]) -> None:
+        """An agent is told what became of its results."""
+        for result, verdict in zip(results, verdicts, strict=False):
+            match verdict:
+                case Verdict.ACCEPTED:
+                    self.met[Situation.TOLD_LOST] += result.outcome is Outcome.LOST
+                    self._accept(result.lease)
+                case Verdict.DUPLICATE:
+                    self.met[Situation.DUPLICATE] += 1
+                case Verdict.FENCED:
+                    self.met[Situation.STALE] += 1
+
+    def ran_out(self, leases: Sequence[Lease]) -> None:
+        """A server is about to take leases back."""
+        self._ran_out.update(leases)
+
+    def _accept(self, lease: Lease) -> None:
         how = self._closed.get(lease)
         if lease in self._accepted:
             self.breach("one accepted result", f"a result of {lease} was accepted twice")
@@ -174,8 +216,23 @@ class Checks:
             if len(here) > 1:
                 who = ", ".join(f"{run.agent} seq {run.lease.seq} since {_when(run.began)}" for run in runs)
                 self.breach("no two at once", f"{job} runs on {who}")
-            else:
-                self.overlaps += 1
+            elif (pair := frozenset(run.lease for run in runs)) not in self._overlapping:
+                self._overlapping.add(pair)
+                self.met[Situation.OVERLAP] += 1
+
+    def woke(self, machine: str) -> None:
+        """An agent stands no longer still: what runs there may have been given away."""
+        for runs in self._alive.values():
+            for run in runs:
+                owned = self.owned.get(run.lease.job)
+                given_away = owned is None or owned.lease != run.lease
+                self.met[Situation.WOKE_WITHOUT] += run.agent == machine and given_away
+
+    def ended_all(self, machine: Machine) -> None:
+        """An agent that was replaced has learned of it: nothing of what it had is its own any more."""
+        if machine.executions:
+            left = ", ".join(lease.job for lease in machine.executions)
+            self.breach("the fenced stop", f"{machine.name} was replaced, is awake, and still runs {left}")
 
     # --- once quiet
 

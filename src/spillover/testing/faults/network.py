@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from spillover.model.units import SECOND
 from spillover.testing.faults.hosts import MILLISECOND, Host, Universe
+from spillover.testing.faults.situations import Situation, Tally
 
 SERVER: Final = "server"
 ADDRESS: Final = f"{SERVER}:1"
@@ -21,6 +22,9 @@ ADDRESS: Final = f"{SERVER}:1"
 TOKEN: Final = "token"  # noqa: S105 - nothing to keep secret
 NOTICED: Final = 20 * SECOND
 """Within this time an end of a broken stream finds out."""
+
+LATE: Final = 5 * SECOND
+"""What is under way for longer arrives after whoever sent it has given it up."""
 
 Deliver = Callable[[], object]
 
@@ -101,8 +105,8 @@ class Network:
         """By the name of a host; the server's own is always fair."""
         self.endpoints: dict[str, Endpoint] = {}
         """By address."""
-        self.lost = 0
-        self.passed = 0
+        self.met: Tally = Tally()
+        """How messages fared."""
         self._dice: dict[str, random.Random] = {}
         self._seed = seed
         self._held: dict[str, list[tuple[str, str, Deliver]]] = {}
@@ -122,18 +126,21 @@ class Network:
         if self._is_cut(source, to):
             if any(weather.holds for weather in weathers):
                 self._held.setdefault(name, []).append((source, to, deliver))
+                self.met[Situation.HELD] += 1
                 return True
-            self.lost += 1
+            self.met[Situation.LOST] += 1
             return False
         if any(weather.drop and dice.random() < weather.drop for weather in weathers):
-            self.lost += 1
+            self.met[Situation.LOST] += 1
             return False
         copies = 1
         if request and any(weather.repeat and dice.random() < weather.repeat for weather in weathers):
             copies = 2
+            self.met[Situation.REPEATED] += 1
         for _ in range(copies):
-            self.passed += 1
-            self.universe.after(self.travel(source, to), deliver)
+            span = self.travel(source, to)
+            self.met[Situation.LATE] += span > LATE
+            self.universe.after(span, deliver)
         return True
 
     def travel(self, source: str, to: str) -> int:

@@ -2,15 +2,16 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spillover.api.grpc.agents import AgentsService
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Answers, Desk
+from spillover.control.agents import Answers, Desk, Introduction, Orders, Welcome
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.lives import Lives
 from spillover.control.lookup import Lookup
 from spillover.control.loop import Loop
 from spillover.control.runner import Runner
@@ -18,7 +19,7 @@ from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.tickets import Tickets
 from spillover.core.events import AnyEvent, Lease
-from spillover.core.proposals import Result, Started, StartEpoch, Verdict
+from spillover.core.proposals import Proposal, Reclaim, Reply, Result, Started, StartEpoch
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
@@ -26,9 +27,11 @@ from spillover.policies.loading import load
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Journal, StoreError, Unwritable
 from spillover.stores.memory import Shelf, open_memory
+from spillover.testing.faults.checks import Checks
 from spillover.testing.faults.hosts import Host, Universe
 from spillover.testing.faults.network import SERVER, TOKEN, Endpoint
 from spillover.testing.faults.plans import Setting
+from spillover.testing.faults.situations import Situation, Tally
 from spillover.testing.world import OWNED
 from spillover.wire.journal import decode_event
 
@@ -41,8 +44,9 @@ CHECKPOINT = 4.0
 class Disk:
     """What is the matter with the disk, for all servers."""
 
-    def __init__(self, dice: random.Random) -> None:
+    def __init__(self, dice: random.Random, met: Tally) -> None:
         self.dice = dice
+        self.met = met
         self.fault: str | None = None
         """`before`, `after` or `slow`; None while all is well."""
         self.fatal: tuple[str, Callable[[], object]] | None = None
@@ -65,6 +69,7 @@ class _Journal:
         await asyncio.sleep(disk.dice.random() * (2.0 if disk.fault == "slow" else 0.003))
         await self._fatal("before")
         if disk.fault == "before":
+            disk.met[Situation.UNWRITTEN] += 1
             raise Unwritable("the disk is full")
         if self._host.dead:
             raise Unwritable("this process is dead")
@@ -75,6 +80,7 @@ class _Journal:
         await self._fatal("after")
         await asyncio.sleep(disk.dice.random() * 0.003)
         if disk.fault == "after":
+            disk.met[Situation.WRITTEN_ALL_THE_SAME] += 1
             raise Unwritable(f"nobody can tell whether {came} was followed")
         return revision
 
@@ -93,26 +99,84 @@ class _Journal:
         return getattr(self._journal, name)
 
 
-class _Desk(Desk):
-    """Tells which results it accepted."""
+class _Lives(Lives):
+    """Tells of registrations that came too late."""
 
-    def __init__(self, *arguments: Any, accepted: Callable[[Lease], None]) -> None:
+    def __init__(self, checks: Checks) -> None:
+        super().__init__()
+        self._checks = checks
+
+    def check(self, agent: str, life: str, number: int, *, present: bool) -> None:
+        """See Lives."""
+        try:
+            super().check(agent, life, number, present=present)
+        except CommandError:
+            self._checks.met[Situation.OVERTAKEN] += 1
+            raise
+
+
+class _Loop(Loop):
+    """Tells what is about to be taken back."""
+
+    def __init__(self, *arguments: Any, checks: Checks, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._checks = checks
+
+    async def propose(self, *proposals: Proposal, blobs: Mapping[bytes, bytes] | None = None) -> list[Reply]:
+        """See Loop."""
+        for proposal in proposals:
+            if isinstance(proposal, Reclaim):
+                self._checks.ran_out(proposal.leases)
+        return await super().propose(*proposals, blobs=blobs)
+
+
+class _Leases(Leases):
+    """Tells when nothing is taken back yet."""
+
+    def __init__(self, *arguments: Any, checks: Checks) -> None:
         super().__init__(*arguments)
-        self._accepted = accepted
+        self._checks = checks
+
+    def _holds_back(self, expired: int, agents: int, now: int) -> bool:
+        holds_back = super()._holds_back(expired, agents, now)
+        self._checks.met[Situation.HELD_BACK] += holds_back
+        return holds_back
+
+
+class _Desk(Desk):
+    """Tells what agents say and are told."""
+
+    def __init__(self, *arguments: Any, checks: Checks) -> None:
+        super().__init__(*arguments)
+        self._checks = checks
+        self._lives = _Lives(checks)
+
+    async def register(self, intro: Introduction) -> Welcome:
+        """See Desk."""
+        welcome = await super().register(intro)
+        if 0 < intro.epoch < welcome.epoch:
+            self._checks.met[Situation.OUTLIVED] += len(welcome.keep)
+        return welcome
+
+    async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
+        """See Desk."""
+        orders = await super().heartbeat(incarnation, load)
+        self._checks.met[Situation.FENCED] += orders.fenced
+        return orders
 
     async def report(
         self,
         incarnation: int,
         started: list[Started],
         results: list[Result],
-        *others: Any,
+        released: list[Lease],
         **more: Any,
     ) -> Answers:
         """See Desk."""
-        answers = await super().report(incarnation, started, results, *others, **more)
-        for result, verdict in zip(results, answers.verdicts, strict=False):
-            if verdict is Verdict.ACCEPTED:
-                self._accepted(result.lease)
+        answers = await super().report(incarnation, started, results, released, **more)
+        self._checks.met[Situation.FENCED] += answers.fenced
+        self._checks.met[Situation.GIVEN_BACK] += len(released)
+        self._checks.judged(results, answers.verdicts)
         return answers
 
 
@@ -126,18 +190,19 @@ class ServerLife:
         shelf: Shelf,
         disk: Disk,
         draw: Callable[[], JobId],
-        accepted: Callable[[Lease], None],
+        checks: Checks,
     ) -> None:
         self.host = Host(universe, SERVER, setting.server_rate)
         self._setting = setting
+        self._checks = checks
         store = open_memory(shelf, term=0.0)
         self._election, self.archive = store.election, store.archive
         journal = _Journal(store.journal, self.host, disk)
-        self.loop = Loop(journal, load, self.host, debug=True)
+        self.loop = _Loop(journal, load, self.host, debug=True, checks=checks)
         self.hub = Hub()
         self._specs = specs = Specs(journal)
         tickets = Tickets()
-        self.desk = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, accepted=accepted)
+        self.desk = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, checks=checks)
         lookup = Lookup(self.loop, store.archive)
         self._archiving = Archiving(self.loop, store.archive)
         self._runner = Runner(self.loop, self.hub, specs, tickets)
@@ -171,7 +236,7 @@ class ServerLife:
                 self.leading = True
                 group.create_task(self._runner.run())
                 group.create_task(self._archiving.run())
-                group.create_task(Leases(self.loop, self.hub, self.desk).run())
+                group.create_task(_Leases(self.loop, self.hub, self.desk, checks=self._checks).run())
                 group.create_task(Stealing(self.loop, self._specs).run())
                 if self._setting.checkpoints:
                     group.create_task(self._checkpoint())

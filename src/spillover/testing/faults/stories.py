@@ -9,41 +9,39 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from spillover.core.events import JobState, Lease
-from spillover.core.proposals import Act, Change
-from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import JobId, job_id
 from spillover.model.units import SECOND
-from spillover.ports.commands import CommandError, Kind
-from spillover.ports.journal import StoreError
 from spillover.stores.memory import Shelf
 from spillover.testing.faults.agents import AgentLife
 from spillover.testing.faults.checks import AWAKE, Checks
 from spillover.testing.faults.hosts import MILLISECOND, Universe
 from spillover.testing.faults.network import ADDRESS, SERVER, Network, Weather
+from spillover.testing.faults.people import People
 from spillover.testing.faults.plans import (
     BadDisk,
     Cut,
     Fault,
-    JobPlan,
     KillAgent,
     KillServer,
     PauseAgent,
     PauseServer,
+    ReplaceAgent,
     StopAgent,
     Storm,
     Story,
 )
 from spillover.testing.faults.servers import Disk, ServerLife
+from spillover.testing.faults.situations import KINDS, Tally
+from spillover.testing.faults.standstill import LIMIT, Standstill, noticed
 from spillover.testing.faults.tasks import Machine
 
 LOOK: Final = 250 * MILLISECOND
-AGAIN: Final = 2 * SECOND
-"""After which somebody who was not answered asks again."""
+UNTOUCHED: Final = 10 * SECOND
+"""Without a fault for this time before it, whoever stands still stood in no call that fails later."""
 
 
 class Outcome(Struct, frozen=True):
@@ -55,9 +53,8 @@ class Outcome(Struct, frozen=True):
     told: tuple[tuple[int, str], ...]
     lasted: int
     """Nanoseconds of true time."""
-    overlaps: int
-    lost: int
-    """Messages."""
+    met: Tally
+    """What the story got into, and how often."""
 
 
 class Stage:
@@ -67,29 +64,28 @@ class Stage:
         self.story = story
         self.setting = story.setting
         self.universe = Universe(tell)
+        self.met: Tally = Tally()
         self.network = Network(self.universe, f"{story.seed}")
-        self.checks = Checks(self.universe, self._absent)
+        self.checks = Checks(self.universe, self._absent, self.met)
         self._folder = folder
         self._shelf = Shelf()
-        self._disk = Disk(self._dice("disk"))
+        self._disk = Disk(self._dice("disk"), self.met)
         self._disk.wrote = self.checks.wrote
         self._ids = 0
         self._lives = 0
         self.machines: dict[str, Machine] = {}
         self.agents: dict[str, AgentLife | None] = {}
         """None while dead."""
+        self._replaced: dict[ReplaceAgent, AgentLife] = {}
+        """Lives that stand still, or woke up, while another one has their name."""
         self._woke: dict[str, int] = {}
         self._down: dict[str, int] = {}
         """How many faults keep an agent, or the server, dead or stopped."""
         self.server: ServerLife | None = None
-        self.jobs: dict[str, JobId] = {}
-        """Acknowledged submissions, by their names."""
-        self._cancelled: set[str] = set()
+        self.people = People(self.universe, self.checks, self.setting.lost_after, self._leader)
         for plan in self.setting.agents:
             self.network.weather[plan.name] = Weather()
-            machine = self.machines[plan.name] = Machine(self.universe, plan.name, self._dice(plan.name))
-            machine.made, machine.gone = self.checks.made, self.checks.gone
-            self._woke[plan.name] = -AWAKE
+            self._new_machine(plan.name, plan.name)
 
     def _dice(self, what: str) -> random.Random:
         return random.Random(f"{self.story.seed}/{what}")  # noqa: S311 - it is to be foreseen
@@ -102,7 +98,7 @@ class Stage:
         for plan in self.setting.agents:
             self._start_agent(plan.name)
         for job in self.story.jobs:
-            self.universe.at(job.at, partial(self._submit, job))
+            self.universe.at(job.at, partial(self.people.submit, job))
         for fault in self.story.faults:
             self.universe.at(fault.at, partial(self._begin, fault))
         faults = [fault.at + fault.lasts for fault in self.story.faults]
@@ -114,7 +110,7 @@ class Stage:
         self.universe.tell("all faults are over")
         self.universe.run(lambda: bool(self._broken() or self._over() or self.universe.now > calm + bound))
         if not self._broken():
-            self.checks.all_ended(self._expected(), bound)
+            self.checks.all_ended(self.people.expected(self.story.jobs), bound)
             self._check_ends()
 
     def _broken(self) -> bool:
@@ -136,15 +132,11 @@ class Stage:
     def _over(self) -> bool:
         """Whether all has ended, and both sides know."""
         return (
-            len(self.jobs) == len(self.story.jobs)
-            and all(job in self.checks.ended for job in self._expected())
+            len(self.people.jobs) == len(self.story.jobs)
+            and all(job in self.checks.ended for job in self.people.expected(self.story.jobs))
             and self.checks.agree(self._held(), 1 << 62)
             and not any(machine.executions for machine in self.machines.values())
         )
-
-    def _expected(self) -> list[JobId]:
-        """Jobs that must have ended: also those whose submission nobody acknowledged in time, which is a breach then."""
-        return [self.jobs.get(job.name, JobId(job.name)) for job in self.story.jobs]
 
     def _held(self) -> dict[str, set[Lease]]:
         return {name: life.leases if life is not None else set() for name, life in self.agents.items()}
@@ -171,7 +163,7 @@ class Stage:
     def _check_ends(self) -> None:
         """What was to succeed did."""
         for job in self.story.jobs:
-            ended = self.checks.ended.get(self.jobs.get(job.name, JobId("")))
+            ended = self.checks.ended.get(self.people.jobs.get(job.name, JobId("")))
             sure = not job.walltime and job.cancel is None and job.lost_retries > 1
             if ended is None or not sure or job.failures > job.exit_retries:
                 continue
@@ -180,59 +172,24 @@ class Stage:
                     "every job ends", f"{job.name} was to succeed and {ended.state}: {ended.why}"
                 )
 
-    def _absent(self, name: str) -> bool:
-        """Whether an agent is stopped, dead, ending what an earlier life left, or only just awake."""
-        life = self.agents.get(name)
+    def _absent(self, machine: str) -> bool:
+        """Whether the agent of a machine is stopped, dead, replaced, ending what an earlier life left, or only just awake."""
+        lives = (life for life in self.agents.values() if life is not None)
+        life = next((life for life in lives if life.machine.name == machine), None)
         if life is None or life.host.paused or not life.recovered:
             return True
-        return self.universe.now - self._woke[name] < AWAKE
+        return self.universe.now - self._woke.get(machine, -AWAKE) < AWAKE
 
-    # --- people
-
-    def _submit(self, job: JobPlan) -> None:
-        """Submit a job until that is acknowledged."""
-        if job.name in self.jobs:
-            return
-        if self.server is not None and self.server.leading:
-            self.server.host.create_task(self._ask(self.server, job))
-        self.universe.after(AGAIN, lambda: self._submit(job))
-
-    async def _ask(self, server: ServerLife, job: JobPlan) -> None:
-        try:
-            (taken,) = await server.submitting.submit([_form(job, self.setting.lost_after)], "ada")
-        except (CommandError, StoreError):
-            return
-        if server.host.dead:
-            return
-        known = self.jobs.setdefault(job.name, JobId(taken))
-        if known != taken:
-            self.checks.breach("one submission", f"{job.name} is both {known} and {taken}")
-        self.universe.tell(f"people: {job.name} is {taken}")
-        if job.cancel is not None:
-            self.universe.at(job.cancel, lambda: self._cancel(job))
-
-    def _cancel(self, job: JobPlan) -> None:
-        if job.name in self._cancelled:
-            return
-        if self.server is not None and self.server.leading:
-            self.server.host.create_task(self._ask_cancel(self.server, job))
-        self.universe.after(AGAIN, lambda: self._cancel(job))
-
-    async def _ask_cancel(self, server: ServerLife, job: JobPlan) -> None:
-        try:
-            await server.loop.propose(Change(Act.CANCEL, (self.jobs[job.name],), "ada"))
-        except CommandError as error:
-            if error.kind in {Kind.UNAVAILABLE, Kind.NOT_LEADER}:
-                return
-        if not server.host.dead:
-            self.universe.tell(f"people: {job.name} is cancelled")
-            self._cancelled.add(job.name)
+    def _leader(self) -> ServerLife | None:
+        return self.server if self.server is not None and self.server.leading else None
 
     # --- faults
 
     def _begin(self, fault: Fault) -> None:
         """A fault comes, and goes after a while."""
         self.universe.tell(f"fault: {describe(fault)}")
+        if self._meets(fault):
+            self.met[KINDS[type(fault)]] += 1
         weather = self.network.weather.get(getattr(fault, "agent", ""), Weather())
         match fault:
             case Storm():
@@ -256,6 +213,8 @@ class Stage:
                 life = self.agents[fault.agent]
                 if life is not None:
                     life.host.paused = True
+            case ReplaceAgent():
+                self._replace(fault)
             case KillServer(moment="now"):
                 self._keep_down(SERVER)
                 server = self.server
@@ -295,8 +254,12 @@ class Stage:
                 if self._let_up(name):
                     self._start_agent(name)
             case PauseAgent(agent=name):
-                if self._let_up(f"{name} paused"):
-                    self._wake(name)
+                life = self.agents[name]
+                if self._let_up(f"{name} paused") and life is not None and life.host.paused:
+                    self._wake(life)
+            case ReplaceAgent():
+                if (replaced := self._replaced.pop(fault, None)) is not None:
+                    replaced.kill(orphans=False)
             case KillServer():
                 self._disk.fatal = None
                 if self.server is not None:
@@ -319,24 +282,67 @@ class Stage:
             del self._down[who]
         return who not in self._down
 
-    def _wake(self, name: str) -> None:
-        life = self.agents[name]
-        if life is not None and life.host.paused:
-            life.host.paused = False
-            self._woke[name] = self.universe.now
+    def _meets(self, fault: Fault) -> bool:
+        """Whether it finds somebody to meet."""
+        match fault:
+            case KillAgent(agent=name) | StopAgent(agent=name):
+                return self.agents[name] is not None
+            case PauseAgent(agent=name) | ReplaceAgent(agent=name):
+                life = self.agents[name]
+                return life is not None and life.recovered and not life.host.paused
+            case KillServer():
+                return self.server is not None
+            case PauseServer():
+                return self.server is not None and not self.server.host.paused
+            case Storm() | Cut() | BadDisk():
+                return True
+
+    def _wake(self, life: AgentLife) -> None:
+        life.host.paused = False
+        self._woke[life.machine.name] = self.universe.now
+        self.checks.woke(life.machine.name)
+
+    def _replace(self, fault: ReplaceAgent) -> None:
+        """Another agent of the same name begins on a machine of its own; the one that stands wakes up later."""
+        life = self.agents[fault.agent]
+        if life is None or not self._meets(fault):
+            return
+        life.host.paused = True
+        self._replaced[fault] = life
+        self._new_machine(fault.agent, f"{fault.agent}/{self._lives + 1}")
+        self._start_agent(fault.agent)
+        self.universe.after(fault.sleeps, lambda: self._wake(life))
+        if not self._disturbed(fault):
+            self.universe.after(fault.sleeps + AWAKE, lambda: self.checks.ended_all(life.machine))
+
+    def _disturbed(self, fault: ReplaceAgent) -> bool:
+        """Whether another fault may have kept an agent from learning that it was replaced."""
+        return any(
+            other is not fault
+            and other.at < fault.at + fault.lasts
+            and other.at + other.lasts > fault.at - UNTOUCHED
+            and getattr(other, "agent", fault.agent) == fault.agent
+            for other in self.story.faults
+        )
 
     def _kill_agent(self, name: str, life: AgentLife, *, orphans: bool = False) -> None:
         if not life.host.dead:
-            self.universe.tell(f"{name} is dead")
-            self.agents[name] = None
+            self.universe.tell(f"{life.machine.name} is dead")
+            if self.agents[name] is life:
+                self.agents[name] = None
             life.kill(orphans=orphans)
+
+    def _new_machine(self, name: str, called: str) -> None:
+        machine = self.machines[name] = Machine(self.universe, called, self._dice(called))
+        machine.made, machine.gone = self.checks.made, self.checks.gone
 
     def _start_agent(self, name: str) -> None:
         plan = next(plan for plan in self.setting.agents if plan.name == name)
         self._lives += 1
-        life = AgentLife(
-            plan, self.machines[name], self.network, self._folder, self._dice(f"{name}/{self._lives}")
-        )
+        machine = self.machines[name]
+        folder = self._folder / machine.name
+        folder.mkdir(parents=True, exist_ok=True)
+        life = AgentLife(plan, machine, self.network, folder, self._dice(f"{name}/{self._lives}"))
         life.host.paused = f"{name} paused" in self._down
         self.agents[name] = life
         self.universe.tell(f"{name} begins a life")
@@ -349,7 +355,7 @@ class Stage:
 
     def _start_server(self) -> None:
         self.server = ServerLife(
-            self.universe, self.setting, self._shelf, self._disk, self._draw, self.checks.accepted
+            self.universe, self.setting, self._shelf, self._disk, self._draw, self.checks
         )
         self.server.host.paused = "server paused" in self._down
         self.network.endpoints[ADDRESS] = self.server.endpoint
@@ -363,19 +369,22 @@ class Stage:
         """End all hosts."""
         for host in list(self.universe.hosts):
             host.paused = False
-        for life in self.agents.values():
+        for life in (*self.agents.values(), *self._replaced.values()):
             if life is not None:
                 life.kill(orphans=True)
         if self.server is not None:
             self.server.kill()
 
 
-def play(story: Story, *, tell: bool = False) -> Outcome:
-    """What becomes of a story."""
+def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
+    """What becomes of a story, within so many seconds of the processor's time."""
     with tempfile.TemporaryDirectory(prefix="story-") as folder, _quietly():
         stage = Stage(story, Path(folder), tell=tell)
         try:
-            stage.play()
+            with noticed(limit):
+                stage.play()
+        except Standstill as where:
+            stage.checks.breach("time goes on", f"the story stands still in {where}")
         finally:
             stage.close()
         return Outcome(
@@ -383,8 +392,7 @@ def play(story: Story, *, tell: bool = False) -> Outcome:
             tuple(stage.checks.breaches),
             tuple(stage.universe.told),
             stage.universe.now,
-            stage.checks.overlaps,
-            stage.network.lost,
+            stage.met + stage.network.met,
         )
 
 
@@ -393,26 +401,6 @@ def describe(fault: Fault) -> str:
     fields = {name: getattr(fault, name) for name in fault.__struct_fields__ if name not in {"at", "lasts"}}
     told = " ".join(f"{name}={value}" for name, value in fields.items())
     return f"{type(fault).__name__} for {fault.lasts / SECOND:.2f} s {told}"
-
-
-def _form(job: JobPlan, lost_after: int) -> JobForm:
-    """A plan as a person would write it."""
-    script = {"runs": job.runs, "failures": job.failures, "stubborn": job.stubborn, "tail": job.tail}
-    spec: dict[str, object] = {
-        "run": msgspec.json.encode(script).decode(),
-        "resources": {"cpu": job.cpus},
-        "retry": {"exit": job.exit_retries, "lost": job.lost_retries},
-        "lost_after": f"{lost_after // MILLISECOND}ms",
-        "grace": f"{job.grace // MILLISECOND}ms",
-        "key": job.name,
-    }
-    if job.members:
-        spec["array"] = f"1-{job.members}"
-    if job.walltime:
-        spec["walltime"] = f"{max(1, job.walltime // MILLISECOND)}ms"
-    return read_job(
-        {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": job.name}, "spec": spec}
-    )
 
 
 def _why(error: BaseException) -> str:
