@@ -278,7 +278,7 @@ def _why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> 
     machines = [machine for room in others for machine in room.machines]
     offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
     if offering:
-        return TooBig(shape.resources, _largest(offering))
+        return TooBig(shape.resources, _largest(offering, shape.resources))
     missing = _missing(machines, shape)
     return NotOffered(missing, _because(board.state, missing))
 
@@ -289,10 +289,10 @@ def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) 
     if nearest:
         return nearest[0]
     anywhere = structs.replace(shape, where=None)
-    elsewhere = [room for room in board.rooms.values() if room.spec.role and not may_run(shape, room.spec)]
+    elsewhere = [room for room in board.rooms.values() if not may_run(shape, room.spec)]
     could = any(machine.could_fit(anywhere) for room in elsewhere for machine in room.machines)
     if not could and len(elsewhere) < len(board.rooms):
-        return next((reason for reason in reasons if isinstance(reason, CannotRun)), None)
+        return None
     asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
     if asked:
         return NotWhere(tuple(asked))
@@ -328,7 +328,7 @@ def _refusal(state: State, room: Room, shape: Shape) -> Reason | None:
         return _no_node(offering, shape.rules or NO_RULES)
     large = [machine for machine in wanted if machine.could_fit(shape)]
     if not large:
-        return TooBig(shape.resources, _largest(wanted))
+        return TooBig(shape.resources, _largest(wanted, shape.resources))
     limit = room.limits.refusal(shape.total) if room.limits is not None else None
     if limit is not None and limit.never:
         return limit
@@ -372,13 +372,14 @@ def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
     return tuple(word for word in shape.needs if word not in offered) or shape.needs
 
 
-def _largest(machines: list[Machine]) -> Resources:
-    """The most that any of them has of each resource."""
+def _largest(machines: Sequence[Machine], asked: Resources) -> Resources:
+    """The most that any of them has of each resource; of those with names, of what is asked for."""
     totals = [machine.total for machine in machines]
     return Resources(
         max(total.cpu for total in totals),
         max(total.memory for total in totals),
         max(total.gpu for total in totals),
+        tuple((name, max(dict(total.other).get(name, 0) for total in totals)) for name, _ in asked.other),
     )
 
 

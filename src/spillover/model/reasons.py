@@ -409,9 +409,7 @@ class AtLimit(NotNow, frozen=True, tag="at_limit"):
 
     def __str__(self) -> str:
         used, most = _amount(self.what, self.used), _amount(self.what, self.most)
-        return (
-            f"waits for jobs on {self.cluster} to end: {used} of {most} that we may use at a time are in use"
-        )
+        return f"the limit of {most} on {self.cluster} is reached: {used} in use"
 
 
 class OverLimit(Never, frozen=True, tag="over_limit"):

@@ -9,6 +9,7 @@ from spillover.model.ids import JobId
 from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
+from spillover.model.where import Rules, Where
 
 
 class JobBuilder:
@@ -18,6 +19,9 @@ class JobBuilder:
         self._name = name
         self._resources = Resources(1000)
         self._needs: tuple[str, ...] = ()
+        self._where: Where | None = None
+        self._rules: Rules | None = None
+        self._runs: tuple[str, ...] = ()
         self._tasks = 1
         self._burst = Burst.AUTO
         self._terms = Terms()
@@ -31,22 +35,42 @@ class JobBuilder:
 
     def cpus(self, count: float) -> Self:
         """CPUs of each task."""
-        self._resources = Resources(int(count * 1000), self._resources.memory, self._resources.gpu)
+        self._resources = replace(self._resources, cpu=int(count * 1000))
         return self
 
     def memory(self, size: int) -> Self:
         """Bytes of each task."""
-        self._resources = Resources(self._resources.cpu, size, self._resources.gpu)
+        self._resources = replace(self._resources, memory=size)
         return self
 
     def gpus(self, count: int) -> Self:
         """GPUs of each task."""
-        self._resources = Resources(self._resources.cpu, self._resources.memory, count)
+        self._resources = replace(self._resources, gpu=count)
+        return self
+
+    def others(self, **amounts: int) -> Self:
+        """What else each task asks for, by name."""
+        self._resources = replace(self._resources, other=tuple(sorted(amounts.items())))
         return self
 
     def needing(self, *words: str) -> Self:
         """Words that the cluster must offer."""
         self._needs = tuple(sorted(words))
+        return self
+
+    def where(self, where: Where) -> Self:
+        """Which clusters it asks for."""
+        self._where = where
+        return self
+
+    def on_nodes(self, rules: Rules) -> Self:
+        """Which nodes it asks for."""
+        self._rules = rules
+        return self
+
+    def doing(self, *words: str) -> Self:
+        """What a cluster must be able to do for it."""
+        self._runs = tuple(sorted(words))
         return self
 
     def tasks(self, count: int) -> Self:
@@ -123,7 +147,15 @@ class JobBuilder:
             name=self._name,
             project=self._project,
             queue="default",
-            shape=Shape(self._resources, self._needs, self._tasks, self._burst),
+            shape=Shape(
+                self._resources,
+                self._needs,
+                self._tasks,
+                self._burst,
+                runs=self._runs,
+                where=self._where,
+                rules=self._rules,
+            ),
             terms=self._terms,
             priority=self._priority,
             deadline=self._deadline,

@@ -78,7 +78,8 @@ def returning(deadline: int | None = None) -> World:
     world.submit(a_job("a").expected(minutes=600))
     world.start("a")
     until = None if deadline is None else world.now + deadline
-    world.submit(a_job("b").expected(minutes=600).between(deadline=until))
+    expected = 600 if until is None else 15
+    world.submit(a_job("b").expected(minutes=expected).between(deadline=until))
     world.start("b")
     world.wait(seconds=901)
     assert phase(world).stopping is Stop.RETURN
