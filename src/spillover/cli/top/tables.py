@@ -1,5 +1,6 @@
 """The tables of `spill top`: columns of fixed widths, so that nothing moves sideways when values change."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -83,29 +84,22 @@ def _agent(agent: "AgentView", now: datetime, bar: int) -> Row:
 
 def running(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
     """Jobs that have a place."""
-    now = datetime.fromisoformat(overview.at)
     columns = [
-        *_who(overview),
         _fixed("STATE", 7),
         _fixed("RAN", 8, right=True),
-        _fixed("EXPECTED", 8, right=True, drops=2),
-        _fixed("CPU", 5, right=True, drops=4),
+        *_asked(2),
         _fixed("COST", 9, right=True, drops=5),
         Column("WHERE", gives=True),
     ]
-    return _narrowed(
-        columns, [_running(job, now) for job in overview.running[offset : offset + rows]], width, 8
-    )
+    return _jobs(overview, overview.running[offset : offset + rows], columns, _running, width, 8)
 
 
 def _running(job: "JobView", now: datetime) -> Row:
     where = NOTHING if job.cluster is None else f"{job.cluster}/{job.node}"
     return (
-        *_named(job),
         Cell(job.state, STYLES.get(job.state, "")),
         _age(job.started_at, now),
-        NOTHING if job.estimate_s is None else duration(round(job.estimate_s)),
-        number(job.resources.get("cpu", 0.0)),
+        *_asks(job),
         money(job.cost),
         f"{where}: {job.reason.message}" if job.reason is not None else where,
     )
@@ -113,51 +107,64 @@ def _running(job: "JobView", now: datetime) -> Row:
 
 def queue(overview: "Overview", offset: int, rows: int, width: int) -> tuple[list[Column], list[Row]]:
     """The head of the queue, with what each job waits for."""
-    now = datetime.fromisoformat(overview.at)
     columns = [
-        *_who(overview),
         _fixed("MEMBERS", 7, right=True, drops=2),
         _fixed("WAITED", 8, right=True),
-        _fixed("EXPECTED", 8, right=True, drops=3),
-        _fixed("CPU", 5, right=True, drops=4),
+        *_asked(3),
         _fixed("PRIORITY", 9, right=True, drops=5),
         Column("WHY", gives=True),
     ]
-    return _narrowed(
-        columns, [_waiting(job, now) for job in overview.queued[offset : offset + rows]], width, 40
-    )
+    return _jobs(overview, overview.queued[offset : offset + rows], columns, _waiting, width, 40)
 
 
 def _waiting(job: "JobView", now: datetime) -> Row:
     members = None if job.array is None else job.array.counts.get("QUEUED", 0)
     return (
-        *_named(job),
         NOTHING if members is None else f"{members:,}",
         _age(job.submitted_at, now),
-        NOTHING if job.estimate_s is None else duration(round(job.estimate_s)),
-        number(job.resources.get("cpu", 0.0)),
+        *_asks(job),
         str(job.priority),
         Cell(job.reason.message, "red" if job.reason.never else "") if job.reason is not None else NOTHING,
     )
 
 
-def _who(overview: "Overview") -> list[Column]:
-    """The first columns of both tables of jobs, so that they stand below each other."""
+def _jobs(
+    overview: "Overview",
+    jobs: "Sequence[JobView]",
+    columns: Sequence[Column],
+    told: "Callable[[JobView, datetime], Row]",
+    width: int,
+    last: int,
+) -> tuple[list[Column], list[Row]]:
+    """A table of jobs: who each is, in columns that stand below each other in all such tables, and what is told of it."""
+    now = datetime.fromisoformat(overview.at)
     members = any(len(job.id) > _ID for job in (*overview.running, *overview.queued))
-    return [
+    who = [
         _fixed("JOB", _ID + 4 if members else _ID),
         _fixed("NAME", 14),
         _fixed("USER", 8, drops=6),
         _fixed("PROJECT", 10, drops=7),
     ]
+    rows = [
+        (job.id, _cut(job.name, 14), _cut(job.user, 8), _cut(job.project, 10), *told(job, now))
+        for job in jobs
+    ]
+    return _narrowed([*who, *columns], rows, width, last)
 
 
-def _named(job: "JobView") -> tuple[str, str, str, str]:
-    return job.id, _cut(job.name, 14), _cut(job.user, 8), _cut(job.project, 10)
+def _asked(drops: int) -> tuple[Column, Column]:
+    """The columns of what jobs ask for."""
+    return _fixed("EXPECTED", 8, right=True, drops=drops), _fixed("CPU", 5, right=True, drops=4)
+
+
+def _asks(job: "JobView") -> tuple[str, str]:
+    """What a job asks for."""
+    expected = NOTHING if job.estimate_s is None else duration(round(job.estimate_s))
+    return expected, number(job.resources.get("cpu", 0.0))
 
 
 def _narrowed(
-    columns: list[Column], rows: list[Row], width: int, last: int = 0
+    columns: list[Column], rows: Sequence[Row], width: int, last: int = 0
 ) -> tuple[list[Column], list[Row]]:
     """The table with as many columns as the terminal has room for, whatever stands in them; `last` is kept for the last one."""
     kept = list(range(len(columns)))
