@@ -6,7 +6,7 @@ from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
 from spillover.client.async_calls import AsyncCall, AsyncMap
@@ -38,9 +38,6 @@ from spillover.wire.api import (
     TokenView,
     WhyView,
 )
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
 from spillover.client.blobs import Blob, Moving, Progress
@@ -37,9 +37,6 @@ from spillover.wire.api import (
     TokenView,
     WhyView,
 )
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
