@@ -14,11 +14,12 @@ from spillover.deciding.estimates import late_on
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
+from spillover.deciding.machines import Machine
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
-from spillover.deciding.rooms import Machine, Room
+from spillover.deciding.rooms import Room
 from spillover.deciding.seating import Seating
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName

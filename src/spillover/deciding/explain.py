@@ -6,7 +6,6 @@ from typing import Final, Protocol
 from msgspec import Struct, structs
 
 from spillover.core.appliers.queue import weight
-from spillover.core.clusters import Condition
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
 from spillover.deciding.board import Board
@@ -14,19 +13,17 @@ from spillover.deciding.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
-from spillover.deciding.rooms import NO_RULES, Machine, Room
-from spillover.model.admission import cannot_run, matches, may_run, missing_of, refused_by, repelled_by
-from spillover.model.cluster import WITHOUT, Health, Role
+from spillover.deciding.refusing import refusal_of, why_never
+from spillover.deciding.rooms import Room
+from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.job import Burst, Shape
+from spillover.model.job import Burst
 from spillover.model.reasons import (
     AfterJobs,
     AllDrained,
     AtLimit,
     BehindOthers,
     BeyondDepth,
-    BurstRefused,
-    CannotRun,
     ClusterDown,
     Fresh,
     GangUnsupported,
@@ -34,27 +31,18 @@ from spillover.model.reasons import (
     KeptFor,
     NoNodeReady,
     NoRoom,
-    NoSuchNode,
     NotBefore,
     NotObserved,
-    NotOffered,
     NotRented,
-    NotWhere,
     OverBudget,
-    OverLimit,
     OverMaxCost,
     PolicyFailed,
     Reason,
     Shunned,
     Stopping,
-    Tainted,
-    TooBig,
-    TooLate,
     WaitNotOver,
 )
-from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, format_duration
-from spillover.model.where import Rules
 
 
 class Decider(Protocol):
@@ -130,7 +118,7 @@ def _without_owned(verdict: Verdict) -> Verdict:
 
 def _verdict(engine: Decider, purser: Purser, room: Room, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
-    refusal = _refusal(engine.state, room, job.kind.shape)
+    refusal = refusal_of(engine.state, room, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
     if (late := late_on(job, room.spec, engine.now)) is not None:
@@ -184,7 +172,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]
     if not possible:
-        return _why_never(engine.board, shape, [each.reason for each in verdicts])
+        return why_never(engine.board, shape, [each.reason for each in verdicts])
     if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
         return dear
     if job.latest is None:
@@ -260,127 +248,6 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Po
     if error is None and isinstance(policies.wait, GuardedWait):
         error = policies.wait.error_of(policies.case_of(job, engine.state.facts.tally))
     return None if error is None else PolicyFailed(f"wait.{name}", error)
-
-
-def _why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason:
-    """Why no cluster could ever run a job, by what comes nearest."""
-    late = [reason for reason in reasons if isinstance(reason, TooLate)]
-    if late:
-        return min(late, key=lambda reason: reason.finish)
-    if (unwanted := _why_unwanted(board, shape, reasons)) is not None:
-        return unwanted
-    rooms = [room for room in board.rooms.values() if may_run(shape, room.spec)]
-    ruled_out = [room for room in rooms if shape.burst is _excluded(room)]
-    others = [room for room in rooms if room not in ruled_out]
-    could = any(machine.could_fit(shape) for room in ruled_out for machine in room.machines)
-    if could or (ruled_out and not others):
-        return BurstRefused(shape.burst)
-    machines = [machine for room in others for machine in room.machines]
-    offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
-    if offering:
-        return TooBig(shape.resources, _largest(offering, shape.resources))
-    missing = _missing(machines, shape)
-    return NotOffered(missing, _because(board.state, missing))
-
-
-def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason | None:
-    """Whether limits, nodes, or what the job asks of clusters keep it from all that could run it."""
-    nearest = [reason for reason in reasons if isinstance(reason, OverLimit | Tainted | NoSuchNode)]
-    if nearest:
-        return nearest[0]
-    anywhere = structs.replace(shape, where=None)
-    elsewhere = [room for room in board.rooms.values() if not may_run(shape, room.spec)]
-    could = any(machine.could_fit(anywhere) for room in elsewhere for machine in room.machines)
-    if not could and len(elsewhere) < len(board.rooms):
-        return None
-    asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
-    if asked:
-        return NotWhere(tuple(asked))
-    return next((reason for reason in reasons if isinstance(reason, CannotRun)), None)
-
-
-def _because(state: State, missing: tuple[str, ...]) -> str:
-    """What the first agent says that could offer a word and does not."""
-    for node in state.nodes.values():
-        for word in missing:
-            if (why := node.labels.get(f"{WITHOUT}{word}")) is not None:
-                return f"{node.key}: {why}"
-    return ""
-
-
-def _refusal(state: State, room: Room, shape: Shape) -> Reason | None:
-    """Why a cluster does not take a job of this shape now; None if it does."""
-    if shape.where is not None and (asked := refused_by(shape.where, room.spec)):
-        return NotWhere((asked,))
-    if what := cannot_run(shape.runs, room.spec):
-        return CannotRun(what)
-    if shape.tasks > 1 and not room.spec.gangs:
-        return GangUnsupported(shape.tasks)
-    if shape.burst is _excluded(room):
-        return BurstRefused(shape.burst)
-    if not room.machines:
-        return _not_ready(state, room)
-    offering = [machine for machine in room.machines if machine.offers.issuperset(shape.needs)]
-    if not offering:
-        return NotOffered(_missing(room.machines, shape))
-    wanted = [machine for machine in offering if machine.admits(shape)]
-    if not wanted:
-        return _no_node(offering, shape.rules or NO_RULES)
-    large = [machine for machine in wanted if machine.could_fit(shape)]
-    if not large:
-        return TooBig(shape.resources, _largest(wanted, shape.resources))
-    limit = room.limits.refusal(shape.total) if room.limits is not None else None
-    if limit is not None and limit.never:
-        return limit
-    if not any(machine.ready for machine in large):
-        nodes = [state.nodes.get(f"{room.name}/{machine.name}") for machine in large]
-        drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
-        return AllDrained((room.name,), drained) if drained else _not_ready(state, room)
-    if limit is not None or any(machine.fits(shape) for machine in large):
-        return limit
-    return NoRoom(shape.resources, (room.name,))
-
-
-def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted:
-    """Why none of these nodes is one that a job asks for."""
-    named = [machine for machine in machines if matches(rules, machine.name, machine.labels)]
-    if not named:
-        return NoSuchNode(missing_of(rules, [machine.labels for machine in machines]))
-    taints = [repelled_by(rules.tolerations, machine.taints) for machine in named]
-    return Tainted(tuple(dict.fromkeys(f"{one.key}={one.value}:{one.effect}" for one in taints if one)))
-
-
-def _not_ready(state: State, room: Room) -> Reason:
-    """Why no machine of a cluster is ready."""
-    health = state.health(room.name)
-    if health is None:
-        return NotObserved((room.name,))
-    if health is Health.READY:
-        return NoNodeReady((room.name,))
-    known = state.conditions.get(room.name) or Condition(room.name)
-    return ClusterDown(room.name, known.health, known.since, known.why)
-
-
-def _excluded(room: Room) -> Burst:
-    """What a job says that must not run there."""
-    return Burst.NEVER if room.spec.role is Role.RENTED else Burst.ALWAYS
-
-
-def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
-    """Words that no machine offers; all of them if each is offered, but not together."""
-    offered = {word for machine in machines for word in machine.offers}
-    return tuple(word for word in shape.needs if word not in offered) or shape.needs
-
-
-def _largest(machines: Sequence[Machine], asked: Resources) -> Resources:
-    """The most that any of them has of each resource; of those with names, of what is asked for."""
-    totals = [machine.total for machine in machines]
-    return Resources(
-        max(total.cpu for total in totals),
-        max(total.memory for total in totals),
-        max(total.gpu for total in totals),
-        tuple((name, max(dict(total.other).get(name, 0) for total in totals)) for name, _ in asked.other),
-    )
 
 
 def _cut_off(engine: Decider, job: Job) -> Reason | None:

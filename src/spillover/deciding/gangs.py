@@ -3,8 +3,10 @@
 from collections.abc import Collection
 from typing import NamedTuple
 
+from spillover.deciding.machines import Free, Machine
 from spillover.deciding.protocols import Place
-from spillover.deciding.rooms import Free, Machine, Room, Seat
+from spillover.deciding.rooms import Room
+from spillover.deciding.seats import Seat
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 

@@ -7,9 +7,11 @@ from operator import attrgetter
 from spillover.core.jobs import Job
 from spillover.deciding.board import Board
 from spillover.deciding.lanes import Lane
+from spillover.deciding.machines import Machine
 from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve
 from spillover.deciding.protocols import Place, Policies
-from spillover.deciding.rooms import Machine, Room, Seat
+from spillover.deciding.rooms import Room
+from spillover.deciding.seats import Seat
 from spillover.model.cluster import Role
 from spillover.model.resources import Resources
 

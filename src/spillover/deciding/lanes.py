@@ -10,7 +10,7 @@ from typing import Any
 from spillover.core.jobs import Kind
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.heaps import in_order
-from spillover.deciding.rooms import Seat
+from spillover.deciding.seats import Seat
 from spillover.model.ids import JobId
 
 FEW = 128

@@ -11,9 +11,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from spillover.deciding.machines import Machine
 from spillover.deciding.outlook import End, overdue_among
 from spillover.deciding.protocols import Place
-from spillover.deciding.rooms import Machine, Room
+from spillover.deciding.rooms import Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Resources, covers

@@ -10,8 +10,9 @@ from msgspec import Struct
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.estimates import began_at
+from spillover.deciding.machines import Machine
 from spillover.deciding.protocols import Place
-from spillover.deciding.rooms import Machine, Room
+from spillover.deciding.rooms import Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
 from spillover.model.resources import Others, Resources

@@ -13,10 +13,12 @@ from spillover.deciding.estimates import late_on
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
 from spillover.deciding.limits import Limits
+from spillover.deciding.machines import Free, Machine
 from spillover.deciding.plan import GangPlacement, Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Till
-from spillover.deciding.rooms import Ceiling, Free, Machine, Room, Seat
+from spillover.deciding.rooms import Ceiling, Room
+from spillover.deciding.seats import Seat
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
 from spillover.model.job import ALWAYS

@@ -1,137 +1,19 @@
-"""The room of each cluster, as far as placing looks at it.
+"""The room of each cluster, as far as placing looks at it."""
 
-A `Seat` is what one lane knows of one room: a heap of machines where its shape fits, kept up to date by reading only what
-changed since it looked last. So a lane that does not fit costs next to nothing, however many machines there are.
-"""
-
-import heapq
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, cast
+from collections.abc import Iterable
 
 from spillover.core.book import ahead_of, slots_of
 from spillover.core.nodes import Node
 from spillover.deciding.limits import Limits
-from spillover.deciding.protocols import Place, Route
-from spillover.model.admission import REPELLING, matches, may_run, repelled_by
-from spillover.model.cluster import ClusterSpec, Role, Taint
+from spillover.deciding.machines import ANY, Free, Machine
+from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Shape
-from spillover.model.resources import Others, Resources, covers, summed
+from spillover.model.resources import Resources, covers, summed
 from spillover.model.units import FOREVER
-from spillover.model.where import Rules
 
-Free = tuple[int, int, int, int, int, Others]
-"""CPU, memory and GPUs that are free on a machine, how many more leases it takes ahead of room, how many more tasks, and what else is free."""
-
-ANY: Final = FOREVER
-"""How many tasks a machine takes that takes any number."""
-
-NO_RULES: Final = Rules()
-MOST_RULES: Final = 256
-"""Rules of which a machine remembers whether it is a node for them."""
 MOST_CHANGES = 256
 """Changes that a room remembers, and some more for each machine."""
-
-
-class Machine:
-    """One node: what is free on it, trial placements of the cycle included."""
-
-    __slots__ = (
-        "ahead",
-        "cpu",
-        "gpu",
-        "index",
-        "labels",
-        "limit",
-        "memory",
-        "name",
-        "number",
-        "obeys",
-        "offers",
-        "other",
-        "pace",
-        "places",
-        "ready",
-        "repels",
-        "slots",
-        "spec",
-        "taints",
-        "total",
-        "turn",
-    )
-
-    def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec) -> None:
-        self.name = name
-        self.spec = spec
-        """Of its cluster."""
-        self.number = number
-        """Of its node: another one of this name has another."""
-        self.index = index
-        self.cpu = -1
-        """Thousandths; -1 when nothing fits: it is not ready, takes no more tasks, or those ahead of room come first."""
-        self.memory = self.gpu = 0
-        self.ahead = 0
-        """How many more leases it takes ahead of room."""
-        self.limit = self.pace = self.turn = 0
-        """How many it takes in all, the mean nanoseconds of its tasks, and when it was given the last one."""
-        self.slots = 1
-        self.places = ANY
-        """How many more tasks it takes."""
-        self.offers: frozenset[str] = frozenset()
-        self.ready = False
-        self.total = Resources()
-        self.other: Others = ()
-        """What else is free, by name."""
-        self.labels: Mapping[str, str] = {}
-        self.taints: tuple[Taint, ...] = ()
-        self.repels = False
-        """Whether a taint keeps tasks off that do not tolerate it."""
-        self.obeys: dict[Rules | None, bool] = {}
-        """Which rules it was found to be a node for, and which not."""
-
-    def fits(self, shape: Shape) -> bool:
-        """Whether a task of this shape can start there now."""
-        asked = shape.resources
-        return (
-            asked.cpu <= self.cpu
-            and asked.memory <= self.memory
-            and asked.gpu <= self.gpu
-            and (not asked.other or covers(self.other, asked.other))
-            and self.admits(shape)
-        )
-
-    def could_fit(self, shape: Shape) -> bool:
-        """Whether a task of this shape could start there if nothing else ran."""
-        return shape.resources.fits(self.total) and self.admits(shape)
-
-    def admits(self, shape: Shape) -> bool:
-        """Whether it is a machine that jobs of this shape ask for, whatever runs on it."""
-        if shape.needs and not self.offers.issuperset(shape.needs):
-            return False
-        if (shape.rules is not None or self.repels) and not self._obeys(shape.rules):
-            return False
-        return (shape.where is None and self.spec.runs is None) or may_run(shape, self.spec)
-
-    def _obeys(self, rules: Rules | None) -> bool:
-        """Whether its labels are those that are asked for, and its taints tolerated."""
-        answer = self.obeys.get(rules)
-        if answer is None:
-            if len(self.obeys) >= MOST_RULES:
-                self.obeys.clear()
-            asked = rules or NO_RULES
-            repelled = self.repels and repelled_by(asked.tolerations, self.taints) is not None
-            answer = self.obeys[rules] = not repelled and matches(asked, self.name, self.labels)
-        return answer
-
-    @property
-    def load(self) -> int:
-        """Nanoseconds of work that it holds ahead of room."""
-        return (self.limit - self.ahead) * self.pace // self.slots
-
-    @property
-    def free(self) -> Free:
-        """All that trial placements change."""
-        return self.cpu, self.memory, self.gpu, self.ahead, self.places, self.other
 
 
 class Room:
@@ -253,21 +135,11 @@ class Room:
         machine.ready = node.status == "ready" and self.open
         machine.offers = frozenset(node.offers)
         machine.total = node.capacity
-        changed = self._learn(machine, node)
+        changed = machine.learn(node.labels, node.taints)
         self.changes.append(machine.index)
         self.turns += 1
         more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
         return more or changed or (machine.ready and not was)
-
-    def _learn(self, machine: Machine, node: Node) -> bool:
-        """Take in by what jobs may ask for a node; True if that is not what it was."""
-        same = machine.labels == node.labels and machine.taints == node.taints
-        machine.labels, machine.taints = node.labels, node.taints
-        if same:
-            return False
-        machine.repels = any(taint.effect in REPELLING for taint in node.taints)
-        machine.obeys.clear()
-        return True
 
     def may_hold(self, total: Resources) -> bool:
         """Whether as much is free on all machines together as all tasks of a job ask for."""
@@ -318,96 +190,6 @@ class Room:
         half = len(self.changes) // 2
         del self.changes[:half]
         self.forgotten += half
-
-
-class Seat:
-    """What one lane knows of one room: where one task of its jobs fits."""
-
-    __slots__ = ("asked", "heap", "plain", "queues", "read", "room", "scores", "shape", "turns")
-
-    def __init__(self, room: Room, shape: Shape) -> None:
-        self.room = room
-        self.shape = shape
-        self.asked = shape.resources
-        self.plain = not shape.needs and shape.rules is None and not shape.resources.other
-        """Whether it asks for nothing but CPU, memory and GPUs; the room is one that it asks for."""
-        self.scores: dict[int, int] = {}
-        """Of the machines with room, by their index."""
-        self.heap: list[tuple[int, int]] = []
-        """(score, index) of machines with room; an entry whose score is not the current one is void."""
-        self.read = -1
-        """How many changes of the room it has seen; -1 is none at all."""
-        self.queues: tuple[Machine, ...] = ()
-        """Machines that take a lease of this shape ahead of room, by their index, as of `turns` of the room."""
-        self.turns = -1
-
-    def best(
-        self, place: Place, barred: Collection[int] = (), passed: list[tuple[int, int]] | None = None
-    ) -> Machine | None:
-        """The machine to take, if any has room and is not barred.
-
-        Barred ones that would come first are put back, or left in `passed` for who asks again and puts them back in the end.
-        """
-        room, heap, scores = self.room, self.heap, self.scores
-        if self.read != room.forgotten + len(room.changes):
-            self._read(place)
-        aside: list[tuple[int, int]] = [] if passed is None else passed
-        found: Machine | None = None
-        while heap:
-            score, index = heap[0]
-            if scores.get(index) == score:
-                if index not in barred:
-                    found = room.machines[index]
-                    break
-                aside.append((score, index))
-            heapq.heappop(heap)
-        if passed is None and aside:
-            self.put_back(aside)
-        return found
-
-    def _read(self, place: Place) -> None:
-        """Look at machines whose room changed."""
-        room, shape, asked, heap, scores = self.room, self.shape, self.asked, self.heap, self.scores
-        machines, score_of = room.machines, place.score
-        end = room.forgotten + len(room.changes)
-        if self.read < room.forgotten or end - self.read > len(machines):
-            heap.clear()
-            scores.clear()
-            look: Iterable[int] = range(len(machines))
-        else:
-            look = dict.fromkeys(room.changes[self.read - room.forgotten :])
-        self.read = end
-        cpu, memory, gpu, plain = asked.cpu, asked.memory, asked.gpu, self.plain
-        for index in look:
-            machine = machines[index]
-            if (
-                cpu <= machine.cpu
-                and gpu <= machine.gpu
-                and memory <= machine.memory
-                and ((plain and not machine.repels) or machine.fits(shape))
-            ):
-                score = score_of(machine.cpu, machine.memory, machine.gpu, shape, machine.total)
-                if scores.get(index) != score:
-                    scores[index] = score
-                    heapq.heappush(heap, (score, index))
-            elif index in scores:
-                del scores[index]
-
-    def put_back(self, passed: Iterable[tuple[int, int]]) -> None:
-        """Let machines be found again that were passed over."""
-        for each in passed:
-            heapq.heappush(self.heap, each)
-
-    def ahead(self, route: Route, seed: int) -> Machine | None:
-        """The machine that takes one more lease ahead of room, if there is any."""
-        room = self.room
-        if self.turns != room.turns:
-            eager = [room.machines[index] for index in sorted(room.eager)]
-            self.queues = tuple([each for each in eager if each.ahead > 0 and each.could_fit(self.shape)])
-            self.turns = room.turns
-        if not self.queues:
-            return None
-        return cast("Machine", route.pick(self.queues, len(room.machines), seed))
 
 
 class Ceiling:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from spillover.deciding.gangs import GangSeat
 from spillover.deciding.lanes import Lane
-from spillover.deciding.rooms import Room, Seat
+from spillover.deciding.rooms import Room
+from spillover.deciding.seats import Seat
 from spillover.model.admission import may_run, refused_by
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName

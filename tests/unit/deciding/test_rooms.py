@@ -3,8 +3,10 @@
 from msgspec.structs import replace
 
 from spillover.core.nodes import Node
+from spillover.deciding.machines import Machine
 from spillover.deciding.protocols import Route
-from spillover.deciding.rooms import Machine, Room, Seat
+from spillover.deciding.rooms import Room
+from spillover.deciding.seats import Seat
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
