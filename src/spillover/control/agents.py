@@ -124,7 +124,7 @@ class Desk:
 
     def terms(self) -> LeaseTerms:
         """The terms of leases, by how many agents there are."""
-        return lease_terms(len(self._loop.state.nodes), self._heartbeat)
+        return lease_terms(len(self._loop.state.agents), self._heartbeat)
 
     async def register(self, intro: Introduction) -> Welcome:
         """Let an agent work."""
@@ -191,7 +191,7 @@ class Desk:
         if node_key is None:
             return Orders(self._loop.epoch, fenced=True)
         self._agents.heard(node_key, incarnation, self._loop.time.monotonic(), load)
-        node = engine.state.nodes[node_key]
+        node = engine.state.agents[node_key]
         stops, revoked, yields = [], [], []
         # What was handed out ahead of room before this has waited for it too long: room may be elsewhere by now.
         stuck = self._loop.now() - stuck_after(engine.state.facts.ahead)
@@ -264,7 +264,7 @@ class Desk:
         valid, so none of its tasks has to be stopped for it.
         """
         node_key = self._agents.current(incarnation)
-        nodes = self._loop.state.nodes
+        nodes = self._loop.state.agents
         node = nodes.get(node_key) if node_key is not None else None
         if node is not None and node.status in {"ready", "draining"}:
             return node_key

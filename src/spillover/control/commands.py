@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any, Self
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from spillover import __version__
 from spillover.control import forecasting, views
@@ -93,7 +93,7 @@ class Parts(Struct, frozen=True):
     """Likewise."""
     gauge: Gauge | None = None
     """None where nothing is limited."""
-    drivers: Drivers = Drivers()
+    drivers: Drivers = field(default_factory=Drivers)
     """Clusters that others run."""
 
 
@@ -291,7 +291,7 @@ class Commands:
     def _agents(self, state: State, limit: int | None = None) -> list[AgentView]:
         now, mono = self._loop.now(), self._loop.time.monotonic()
         shown = []
-        for key, node in itertools.islice(state.nodes.items(), limit):
+        for key, node in itertools.islice(state.agents.items(), limit):
             contact = self._parts.agents.contact(key)
             heard_at = now - (mono - contact.heard) if contact is not None else None
             shown.append(views.agent_view(state, node, contact, heard_at))
@@ -309,7 +309,7 @@ class Commands:
             cost_an_hour=views.money(cost_an_hour(state, placed)),
             clusters=[views.cluster_view(state, spec) for spec in state.facts.clusters],
             agents=self._agents(state, agents),
-            agents_in_all=len(state.nodes),
+            agents_in_all=len(state.agents),
             running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
             running_in_all=len(placed),
             queued=[

@@ -25,6 +25,7 @@ from spillover.core.events import (
     DependencyEnded,
     EpochStarted,
     GangPlaced,
+    Identified,
     JobEnded,
     JobHeld,
     JobPlaced,
@@ -184,6 +185,8 @@ def text_of(event: AnyEvent) -> str:
             return f"{event.who} revoked token {event.token}"
         case EpochStarted():
             return f"epoch {event.epoch} began"
+        case Identified():
+            return f"what is made elsewhere is known by {event.identity}"
         case ClockJumped():
             return f"waits are shifted by {event.by / SECOND:.0f}s"
         case PolicyChanged():

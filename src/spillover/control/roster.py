@@ -32,7 +32,8 @@ async def act_on_agents(loop: Loop, action: AgentAction, who: str) -> AgentNames
 
 def _named(state: State, name: str) -> Node:
     """The agent of a name, or of CLUSTER/NAME."""
-    found = [node for node in state.nodes.values() if name in {node.name, node.key}]
+    named = [node for node in state.nodes.values() if name in {node.name, node.key}]
+    found = [node for node in named if node.is_agent] or named
     if not found:
         raise CommandError(Kind.UNKNOWN, f"there is no agent {name[:80]!r}; `spill agents` lists them")
     if len(found) > 1:

@@ -542,6 +542,12 @@ class EpochStarted(Event, frozen=True, tag="epoch_started"):
     at: int
 
 
+class Identified(Event, frozen=True, tag="identified"):
+    """What is made elsewhere for this book is known by this word, for as long as the book is kept."""
+
+    identity: str
+
+
 class ClockJumped(Event, frozen=True, tag="clock_jumped"):
     """Time went by in which nothing could be decided: waits are shifted by it."""
 
@@ -624,6 +630,7 @@ AnyEvent: TypeAlias = (
     | TokenCreated
     | TokenRevoked
     | EpochStarted
+    | Identified
     | ClockJumped
     | PolicyChanged
     | PolicyDisabled

@@ -24,7 +24,7 @@ class Facts(Struct, array_like=True):
     archived: int = 0
     """Jobs archived so far."""
     incarnations: int = 0
-    """Registrations of agents so far."""
+    """Registrations of agents so far, or more: nodes that are watched take a number when they join, too."""
     cycles: int = 0
     """Cycles that decided something."""
     clusters: tuple[ClusterSpec, ...] = ()
@@ -45,6 +45,9 @@ class Facts(Struct, array_like=True):
     """Nanoseconds of work that a node is given ahead of room: what it does while a message travels."""
     turns: int = 0
     """Leases that were handed out ahead of room, so far."""
+
+    identity: str = ""
+    """What this book is known by elsewhere; empty while nobody asked."""
 
     @property
     def kept(self) -> "Facts":

@@ -322,6 +322,8 @@ class StartEpoch(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     ahead: int = SECOND // 10
     """Nanoseconds of work that agents are given ahead of room."""
+    identity: str = ""
+    """A word, drawn by whoever proposes it, that the book is known by elsewhere if it has none yet; empty if it needs none."""
 
 
 class Jump(Struct, frozen=True):

@@ -174,6 +174,10 @@ class Driver(Protocol):
         """What a task wrote, from a byte on; following, until it has ended. Raises OutputGone (of `ports.cluster`) if it cannot be had."""
         ...
 
+    async def close(self) -> None:
+        """Let go of a driver that was not run."""
+        ...
+
     async def check(self) -> Sequence[str]:
         """What keeps this cluster from being used, each in one line that says what to do; nothing if it can be."""
         ...

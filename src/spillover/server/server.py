@@ -23,10 +23,12 @@ from spillover.control.agents import Desk
 from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
+from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.leader import Leader
 from spillover.control.limits import Gauge, Rate
@@ -48,6 +50,7 @@ from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
 from spillover.server.tls import Identity, Renewal
+from spillover.server.watched import check_newcomers, identity_for, open_clusters
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
@@ -136,6 +139,9 @@ class Server:
             files=desk,
             gauge=self._gauge,
         )
+        self._drivers = Drivers()
+        self._known_as = ""
+        """What is made on clusters of others is known by this."""
         self.commands = Commands(
             Parts(
                 self.loop,
@@ -149,12 +155,14 @@ class Server:
                 files=desk,
                 tokens=self._tokens,
                 gauge=self._gauge,
+                drivers=self._drivers,
             )
         )
 
     async def run(self, leader: Leader, http: socket.socket, stop: asyncio.Event) -> bool:
         """Lead and serve until told to stop; False if the lead was lost instead."""
         last = await self.loop.load()
+        drivings = await self._open_clusters()
         self.loop.begin(leader.epoch, last)
         service = AgentsService(
             self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
@@ -184,6 +192,10 @@ class Server:
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
+            tasks.extend(
+                asyncio.create_task(driving.run(), name=f"cluster {driving.driver.cluster}")
+                for driving in drivings
+            )
             if self._config.stealing:
                 stealing = Stealing(self.loop, self._specs)
                 tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
@@ -202,6 +214,21 @@ class Server:
                 return await self._until(stop, tasks)
         finally:
             await self._end(tasks, grpc_server)
+
+    async def _open_clusters(self) -> list[Driving]:
+        """Clusters that others run, ready to be watched; raises Unusable if one that is new cannot be used."""
+        identity = identity_for(self.loop.state)
+        drivings = open_clusters(self._config, identity, self.loop, self._runner, self._blobs)
+        self._known_as = identity if drivings else ""
+        try:
+            await check_newcomers(drivings, self.loop.state)
+        except BaseException:
+            for each in drivings:
+                await each.driver.close()
+            raise
+        for each in drivings:
+            self._drivers.add(each)
+        return drivings
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
         """Show data that cannot be written, until they can: returns what `take` does then."""
@@ -254,7 +281,13 @@ class Server:
         gap = self._clock.wall() - last if last else 0
         config = self._config
         proposal = StartEpoch(
-            epoch, config.clusters, config.policies, gap if gap > GAP else 0, config.budgets, config.ahead
+            epoch,
+            config.clusters,
+            config.policies,
+            gap if gap > GAP else 0,
+            config.budgets,
+            config.ahead,
+            self._known_as,
         )
         taking = asyncio.create_task(self.loop.propose(proposal))
         await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)

@@ -29,6 +29,7 @@ from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
+from spillover.server.watched import Unusable, check_access
 from spillover.stores.open import open_store
 
 DEFAULT_CONFIG = "spill.yaml"
@@ -61,6 +62,10 @@ def run(
         return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
     except BadCertificate as error:
         print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - likewise
+        return 2
+    except Unusable as error:
+        for line in str(error).splitlines():
+            print(f"spill: {line}", file=sys.stderr)  # noqa: T201 - likewise
         return 2
     except (CannotStart, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
@@ -120,6 +125,7 @@ async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> in
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    check_access(config)
     identity = load_identity(config.tls, time.time()) if config.tls is not None else None
     listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
     with contextlib.closing(listener):

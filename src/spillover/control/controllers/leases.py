@@ -54,7 +54,7 @@ class Leases:
         gone: list[Proposal] = []
         reclaims: list[Proposal] = []
         expired = 0
-        for key, node in engine.state.nodes.items():
+        for key, node in engine.state.agents.items():
             contact = self._agents.contact(key)
             silent = now - (contact.heard if contact is not None else self._since)
             if silent <= terms.heartbeat:
@@ -68,7 +68,7 @@ class Leases:
             expired += bool(self._run_out(node, silent + terms.heartbeat))
         if not reclaims:
             self._held_back = None
-        elif self._holds_back(expired, len(engine.state.nodes), now):
+        elif self._holds_back(expired, len(engine.state.agents), now):
             reclaims = []
         if gone or reclaims:
             await self._loop.propose(*gone, *reclaims)

@@ -92,8 +92,8 @@ class Stealing:
 
 def _is_uneven(state: State) -> bool:
     """Whether one agent has more than it has room for while another has room."""
-    busy = [node for node in state.nodes.values() if len(node.ahead) > 1]
+    busy = [node for node in state.agents.values() if len(node.ahead) > 1]
     return bool(busy) and any(
         not node.ahead and node.status == "ready" and node.used.cpu < node.capacity.cpu
-        for node in state.nodes.values()
+        for node in state.agents.values()
     )

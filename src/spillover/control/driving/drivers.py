@@ -16,6 +16,10 @@ class Drivers:
     def __init__(self, drivings: Iterable[Driving] = ()) -> None:
         self._drivings = {each.driver.cluster: each for each in drivings}
 
+    def add(self, driving: Driving) -> None:
+        """One more."""
+        self._drivings[driving.driver.cluster] = driving
+
     def __contains__(self, cluster: str) -> bool:
         return cluster in self._drivings
 

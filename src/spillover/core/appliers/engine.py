@@ -17,6 +17,7 @@ from spillover.core.events import (
     ClustersConfigured,
     Decided,
     EpochStarted,
+    Identified,
     NodesSeen,
     PolicyChanged,
     PolicyDisabled,
@@ -59,7 +60,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     key = f"{event.cluster}/{event.node}"
     node = state.nodes.get(key)
     if node is None:
-        node = state.nodes[key] = Node(
+        node = state.nodes[key] = state.agents[key] = Node(
             event.cluster,
             event.node,
             event.incarnation,
@@ -68,7 +69,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
             event.labels,
             event.queue,
             status="unknown",
-            number=event.incarnation,
+            number=max(event.incarnation, state.facts.incarnations + 1),
         )
     node.incarnation = event.incarnation
     node.capacity = event.capacity
@@ -78,7 +79,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
     node.token = event.token
     node.status = AGENT[node.status, AgentRegistered]
     move_up(node)
-    state.facts.incarnations = max(state.facts.incarnations, event.incarnation)
+    state.facts.incarnations = max(state.facts.incarnations, event.incarnation, node.number)
     state.touch_node(key)
     state.touch_facts()
 
@@ -98,7 +99,7 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
 def agent_forgotten(state: State, event: AgentForgotten) -> None:
     """An agent is not in the book any more."""
     key = f"{event.cluster}/{event.node}"
-    del state.nodes[key]
+    del state.nodes[key], state.agents[key]
     state.touch_node(key)
 
 
@@ -120,6 +121,12 @@ def epoch_started(state: State, event: EpochStarted) -> None:
     for name in state.conditions:
         state.conditions[name] = Condition(name, since=event.at)
         state.touch_cluster(name)
+    state.touch_facts()
+
+
+def identified(state: State, event: Identified) -> None:
+    """The book has a name for others."""
+    state.facts.identity = event.identity
     state.touch_facts()
 
 

@@ -7,6 +7,7 @@ from spillover.core.events import (
     ClockJumped,
     ClustersConfigured,
     EpochStarted,
+    Identified,
     JobsArchived,
     PolicyChanged,
     PolicyDisabled,
@@ -30,6 +31,8 @@ from spillover.model.policy import choice_of
 def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyEvent], Reply]:
     """A server leads: agents have to register anew, and time without a server does not count as waiting."""
     events: list[AnyEvent] = [EpochStarted(proposal.epoch, now)]
+    if proposal.identity and not state.facts.identity:
+        events.append(Identified(proposal.identity))
     if proposal.gap > 0:
         events.append(ClockJumped(proposal.gap))
     if proposal.clusters != state.facts.clusters:
