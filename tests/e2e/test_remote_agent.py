@@ -191,6 +191,33 @@ def test_an_agent_survives_a_restart_of_the_server_and_another_port(
     assert agent.end() == 0
 
 
+def test_an_agent_that_names_no_cluster_waits_for_its_server(
+    servers: Callable[..., ServerProcess], agents: Callable[..., RemoteAgent], tmp_path: Path
+) -> None:
+    (http,) = free_ports(1)
+    server = servers(clusters=CLUSTERS, http=f"127.0.0.1:{http}", grpc="127.0.0.1:0").up()
+    token = token_file(server, tmp_path / "agent.token")
+    url = server.url
+    assert server.stop() == 0
+    words = ("--server", url, "--token-file", str(token), "--slots", "1")
+    agent = agents(*words, "--name", "far").start()
+    wait_until(lambda: "waiting for it" in agent.log(), "the agent saying that it waits")
+    wrong = agents(*words, "--name", "odd", "--cache", "much", folder="odd").start()
+    assert wrong.end() == 2, "what is wrong is told before anything is waited for"
+    stranger = tmp_path / "strange.token"
+    stranger.write_text("spill_nobody")
+    stranger.chmod(0o600)
+    refused = agents("--server", url, "--token-file", str(stranger), "--name", "no", folder="no").start()
+    wait_until(lambda: "waiting for it" in refused.log(), "the other one saying so")
+    server.up()
+    assert joined(server, "far").cluster == "onprem"
+    assert agent.log().count("waiting for it") == 1
+    assert refused.end() == 2
+    assert "Traceback" not in refused.log()
+    agent.signal()
+    assert agent.end() == 0
+
+
 def test_told_to_stop_it_lets_tasks_end_and_gives_back_what_has_not_started(
     server: ServerProcess, agents: Callable[..., RemoteAgent], tmp_path: Path
 ) -> None:

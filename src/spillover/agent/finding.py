@@ -1,7 +1,10 @@
 """Where the server is and what lets an agent in: looked up for every connection, as both may change."""
 
+import asyncio
+import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +14,10 @@ from spillover.model.hosts import is_loopback
 
 if TYPE_CHECKING:
     from spillover.wire.api import AgentsAddress
+
+FIRST_DELAY: Final = 0.05
+LONGEST_DELAY: Final = 1.0
+"""Seconds between two looks for a server: after the first, and at the most."""
 
 
 class Target(Struct, frozen=True):
@@ -86,6 +93,22 @@ class ByUrl:
             named = ", ".join(address.clusters) or "the server has none that agents may join"
             raise NotFound(f"name a cluster with --cluster: {named}", slow=True)
         return address.cluster
+
+    async def await_cluster(self, away: Callable[[str], None]) -> str:
+        """The same, once the server is there; what keeps us from it is told. Raises NotFound if a person has to mend something first."""
+        delay, last = FIRST_DELAY, ""
+        while True:
+            try:
+                return await self.cluster()
+            except NotFound as error:
+                if error.slow:
+                    raise
+                why = str(error)
+            if why != last:
+                away(why)
+                last = why
+            await asyncio.sleep(delay * random.uniform(0.5, 1))  # noqa: S311 - so that agents do not come all at once
+            delay = min(LONGEST_DELAY, 2 * delay)
 
     async def _ask(self) -> "tuple[AgentsAddress, Target]":
         """What the server says."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import grpc
 
 from spillover.agent import convert
-from spillover.agent.finding import Finder, NotFound, Target
+from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
 from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
 from spillover.agent.state import AgentState
@@ -25,8 +25,6 @@ from spillover.agent.transfers import ServerTransfers
 from spillover.agent.values import Instruction, Reconnect
 from spillover.wire import agents_pb2 as pb
 
-FIRST_DELAY: Final = 0.05
-LONGEST_DELAY: Final = 1.0
 SLOW_DELAY: Final = 5.0
 """Seconds before another try where a person has to mend something first."""
 CALL_LIMIT: Final = 5.0

@@ -13,6 +13,7 @@ from spillover.cli.command import Command, Context, Usage, warn_of_readers
 
 if TYPE_CHECKING:
     from spillover.agent.finding import ByUrl
+    from spillover.cli.output import Output
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -54,10 +55,12 @@ def _run(args: Namespace, context: Context) -> int:
     _complete(args)
     warn_of_readers(context.out, args.token_file)
     finder = ByUrl(args.server, args.token_file, Path(args.ca) if args.ca else None)
-    if args.cluster is None:
-        args.cluster = _cluster(finder)
+    unnamed = args.cluster is None
+    args.cluster = args.cluster or "unnamed"  # all else that is wrong is told before the server is waited for
     try:
         options = read_options(args, args.data.absolute(), finder)
+        if unnamed:
+            options = structs.replace(options, cluster=_cluster(finder, context.out))
         # Others could not reach it on loopback: they have the server instead.
         if args.peer is None and not _is_here(args.server):
             options = structs.replace(options, peers=Listening(address=""))
@@ -101,14 +104,17 @@ def _is_here(url: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
-def _cluster(finder: "ByUrl") -> str:
-    """The cluster that the server says."""
+def _cluster(finder: "ByUrl", out: "Output") -> str:
+    """The cluster that the server says, once it is there."""
     import asyncio  # noqa: PLC0415 - only here
 
     from spillover.agent.finding import NotFound  # noqa: PLC0415 - heavy
 
+    def away(why: str) -> None:
+        out.note(f"{why}; waiting for it, as no --cluster is named")
+
     try:
-        return asyncio.run(finder.cluster())
+        return asyncio.run(finder.await_cluster(away))
     except NotFound as error:
         raise Usage(str(error)) from None
 
