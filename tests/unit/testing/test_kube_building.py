@@ -62,8 +62,9 @@ def test_all_is_built_once(tmp_path: Path) -> None:
     for program in PROGRAMS:
         assert re.search(rf"^{program.name} v[0-9.]+: built in \d+ s$", first.stdout, re.MULTILINE)
     found = find_binaries({"SPILL_KUBE_CACHE": str(built)})
-    assert found.apiserver == built / "kube-apiserver"
-    assert not list(built.glob(".*.[0-9]*")), "nothing unfinished is left"
+    home = cache({"SPILL_KUBE_CACHE": str(built)})
+    assert found.apiserver == home / "kube-apiserver"
+    assert not list(home.glob(".*.[0-9]*")), "nothing unfinished is left"
 
     again = make_kube(tools, SPILL_KUBE_CACHE=str(built))
     assert again.returncode == 0
@@ -79,7 +80,9 @@ def test_what_cannot_be_compiled_is_told_in_a_line(tmp_path: Path) -> None:
         f"make kube: etcd {CONTROL_PLANE[0].version()} cannot be built: main.go:7: no such thing"
     )
     assert done.stderr == ""
-    assert "some/package" in (tmp_path / "cache" / "etcd.log").read_text()
+    [log] = (tmp_path / "cache").glob("*/etcd.log")
+    assert "some/package" in log.read_text()
+    assert str(log) in told
 
 
 def test_an_old_go_is_not_used_and_a_wheel_that_cannot_be_had_is_told(tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_programs_of_the_machine_are_taken_if_all_are_there(tmp_path: Path) -> N
     assert len((tmp_path / "go.calls").read_text().splitlines()) == 1, "KWOK alone was built"
     variables = {"SPILL_KUBE_CACHE": str(tmp_path / "cache"), "KUBEBUILDER_ASSETS": str(there)}
     found = find_binaries(variables)
-    assert (found.etcd, found.kwok) == (there / "etcd", tmp_path / "cache" / "kwok")
+    assert (found.etcd, found.kwok) == (there / "etcd", cache(variables) / "kwok")
     programs_in(there, KWOK.name)
     assert find_binaries(variables).kwok == there / "kwok"
 
@@ -122,6 +125,7 @@ def test_parts_of_two_releases_are_not_mixed(tmp_path: Path) -> None:
 def test_the_cache_is_named_for_the_release(tmp_path: Path) -> None:
     folder = cache({"XDG_CACHE_HOME": str(tmp_path)})
     assert folder.parent == tmp_path / "spillover" / "kube"
+    assert cache({"SPILL_KUBE_CACHE": "/there"}) == Path("/there") / folder.name
     assert re.fullmatch(rf"{re.escape(CONTROL_PLANE[1].version())}-[0-9a-f]{{12}}", folder.name)
 
 

@@ -4,7 +4,7 @@
 
     with Cluster("onprem") as onprem:                      # or: with clusters("onprem", "cloud") as (onprem, cloud)
         onprem.add_nodes(3, cpu="8", memory="32Gi", gpu=1, labels={"pool": "a"}, taints=["dedicated=batch:NoSchedule"])
-        namespace = onprem.namespace()                     # tests share clusters, so each has a namespace of its own
+        namespace = onprem.namespace()                     # of a test: clusters are shared; see remove_namespace, remove_nodes
         onprem.admin.post(f"/apis/batch/v1/namespaces/{namespace}/jobs", json={...})   # an httpx.Client
 
 Reaching it: `url`, `ca`, `token` (may do everything), `admin_certificate`, `kubeconfig` (context: the name), `service_account(name,

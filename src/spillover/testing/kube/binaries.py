@@ -105,11 +105,9 @@ def assets(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 def cache(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that programs are built into."""
-    chosen = environ.get("SPILL_KUBE_CACHE")
-    if chosen:
-        return Path(chosen)
     home = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "spillover" / "kube" / f"{CONTROL_PLANE[1].version()}-{_digest()}"
+    root = environ.get("SPILL_KUBE_CACHE") or Path(home) / "spillover" / "kube"
+    return Path(root) / f"{CONTROL_PLANE[1].version()}-{_digest()}"
 
 
 def go_needed() -> str:

@@ -1,7 +1,7 @@
 """One real cluster: a control plane of five processes in a folder, and what tests put into it."""
 
-import json
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -28,6 +28,8 @@ PATIENCE: Final = 60.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own in it
 _ROOM: Final = 1 << 30
 """Bytes that must be free in memory for data to be there."""
+_ACCOUNT: Final = "/api/v1/namespaces/{}/serviceaccounts/default"
+"""Pods of a namespace are refused until controllers have made this."""
 _FAKE: Final = dict([SELECTOR.split("=")])
 
 
@@ -57,41 +59,44 @@ class Cluster:
         """With that token; there once the cluster is."""
         self.pod_log = self.folder / "pod.log"
         """What every container seems to have written; see `write_log`."""
-        self._trust = ssl.create_default_context(cafile=str(self.ca))
         ports = Addresses(*(self._ports.take() for _ in range(4)))
         self.url = f"https://{LOOPBACK}:{ports.apiserver}"
-        self._http = httpx.Client(verify=self._trust, timeout=PATIENCE)
-        self.admin = self._http
-        """Calls of somebody who may do everything."""
-        commands = Commands(self.folder, self._binaries, who, ports)
-
-        def known_as(user: str, group: str | None = None) -> Path:
-            access = Access(name, self.url, self.ca, certificate=who.certify(user, group))
-            return write_kubeconfig(self.folder / f"{user.rpartition(':')[2]}.kubeconfig", [access])
-
-        def component(kind: str, command: Sequence[str | Path], ready: Callable[[], bool]) -> Component:
-            return Component(kind, command, self.folder, ready)
-
-        self.etcd = component("etcd", commands.etcd(), lambda: _etcd_healthy(commands.socket))
-        self.apiserver = component(
-            "kube-apiserver", commands.apiserver(), self._answers(ports.apiserver, "readyz")
-        )
-        self.controllers = component(
-            "kube-controller-manager",
-            commands.controllers(known_as("system:kube-controller-manager")),
-            self._answers(ports.controllers, "healthz"),
-        )
-        self.scheduler = component(
-            "kube-scheduler",
-            commands.scheduler(known_as("system:kube-scheduler")),
-            self._answers(ports.scheduler, "readyz"),
-        )
-        self.kwok = component(
-            "kwok",
-            commands.kwok(known_as("kwok", ADMINS), self.pod_log),
-            self._answers(ports.kwok, "healthz"),
-        )
+        self._trust = ssl.create_default_context(cafile=str(self.ca))
+        self._anybody = self.client()
+        trust = ssl.create_default_context(cafile=str(self.ca))
+        trust.load_cert_chain(*self.admin_certificate)
+        self.admin = httpx.Client(base_url=self.url, verify=trust, timeout=PATIENCE)
+        """Calls with that certificate."""
         self._nodes = 0
+        commands = Commands(self.folder, self._binaries, who, ports)
+        self.etcd = Component(
+            "etcd", commands.etcd(), self.folder, ready=lambda: _etcd_healthy(commands.socket)
+        )
+        self.apiserver = Component(
+            "kube-apiserver",
+            commands.apiserver(),
+            self.folder,
+            ready=self._answers(ports.apiserver, "readyz"),
+        )
+        self.controllers = Component(
+            "kube-controller-manager",
+            commands.controllers(self._known_as("system:kube-controller-manager", who)),
+            self.folder,
+            ready=self._answers(ports.controllers, "healthz"),
+        )
+        self.scheduler = Component(
+            "kube-scheduler",
+            commands.scheduler(self._known_as("system:kube-scheduler", who)),
+            self.folder,
+            ready=self._answers(ports.scheduler, "readyz"),
+        )
+        self.kwok = Component(
+            "kwok",
+            commands.kwok(self._known_as("kwok", who, ADMINS), self.pod_log),
+            self.folder,
+            ready=self._answers(ports.kwok, "healthz"),
+            before=self._end_leases,
+        )
 
     # --- its life
 
@@ -121,22 +126,18 @@ class Cluster:
         others = (self.controllers, self.scheduler, self.kwok)
         for each in others:
             each.launch()
-        with self._as_certificate() as admin:
-            self.admin = admin
-            # The server makes its namespaces in the first moments after it is ready.
-            there = "/api/v1/namespaces/kube-system"
-            wait_until(lambda: admin.get(there).is_success, "the namespace kube-system", PATIENCE)
-            self.token = self.service_account("admin", namespace="kube-system", role="cluster-admin")
-        self.admin = self.client(self.token)
+        # The server makes its namespaces in the first moments after it is ready.
+        self._await("/api/v1/namespaces/kube-system")
+        self.token = self.service_account("admin", namespace="kube-system", role="cluster-admin")
         write_kubeconfig(self.kubeconfig, [self.access])
         for each in others:
             each.await_ready()
-        self._await_account("default")
+        self._await(_ACCOUNT.format("default"))
 
     def stop(self) -> None:
         """Kill all of it and remove its folder: data of a test are thrown away."""
         self.admin.close()
-        self._http.close()
+        self._anybody.close()
         self._guard.communicate()  # ends its input, and waits until it has cleared up
         for each in self.components:
             each.kill()  # it is dead, and so reaped
@@ -180,8 +181,12 @@ class Cluster:
         """A new namespace in which pods can be made."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         self._make("/api/v1/namespaces", {"metadata": {"name": name}})
-        self._await_account(name)
+        self._await(_ACCOUNT.format(name))
         return name
+
+    def remove_namespace(self, name: str) -> None:
+        """Have a namespace removed with all that is in it; that goes on for some seconds."""
+        self.admin.delete(f"/api/v1/namespaces/{name}").raise_for_status()
 
     def add_nodes(
         self,
@@ -240,22 +245,25 @@ class Cluster:
         if answer.status_code != httpx.codes.CONFLICT:
             assert answer.is_success, f"POST {path}: {answer.status_code} {answer.text}"
 
-    def _await_account(self, namespace: str) -> None:
-        """Pods of a namespace are refused until controllers have made its service account."""
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-        wait_until(lambda: self.admin.get(path).is_success, f"a service account in {namespace}", PATIENCE)
+    def _await(self, path: str) -> None:
+        """Wait for an object that the cluster makes by itself."""
+        wait_until(lambda: self.admin.get(path).is_success, path, PATIENCE)
 
-    def _as_certificate(self) -> httpx.Client:
-        trust = ssl.create_default_context(cafile=str(self.ca))
-        trust.load_cert_chain(*self.admin_certificate)
-        return httpx.Client(base_url=self.url, verify=trust, timeout=PATIENCE)
+    def _end_leases(self) -> None:
+        """Let go of all nodes: KWOK has a new name in each life, and would wait for leases of its last one to end."""
+        self.admin.delete("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases").raise_for_status()
+
+    def _known_as(self, user: str, who: Identities, group: str | None = None) -> Path:
+        """A kubeconfig of one of its own programs."""
+        access = Access(self.name, self.url, self.ca, certificate=who.certify(user, group))
+        return write_kubeconfig(self.folder / f"{user.rpartition(':')[2]}.kubeconfig", [access])
 
     def _answers(self, port: int, path: str) -> Callable[[], bool]:
         """Whether a program says that it is well."""
 
         def ask() -> bool:
             try:
-                return self._http.get(f"https://{LOOPBACK}:{port}/{path}").is_success
+                return self._anybody.get(f"https://{LOOPBACK}:{port}/{path}").is_success
             except httpx.TransportError:
                 return False
 
@@ -271,12 +279,15 @@ def _roomiest() -> Path | None:
 
 
 def _etcd_healthy(path: Path) -> bool:
-    try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
-            healthy: bool = json.loads(client.get("http://etcd/health").content)["health"] == "true"
-            return healthy
-    except httpx.TransportError:
-        return False
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(5)
+        try:
+            link.connect(str(path))
+            link.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+            with link.makefile("rb") as answer:
+                return b'"health":"true"' in answer.read()
+        except OSError:
+            return False
 
 
 def _taint(text: str) -> dict[str, str]:

@@ -24,7 +24,12 @@ class Component:
     """A program with its arguments, and how to see that it is ready."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], folder: Path, ready: Callable[[], bool]
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        folder: Path,
+        ready: Callable[[], bool],
+        before: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
@@ -32,6 +37,8 @@ class Component:
         self._command = [str(word) for word in command]
         self._folder = folder
         self._ready = ready
+        self._before = before
+        """Done before each life."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,6 +60,8 @@ class Component:
     def launch(self) -> None:
         """Start it and do not wait."""
         assert not self.alive, f"{self.name} runs already"
+        if self._before is not None:
+            self._before()
         with self.log.open("ab") as log:
             # A group of its own: Ctrl-C is for the tests. The folder is its home, so that nothing of a person's is read.
             self._process = subprocess.Popen(

@@ -12,13 +12,14 @@ from spillover.testing.kube.identities import write_kubeconfig
 @contextmanager
 def clusters(*names: str) -> Iterator[tuple[Cluster, ...]]:
     """Clusters of these names, started side by side."""
-    with ExitStack() as stack, ThreadPoolExecutor(len(names)) as pool:
+    with ExitStack() as stack:
         made = []
         for name in names:
             made.append(Cluster(name))
             stack.callback(made[-1].stop)
-        for started in [pool.submit(each.start) for each in made]:
-            started.result()
+        with ThreadPoolExecutor(len(made)) as pool:
+            for started in [pool.submit(each.start) for each in made]:
+                started.result()
         yield tuple(made)
 
 
