@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -230,6 +231,32 @@ async def test_a_server_that_stands_still_costs_unacknowledged_tasks_first(tmp_p
         assert (await result(server, third)).outcome == pb.LOST
         assert (await result(server, brief)).outcome == pb.LOST
         assert tasks["a"].is_running()
+
+class _Distracted(ScriptedServer):
+    """Leaves the heartbeats of one registration without an answer."""
+
+    ignored = 0
+
+    async def _heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
+        if request.incarnation == self.ignored:
+            await asyncio.Event().wait()
+        return await super()._heartbeat(request, context)
+
+
+async def test_a_heartbeat_without_an_answer_costs_no_task_of_a_short_term(tmp_path: Path) -> None:
+    async with _Distracted(tmp_path / "data") as server, AgentProcess(server.data) as agent:
+        await server.connected()
+        grant = a_grant("a", "exec sleep 600", lost_after=4 * SECOND)
+        await running(server, grant)
+        (task,) = tasks_of(agent)
+        acknowledged_by = server.heartbeats + 2
+        await server.until(lambda: server.heartbeats >= acknowledged_by)
+        server.ignored = server.incarnation
+        await server.until(lambda: len(server.registrations) == 2)
+        (held,) = server.registrations[1].held
+        assert (held.lease.job, held.phase) == ("a", pb.RUNNING)
+        assert task.is_running()
+
 
 
 async def test_a_stopped_agent_that_wakes_after_its_terms_has_nothing_running(tmp_path: Path) -> None:

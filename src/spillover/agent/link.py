@@ -28,7 +28,7 @@ from spillover.wire import agents_pb2 as pb
 SLOW_DELAY: Final = 5.0
 """Seconds before another try where a person has to mend something first."""
 CALL_LIMIT: Final = 5.0
-"""Seconds that a registration or a heartbeat may take."""
+"""Seconds that a registration may take, and a heartbeat at the most: less where terms are short."""
 REPORT_LIMIT: Final = 15.0
 """Seconds that a report may take: it is answered when it is durable."""
 LINGER: Final = 0.01
@@ -236,7 +236,7 @@ class Link:
         # It does so when another registration has taken the place of ours. A heartbeat is told that, and then all that runs
         # here has to end; to register at once would only be refused while it runs on.
         self._heartbeat_now.set()
-        await asyncio.sleep(CALL_LIMIT)
+        await asyncio.sleep(self._patience())
         raise Over("the server ended the stream")
 
     async def _beat(self, calls: "_Calls", incarnation: int) -> None:
@@ -250,13 +250,17 @@ class Link:
                 load=self._load(),
             )
             sent = self._now()
-            reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, CALL_LIMIT)
+            reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, self._patience())
             self._act(state.renewed(self._now(), sent, convert.renewal_in(reply)))
             pause = state.heartbeat / 1e9 - (self._now() - sent) / 1e9
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, pause)):
                     await self._heartbeat_now.wait()
             self._heartbeat_now.clear()
+
+    def _patience(self) -> float:
+        """Seconds that a heartbeat may take, so that there is time for another connection before leases are over."""
+        return min(CALL_LIMIT, self._state.patience / 1e9)
 
     async def _report(self, calls: "_Calls") -> None:
         """Tell what happened: everything that is ready in one message, one message at a time."""

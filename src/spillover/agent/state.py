@@ -80,6 +80,11 @@ class AgentState:
         """Nanoseconds between two heartbeats."""
         return self._terms.heartbeat
 
+    @property
+    def patience(self) -> int:
+        """Nanoseconds that the answer to a heartbeat may take."""
+        return self._terms.patience()
+
     # --- the server speaks
 
     def register(self, now: int) -> tuple[tuple[tuple[Lease, Phase], ...], list[Instruction]]:

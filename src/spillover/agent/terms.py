@@ -54,6 +54,14 @@ class Terms:
         self._shortest = min((self.of(run) for run in running), default=self.short)
         self._shortest = min(self._shortest, self.short)
 
+    def patience(self) -> int:
+        """Nanoseconds that the answer to a heartbeat may take: then half of what is left of the shortest term is there to try again.
+
+        The last one that was answered may have been sent a heartbeat before it, and terms are over another one early.
+        """
+        left = min(self._shortest, self.short) - 2 * self.heartbeat
+        return max(self.heartbeat, left) // 2
+
     def bear(self, term: int) -> None:
         """There is a lease of this term now."""
         self._shortest = min(self._shortest, term)

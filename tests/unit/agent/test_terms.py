@@ -1,0 +1,42 @@
+"""How long an agent may wait for the server before its leases are over."""
+
+import pytest
+
+from spillover.agent.terms import Running, Terms
+from spillover.agent.values import Task
+from spillover.control.terms import lease_terms, least_lost_after
+from spillover.model.job import Shell
+from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
+
+
+def a_run(lost_after: int) -> Running:
+    return Running(Task(Shell("true"), Resources(1000), lost_after=lost_after), acknowledged=True)
+
+
+def terms_of(heartbeat: int, short: int, *runs: Running) -> Terms:
+    terms = Terms()
+    terms.heartbeat, terms.short = heartbeat, short
+    terms.renew(0, runs)
+    return terms
+
+
+def test_by_default_there_is_time() -> None:
+    assert terms_of(2 * SECOND, 30 * SECOND, a_run(5 * MINUTE)).patience() == 13 * SECOND
+
+
+@pytest.mark.parametrize("heartbeat", [SECOND // 20, SECOND, 10 * SECOND, 60 * SECOND])
+def test_an_unanswered_heartbeat_leaves_time_to_try_again_whatever_is_configured(heartbeat: int) -> None:
+    told = lease_terms(1, heartbeat)
+    runs = a_run(least_lost_after(heartbeat)), a_run(5 * MINUTE)
+    terms = terms_of(told.heartbeat, told.short, *runs)
+    given_up = told.heartbeat + terms.patience()  # that of the second heartbeat, after the first was answered
+    assert not terms.due(given_up + terms.patience() - 1)
+
+
+def test_a_task_of_a_short_term_shortens_it_for_all() -> None:
+    alone = terms_of(SECOND, 30 * SECOND).patience()
+    terms = terms_of(SECOND, 30 * SECOND, a_run(5 * SECOND))
+    assert terms.patience() < alone
+    terms.renew(SECOND, ())
+    assert terms.patience() == alone
