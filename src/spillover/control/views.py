@@ -1,7 +1,7 @@
 """Jobs, agents and clusters as people see them."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -364,10 +364,11 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
     """One cluster."""
     nodes = [node for node in state.nodes.values() if node.cluster == spec.name]
     ready = [node for node in nodes if node.status == "ready"]
-    capacity, used = Resources(), Resources()
+    capacity, used, foreign = Resources(), Resources(), Resources()
     for node in ready:
         capacity, used = capacity + node.capacity, used + node.used
-    price = spec.price
+        foreign = foreign if node.foreign is None else foreign + node.foreign
+    price, condition = spec.price, state.conditions.get(spec.name)
     more = {} if price.node is None else {"node_hour": money(price.node.hour)}
     if price.egress_gb:
         more["egress_gb"] = money(price.egress_gb)
@@ -375,7 +376,7 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         name=spec.name,
         kind=spec.kind,
         role=spec.role,
-        state="READY" if ready else "DEGRADED" if nodes else "PROVISIONING",
+        state=_cluster_state(nodes, ready) if condition is None else condition.health.upper(),
         agents=len(ready),
         capacity=amounts(capacity),
         used=amounts(used),
@@ -390,4 +391,14 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         billing={"step_s": spec.billing.step / SECOND, "minimum_s": spec.billing.minimum / SECOND},
         node=None if price.node is None else amounts(price.node.resources),
         gangs=spec.gangs,
+        foreign=amounts(foreign) if spec.watched else {},
+        why=None if condition is None else condition.why or None,
+        since=None if condition is None else when(condition.since),
+        region=spec.region,
+        labels=spec.labels,
     )
+
+
+def _cluster_state(nodes: Sequence[Node], ready: Sequence[Node]) -> str:
+    """How a cluster is of which only its machines are known."""
+    return "READY" if ready else "DEGRADED" if nodes else "PROVISIONING"

@@ -357,9 +357,10 @@ class ClusterView(Struct, frozen=True):
     role: str
     state: str
     agents: int
-    """How many are ready."""
+    """How many agents, or nodes of a cluster that others run, are ready."""
     capacity: dict[str, float]
     used: dict[str, float]
+    """By our jobs."""
     running: int
     price: dict[str, float]
     """Of an hour of a CPU, a GiB and a GPU, and where there is such a price of a `node` and of a GB of egress."""
@@ -371,6 +372,14 @@ class ClusterView(Struct, frozen=True):
     """What a machine has that is paid for whole; null where each resource has its price."""
     gangs: bool = False
     """Whether it runs jobs of several tasks."""
+    foreign: dict[str, float] = field(default_factory=dict)
+    """Used by others, as far as that is seen; empty for agents, whose use is ours."""
+    why: str | None = None
+    """What is wrong, in the words of whoever found it; null if nothing is."""
+    since: Time | None = None
+    """When its state came to be so; null if nobody watches it."""
+    region: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class EventView(Struct, frozen=True):

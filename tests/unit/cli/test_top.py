@@ -117,7 +117,7 @@ def test_all_of_it_is_there_at_a_glance(look: Look) -> None:
 
 def test_wide_terminals_tell_more(look: Look) -> None:
     titles = "\n".join(text(look, width=160, height=50))
-    for word in ("GPU", "AGENTS", "OFFERS", "PROJECT", "COST", "EXPECTED", "MEMBERS", "PRIORITY"):
+    for word in ("GPU", "NODES", "OFFERS", "PROJECT", "COST", "EXPECTED", "MEMBERS", "PRIORITY"):
         assert word in titles
         assert word not in "\n".join(text(look, width=50)[:-1])
 

@@ -18,7 +18,7 @@ _CLUSTERS: Final = (
     Column("KIND"),
     Column("ROLE"),
     Column("STATE"),
-    Column("AGENTS", right=True),
+    Column("NODES", right=True),
     Column("JOBS", right=True),
     Column("CPU", right=True),
     Column("MEMORY", right=True),
@@ -54,6 +54,11 @@ def _clusters(args: Namespace, context: Context) -> int:
         else:
             price = Column(f"{client.server().currency} AN HOUR", gives=True)
             context.out.table((*_CLUSTERS, price), [cluster_row(cluster) for cluster in found])
+            for cluster in found:
+                if cluster.why is not None:
+                    context.out.note(
+                        f"{cluster.name} is {cluster.state} since {cluster.since}: {cluster.why}"
+                    )
     return codes.OK
 
 
@@ -111,9 +116,14 @@ def cluster_row(cluster: "ClusterView") -> Row:
         _state(cluster.state),
         str(cluster.agents),
         str(cluster.running),
-        *(_use(cluster.used, cluster.capacity, kind) for kind in ("cpu", "memory", "gpu")),
+        *(_use(_in_all(cluster), cluster.capacity, kind) for kind in ("cpu", "memory", "gpu")),
         ", ".join(f"{kind} {number(price)}" for kind, price in prices.items()) or NOTHING,
     )
+
+
+def _in_all(cluster: "ClusterView") -> dict[str, float]:
+    """What is used of a cluster, by our jobs and by others."""
+    return {kind: use + cluster.foreign.get(kind, 0) for kind, use in cluster.used.items()}
 
 
 def agent_row(agent: "AgentView") -> Row:

@@ -27,7 +27,7 @@ def clusters(overview: "Overview", width: int) -> tuple[list[Column], list[Row]]
         _fixed("MEMORY", bar // 2 + 1 + 11),
         _fixed("GPU", 7, drops=3),
         _fixed("JOBS", 5, right=True),
-        _fixed("AGENTS", 6, right=True, drops=2),
+        _fixed("NODES", 6, right=True, drops=2),
     ]
     return _narrowed(columns, [_cluster(cluster, bar) for cluster in overview.clusters], width)
 

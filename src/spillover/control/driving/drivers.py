@@ -6,7 +6,7 @@ from spillover.control.controllers.driving import Driving
 from spillover.core.jobs import Job, Placed
 from spillover.model.ids import ClusterName
 from spillover.model.reasons import NotStarting, Reason
-from spillover.ports.cluster import OutputAsked
+from spillover.ports.cluster import OutputAsked, OutputGone
 from spillover.ports.driver import Link
 
 
@@ -44,13 +44,24 @@ class Drivers:
 
     def output(self, cluster: ClusterName, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
         """Output of a task there. Both streams of a pod are one: all of it is what the task wrote to the first."""
+        driving, wanted = self._drivings[cluster], asked.lease
+        lease = driving.ledger.lease_of(wanted.job, wanted.attempt)
+        if lease is None:
+            return _gone(
+                f"attempt {wanted.attempt} of {wanted.job} is not on {cluster} any more, and its output was not kept"
+            )
         if asked.stderr:
             return _nothing()
-        lease, driver = asked.lease, self._drivings[cluster].driver
-        return driver.output(lease, lease.task, asked.offset, follow=asked.follow)
+        return driving.driver.output(lease, wanted.task, asked.offset, follow=asked.follow)
 
 
 async def _nothing() -> AsyncGenerator[bytes, None]:
     pieces: tuple[bytes, ...] = ()
     for piece in pieces:
         yield piece
+
+
+async def _gone(why: str) -> AsyncGenerator[bytes, None]:
+    async for piece in _nothing():
+        yield piece
+    raise OutputGone(why)

@@ -29,7 +29,7 @@ from spillover.core.proposals import HandBack, Outcome, Proposal, Result, SeeBou
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending
 
 LATE: Final = 5 * SECOND
 """Nanoseconds after which what was made, and is not seen, is not there any more."""
@@ -212,10 +212,12 @@ class Ledger:
             return None
         return Pending(Hindrance.REFUSED, attempt.message, attempt.refused)
 
-    def seen(self, lease: Lease) -> Seen | None:
-        """An attempt as it was last seen."""
-        attempt = self._find(lease)
-        return None if attempt is None else attempt.seen
+    def lease_of(self, job: JobId, attempt: int) -> Lease | None:
+        """The lease under which an attempt of a job is there; None if it is not."""
+        there = [lease for lease, each in self._jobs.get(job, {}).items() if each.known is Known.SEEN]
+        return max(
+            (lease for lease in there if lease.attempt == attempt), key=lambda lease: lease.seq, default=None
+        )
 
     def is_wanted(self, lease: Lease) -> bool:
         """Whether the book has an attempt there."""
