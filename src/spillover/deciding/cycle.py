@@ -66,7 +66,8 @@ def run(
         placer.rent()
     if not keep:
         placer.undo()
-    return Outcome(draft.plan(placer.holds), placer.passed, placer.again(), keep and not draft.ahead)
+    again = FOREVER if placer.till is None and placer.keeper is None else placer.again()
+    return Outcome(draft.plan(placer.holds), placer.passed, again, keep and not draft.ahead)
 
 
 def expire(draft: Draft, board: Board) -> None:

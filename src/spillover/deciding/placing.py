@@ -47,8 +47,10 @@ class Placer:
         """Machines that are given leases ahead of room, with their turn before."""
         self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, draft.now)
         """Of room for a job that does not fit; None if no policy looks ahead."""
-        self._till: Till | None = None
+        self.till: Till | None = None
         """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
+        self.holds: Sequence[tuple[int, Holding]] = ()
+        """What is to be held for placements, by their position."""
         self.passed = False
         """Whether some jobs were not looked at, or kept waiting, because of others."""
         self._counted: list[tuple[Limits, JobId]] = []
@@ -112,17 +114,10 @@ class Placer:
 
     def again(self) -> int:
         """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
-        if self._till is None and self.keeper is None:
-            return FOREVER  # as in most cycles
-        again = self._till.renews if self._till is not None else FOREVER
+        again = self.till.renews if self.till is not None else FOREVER
         if self.keeper is not None and self.keeper.waits_for_end:
             again = min(again, self.keeper.again())
         return again
-
-    @property
-    def holds(self) -> Sequence[tuple[int, Holding]]:
-        """What is to be held for placements, by their position."""
-        return self._till.holds if self._till is not None else ()
 
     def undo(self) -> None:
         """Take all trial placements back."""
@@ -184,9 +179,9 @@ class Placer:
                 if self._late:  # another of its lane may have more time
                     self._pass_over(walk, lane)
                     continue
-                if self._till is not None and self._till.refusals:
+                if self.till is not None and self.till.refusals:
                     self.passed = True
-                    if self._till.goes_on(job, self._board.seating.rented_for(lane)):
+                    if self.till.goes_on(job, self._board.seating.rented_for(lane)):
                         walk.go_on(lane)
                         continue
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
@@ -201,8 +196,8 @@ class Placer:
                     keeper.block(lane)
                     walk.go_on(lane)
                 continue
-            if self._till is not None:
-                self._till.refusals.clear()
+            if self.till is not None:
+                self.till.refusals.clear()
             if ceiling is not None:
                 ceiling.took()
             if job.extra.members is not None and draft.left(job, role):
@@ -326,17 +321,19 @@ class Placer:
 
     def _may_pay(self, job: Job, room: Room) -> bool:
         """Whether the caps on a job let it run there."""
-        if self._till is not None:
-            self._till.holding = None
+        if self.till is not None:
+            self.till.holding = None
         if room.owned or (job.terms.max_cost is None and not self._state.caps):
             return True
-        self._till = self._till or Till(self._state, self._draft.now)
-        return self._till.may_pay(job, room.spec)
+        if self.till is None:
+            self.till = Till(self._state, self._draft.now)
+            self.holds = self.till.holds
+        return self.till.may_pay(job, room.spec)
 
     def _count(self, job: Job, room: Room, placed: JobId) -> None:
         """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
-        if self._till is not None and not room.owned:
-            self._till.hold(len(self._draft.placements))
+        if self.till is not None and not room.owned:
+            self.till.hold(len(self._draft.placements))
         if room.limits is not None:
             room.limits.take(placed, job.kind.shape.total)
             if not self._keep:
