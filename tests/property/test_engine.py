@@ -11,7 +11,16 @@ from msgspec import structs
 from spillover.core.apply import apply
 from spillover.core.decide import decide
 from spillover.core.deciders.changes import pending_member
-from spillover.core.events import AnyEvent, JobEnded, JobState, Lease, MemberPlaced, Usage
+from spillover.core.events import (
+    AnyEvent,
+    JobEnded,
+    JobState,
+    Lease,
+    MemberPlaced,
+    NodesSeen,
+    SeenNode,
+    Usage,
+)
 from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import (
     Act,
@@ -31,6 +40,9 @@ from spillover.core.proposals import (
     Register,
     Result,
     Resume,
+    SeeBound,
+    SeeCluster,
+    SeeNodes,
     SetPolicies,
     SetPriority,
     Started,
@@ -45,9 +57,9 @@ from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import Billing, ClusterSpec, Price, Role
+from spillover.model.cluster import Billing, ClusterSpec, Health, Price, Role, Taint
 from spillover.model.ids import ClusterName, JobId, NodeName, job_id
-from spillover.model.job import Burst, JobSpec, On, Range, Retry, Shape, Shell, Terms
+from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -61,6 +73,10 @@ CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), 
 GANGS = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True)
 RENTED_GANGS = structs.replace(RENTED, gangs=True)
 CLUSTERS = (OWNED, RENTED, OTHER, CHEAP)
+KUBE = ClusterSpec(ClusterName("kube"), "kubernetes", Role.OWNED, gangs=True)
+RENTED_KUBE = ClusterSpec(ClusterName("gke"), "kubernetes", Role.RENTED, Price(2_000_000), gangs=True)
+WATCHED = (KUBE, OWNED, RENTED_KUBE)
+"""Some that others run."""
 TOGETHER = (GANGS, RENTED_GANGS, OTHER)
 """Where gangs find room on some of them."""
 BUDGET = Budget(Of.PROJECT, "p", Per.DAY, 200_000)
@@ -96,6 +112,18 @@ terms = st.builds(
     estimate=st.sampled_from([None, SECOND, 60 * SECOND]),
     retry=st.builds(Retry, st.integers(0, 1), st.integers(0, 1)),
     max_cost=st.sampled_from([None, None, None, 10_000, 100_000]),
+    on_cluster_failure=st.sampled_from(OnFailure),
+)
+seen_nodes = st.builds(
+    SeenNode,
+    st.sampled_from(NODES),
+    capacities,
+    st.sampled_from([Resources(), Resources(), Resources(500), Resources(1000, 1), Resources(9000, 0, 1)]),
+    st.sampled_from([-1, -1, 0, 1, 2, 3]),
+    words,
+    st.sampled_from([{}, {}, {"zone": "a"}]),
+    st.sampled_from([(), (), (), (Taint("dedicated", "", "NoSchedule"),)]),
+    st.sampled_from([True, True, True, False]),
 )
 arrays = st.sampled_from([(), (), (), (Range(0, 2),), (Range(1, 1), Range(3, 6))])
 waits = st.sampled_from(
@@ -156,7 +184,9 @@ class Life(RuleBasedStateMachine):
 
     @initialize(
         policies=policy_sets,
-        clusters=st.sampled_from([CLUSTERS, (OWNED,), (OWNED, RENTED), TOGETHER]),
+        clusters=st.sampled_from(
+            [CLUSTERS, (OWNED,), (OWNED, RENTED), TOGETHER, WATCHED, (KUBE, RENTED_KUBE)]
+        ),
         budgets=st.sampled_from([(), (BUDGET,)]),
     )
     def begin(
@@ -165,7 +195,10 @@ class Life(RuleBasedStateMachine):
         self.world = World(load, policies, clusters, budgets=budgets)
         self.clusters, self.budgets = clusters, budgets
         self.epochs = 1
-        for cluster in clusters[:3]:
+        for cluster in [each for each in clusters[:3] if each.watched]:
+            self.see(cluster.name, [SeenNode(NODES[0], Resources(2000, 10, 1), Resources())], [], whole=True)
+            self.change_health(cluster.name, Health.READY, 0)
+        for cluster in [each for each in clusters[:3] if not each.watched]:
             self.world.agent("n1", cpus=2, gpus=1, cluster=cluster.name, queue=2, offers=("container",))
 
     # --- how things are proposed
@@ -372,6 +405,51 @@ class Life(RuleBasedStateMachine):
             node = nodes[pick % len(nodes)]
             self.propose(what(node.cluster, node.name, "bob"))
 
+    # --- clusters that others run
+
+    @rule(
+        cluster=st.sampled_from([KUBE.name, KUBE.name, RENTED_KUBE.name]),
+        nodes=st.lists(seen_nodes, max_size=3),
+        gone=st.lists(st.sampled_from(NODES), max_size=1),
+        whole=st.booleans(),
+    )
+    def see(self, cluster: ClusterName, nodes: list[SeenNode], gone: list[NodeName], whole: bool) -> None:
+        seen = SeeNodes(cluster, tuple(nodes), tuple(gone), whole)
+        self.propose(seen)
+        before = len(self.world.events)
+        self.propose(seen)
+        assert not [event for event in self.world.events[before:] if type(event) is NodesSeen]
+
+    @rule(
+        cluster=st.sampled_from([KUBE.name, KUBE.name, RENTED_KUBE.name]),
+        health=st.sampled_from([Health.READY, Health.READY, *Health]),
+        sent=st.integers(0, 3),
+    )
+    def change_health(self, cluster: ClusterName, health: Health, sent: int) -> None:
+        placed = [job.lease for job in self.placed() if job.phase.cluster == cluster]
+        self.propose(SeeCluster(cluster, health, "so it was seen", tuple(placed[sent:])))
+        condition = self.world.state.conditions.get(cluster)
+        if condition is not None and condition.health is Health.FAILED:
+            left = [job for job in self.placed() if job.phase.cluster == cluster]
+            assert all(job.terms.on_cluster_failure is OnFailure.WAIT for job in left)
+
+    @rule(pick=st.integers(0, 50), nodes=st.lists(st.sampled_from(NODES), min_size=1, max_size=3))
+    def bind(self, pick: int, nodes: list[NodeName]) -> None:
+        placed = [job for job in self.placed() if self.world.state.health(job.phase.cluster) is not None]
+        if placed:
+            job = placed[pick % len(placed)]
+            bound = SeeBound(job.phase.cluster, (job.lease,), (tuple(nodes),))
+            self.propose(bound, bound)
+
+    @rule(pick=st.integers(0, 50), shun=spans)
+    def give_back(self, pick: int, shun: int) -> None:
+        """A driver gives a job back, which is not tried there for a while."""
+        placed = [job for job in self.placed() if self.world.state.health(job.phase.cluster) is not None]
+        if placed:
+            job = placed[pick % len(placed)]
+            self.old_leases.append((job.phase.node, job.lease))
+            self.propose(HandBack(NodeName(""), (job.lease,), "no node takes it", shun))
+
     # --- time and servers
 
     @rule(span=spans)
@@ -386,7 +464,7 @@ class Life(RuleBasedStateMachine):
         self.propose(Jump(span))
 
     @rule(
-        clusters=st.sampled_from([None, None, CLUSTERS, (OWNED,), (RENTED, OWNED), TOGETHER]),
+        clusters=st.sampled_from([None, None, CLUSTERS, (OWNED,), (RENTED, OWNED), TOGETHER, WATCHED]),
         gap=spans,
         policies=policy_sets,
         really=RARELY,
@@ -407,7 +485,7 @@ class Life(RuleBasedStateMachine):
         self.epochs += 1
         self.clusters = clusters or self.clusters
         self.propose(StartEpoch(self.epochs, self.clusters, policies, gap, self.budgets, ahead))
-        for node in list(self.world.state.nodes.values()) if back else ():
+        for node in list(self.world.state.agents.values()) if back else ():
             self.register(node.cluster, node.name, node.capacity, node.offers, node.queue, "all")
 
     @rule()

@@ -73,6 +73,9 @@ def breaches(state: State) -> list[str]:
 
 def _nodes(state: State) -> list[str]:
     found = []
+    agents = [node.key for node in state.nodes.values() if node.is_agent]
+    if agents != list(state.agents):
+        found.append(f"agents are {agents}, known as such are {list(state.agents)}")
     for node in state.nodes.values():
         total = Resources()
         for asked in node.holding.values():

@@ -59,6 +59,7 @@ def rebuild(
     state.tokens = {token.id: token for token in sorted(tokens, key=lambda each: (each.created, each.id))}
     nodes.sort(key=lambda node: (node.number, node.key))
     state.nodes = {node.key: node for node in nodes}
+    state.agents = {node.key: node for node in nodes if node.is_agent}
     jobs.sort(key=lambda job: (job.number, job.id))
     for job in jobs:
         _index(state, job)

@@ -28,6 +28,8 @@ class State:
         self.facts = Facts()
         self.jobs: dict[JobId, Job] = {}
         self.nodes: dict[str, Node] = {}
+        self.agents: dict[str, Node] = {}
+        """Those of the nodes that run an agent of ours, in the same order."""
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
         """Of the clusters that others run."""

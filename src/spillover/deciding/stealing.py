@@ -129,7 +129,7 @@ def choose(
 def _by_cluster(state: State) -> dict[ClusterName, list[Node]]:
     """Agents that may be given work, where there are several."""
     nodes: dict[ClusterName, list[Node]] = {}
-    for node in state.nodes.values():
+    for node in state.agents.values():
         if node.status == "ready":
             nodes.setdefault(node.cluster, []).append(node)
     return {cluster: each for cluster, each in nodes.items() if len(each) > 1}

@@ -44,7 +44,7 @@ class _Now(Collector):
         writable = float(self._loop.problem is None)
         yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
         cpus = GaugeMetricFamily("spill_agent_cpus", "CPUs of agents.", labels=("cluster", "agent", "use"))
-        for node in state.nodes.values():
+        for node in state.agents.values():
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
             cpus.add_metric((node.cluster, node.name, "used"), node.used.cpu / 1000)
         yield cpus
@@ -53,7 +53,7 @@ class _Now(Collector):
             "Leases that agents took over from each other.",
             labels=("cluster", "agent", "way"),
         )
-        for node in state.nodes.values():
+        for node in state.agents.values():
             moved.add_metric((node.cluster, node.name, "in"), node.taken)
             moved.add_metric((node.cluster, node.name, "out"), node.given)
         yield moved

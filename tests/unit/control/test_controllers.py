@@ -6,9 +6,10 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
-from spillover.core.events import JobState
+from spillover.core.events import JobState, SeenNode
 from spillover.core.jobs import Placed
-from spillover.core.proposals import Act, Change, Register, Started
+from spillover.core.proposals import Act, Change, Register, SeeCluster, SeeNodes, Started, StartEpoch
+from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
@@ -130,3 +131,20 @@ async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control
     assert await control.store.archive.count() == 0
     assert list(await control.store.journal.blobs(specs)) == specs[1:]
     assert await control.store.journal.oldest() > 1
+
+
+async def test_nodes_of_a_cluster_that_others_run_hold_no_leases_that_could_run_out(
+    control: Inside, yard: Yard
+) -> None:
+    specs = (ClusterSpec(ClusterName("kube"), "kubernetes", Role.OWNED),)
+    await control.propose(StartEpoch(2, specs, control.loop.state.facts.policies))
+    node = SeenNode(NodeName("n1"), Resources(1000, 2**40), Resources())
+    await control.propose(SeeNodes(ClusterName("kube"), (node,)))
+    await control.propose(SeeCluster(ClusterName("kube"), Health.READY))
+    (job,) = await control.submit("train")
+    assert yard.state_of(job) is JobState.PLACED
+    control.clock.pass_by(DAY / SECOND)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.PLACED
+    assert control.loop.state.nodes["kube/n1"].status == "ready"
+    assert yard.desk.terms().heartbeat == BEAT

@@ -84,8 +84,8 @@ def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: boo
     """Why an agent may not have its name: results and output are told by it, so whoever had it with another token keeps it."""
     if admin:
         return None
-    for node in state.nodes.values():
-        if node.name != name or node.token == token or not node.is_agent:
+    for node in state.agents.values():
+        if node.name != name or node.token == token:
             continue
         if not node.token:
             return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"

@@ -154,7 +154,7 @@ class Stage:
         self.universe.after(LOOK, self._look)
 
     def _check_room(self, server: ServerLife) -> None:
-        for node in server.loop.state.nodes.values():
+        for node in server.loop.state.agents.values():
             if len(node.ahead) > node.queue:
                 self.checks.breach(
                     "room", f"{node.key} holds {len(node.ahead)} ahead of room, has {node.queue}"
