@@ -89,7 +89,7 @@ def a_lease() -> Lease:
     return Lease(JobId(f"job{next(_numbers):09}"), 1, 1)
 
 
-def manifest(spec: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **told: str) -> Container:
+def manifest(spec: dict[str, Any] | None = None, pod: dict[str, Any] | None = None, **told: Any) -> Container:
     """A Job of one pod with annotations that say how it runs: `manifest(exit_code="3")`."""
     notes = {f"spillover.test/{name.replace('_', '-')}": value for name, value in told.items()}
     inner = {
@@ -234,7 +234,7 @@ async def test_an_attempt_runs_and_ends_and_is_there_once_however_often_it_is_as
     ],
 )
 async def test_how_an_attempt_failed_comes_back(
-    watcher: Watcher, told: dict[str, str], outcome: Outcome, code: int | None, words: str
+    watcher: Watcher, told: dict[str, Any], outcome: Outcome, code: int | None, words: str
 ) -> None:
     start = a_start(manifest(runs_for="100ms", **told))
     await watcher.driver.start(start)
@@ -323,7 +323,7 @@ async def test_a_quota_of_jobs_is_no_refusal_for_ever(
     onprem.admin.post(f"/api/v1/namespaces/{namespace}/resourcequotas", json=quota).raise_for_status()
     async with asyncio.timeout(PATIENCE):
         while (answer := await watcher.driver.start(a_start(manifest()))).made is Made.MADE:
-            await asyncio.sleep(0.1)  # until the quota counts
+            await asyncio.to_thread(onprem.admin.get, "/readyz")  # until the quota counts
     assert answer.made is Made.NOT_NOW
     assert "exceeded quota: few" in answer.message
 

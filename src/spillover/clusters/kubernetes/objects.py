@@ -44,6 +44,7 @@ class PodSpec(_Object, frozen=True):
     """A pod as it is wanted."""
 
     node_name: str = ""
+    termination_grace_period_seconds: int = 30
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
     overhead: dict[str, str] = {}

@@ -1,0 +1,149 @@
+"""What we show a cluster of who we are: read anew when files change, and had anew from programs when it runs out."""
+
+import asyncio
+import contextlib
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from spillover.clusters.kubernetes.kubeconfig import Access, Program, User
+
+LASTS: Final = 60.0
+"""Seconds for which what was read from a file counts."""
+EARLY: Final = 30.0
+"""Seconds before it runs out that something new is asked for."""
+PATIENCE: Final = 60.0
+"""Seconds that a program has to say who we are."""
+
+
+class NoCredential(Exception):
+    """It cannot be said who we are; the message says why."""
+
+
+class Credential(Struct, frozen=True):
+    """What is shown; all None is nobody."""
+
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: datetime | None = None
+
+
+class _Said(Struct, frozen=True):
+    """What a program answers."""
+
+    status: _Status
+
+
+class Credentials:
+    """Of one cluster."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._now: Credential | None = None
+        self._until = 0.0
+        """When to look again, on the monotonic clock."""
+        self._asking = asyncio.Lock()
+
+    async def current(self) -> Credential:
+        """What to show now; raises NoCredential."""
+        if self._now is None or time.monotonic() >= self._until:
+            async with self._asking:
+                if self._now is None or time.monotonic() >= self._until:
+                    self._now, self._until = await self._renew(self._access.user)
+        return self._now
+
+    def refused(self, shown: Credential) -> None:
+        """What was shown does not count any more: look again."""
+        if self._now is shown:
+            self._until = 0.0
+
+    async def _renew(self, user: User) -> tuple[Credential, float]:
+        if user.program is not None:
+            return await self._run(user.program)
+        token = user.token if isinstance(user.token, str) else _text(user.token)
+        shown = Credential(token, _content(user.certificate), _content(user.key))
+        if not any(isinstance(each, Path) for each in (user.token, user.certificate, user.key)):
+            return shown, float("inf")
+        # The same is given again if nothing changed, so that connections go on.
+        same = self._now if self._now is not None and self._now == shown else shown
+        return same, time.monotonic() + LASTS
+
+    async def _run(self, program: Program) -> tuple[Credential, float]:
+        """Have a program say who we are."""
+        status = await _ask(program, self._access)
+        key, certificate = status.client_key_data, status.client_certificate_data
+        if status.token is None and certificate is None:
+            raise NoCredential(f"{program.command} says neither a token nor a certificate")
+        until = float("inf")
+        if status.expiration_timestamp is not None:
+            left = status.expiration_timestamp.timestamp() - time.time() - EARLY
+            until = time.monotonic() + max(1.0, left)
+        shown = Credential(
+            status.token, certificate.encode() if certificate else None, key.encode() if key else None
+        )
+        return shown, until
+
+
+async def _ask(program: Program, access: Access) -> _Status:
+    """What a program says of who we are."""
+    spec: dict[str, object] = {"interactive": False}
+    if program.provide_cluster_info:
+        spec["cluster"] = {"server": access.server, "insecure-skip-tls-verify": access.unchecked}
+    info = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": spec}
+    env = {each.name: each.value for each in program.env}
+    env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
+    hint = f"; {program.install_hint.strip()}" if program.install_hint else ""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program.command,
+            *program.args,
+            env={**os.environ, **env},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise NoCredential(f"cannot run {program.command}: {error.strerror}{hint}") from None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said, complaint = await process.communicate()
+    except TimeoutError:
+        raise NoCredential(f"{program.command} does not answer within {PATIENCE:.0f}s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        words = complaint.decode(errors="replace").strip().rpartition("\n")[2][:300]
+        raise NoCredential(f"{program.command} ended with {process.returncode}: {words}{hint}")
+    try:
+        return msgspec.json.decode(said, type=_Said).status
+    except msgspec.DecodeError as error:
+        raise NoCredential(f"{program.command} does not say who we are: {error}") from None
+
+
+def _text(path: Path | None) -> str | None:
+    content = _content(path)
+    return content.decode(errors="replace").strip() if content is not None else None
+
+
+def _content(what: bytes | Path | None) -> bytes | None:
+    if not isinstance(what, Path):
+        return what
+    try:
+        return what.read_bytes()
+    except OSError as error:
+        raise NoCredential(f"cannot read {what}: {error.strerror}") from None

@@ -1,0 +1,140 @@
+"""What tasks wrote, from the logs of their pods.
+
+Kubernetes counts no bytes in logs: whoever wants them from a place on gets them read from the beginning, and what is before is
+passed over. A log that its node has turned over, which it does at 10 MiB unless it is told otherwise, begins later than it did.
+Of a task that Kubernetes tried more than once, the log of the newest pod is read.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Final
+
+from spillover.clusters.kubernetes.api import Api, Refused, Trouble, pause
+from spillover.clusters.kubernetes.mirror import Mirror
+from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting
+from spillover.core.events import Lease
+from spillover.ports.cluster import OutputGone
+
+TRIES: Final = 5
+"""How often in a row a log is asked for in vain."""
+AHEAD: Final = 16
+"""Pieces of a log that are read ahead of whoever wants them."""
+LINGER: Final = 1.0
+"""Seconds for which a log is followed after its pod has ended; what comes later is read once more."""
+NOT_FOUND: Final = 404
+
+
+class Logs:
+    """The logs of our pods on one cluster."""
+
+    def __init__(
+        self, api: Api, namespace: str, mirror: Mirror, changed: Callable[[], Awaitable[object]]
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._mirror = mirror
+        self._changed = changed
+        """Returns when something has changed on the cluster."""
+
+    async def read(
+        self, lease: Lease, task: int, offset: int, *, follow: bool
+    ) -> AsyncGenerator[bytes, None]:
+        """What a task wrote, from a byte on; following, until it has ended. Raises OutputGone."""
+        told, failures = offset, 0
+        while True:
+            pod = self._find(lease, task)
+            if pod is None or pod.started is None:
+                if not follow:
+                    return
+                await self._changed()
+                continue
+            live = follow and pod.lives
+            before = told
+            try:
+                chunks = self._followed(lease, task, pod, told) if live else self._log(pod, told)
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        told += len(chunk)
+                        yield chunk
+            except Trouble as trouble:
+                failures = 1 if told > before else failures + 1
+                gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
+                if gone or failures >= TRIES or not follow:
+                    raise OutputGone(f"the log of pod {pod.name} cannot be had: {trouble}") from None
+                await asyncio.sleep(pause(failures))
+                continue
+            if not live:
+                return
+
+    async def _followed(
+        self, lease: Lease, task: int, pod: Sighting, offset: int
+    ) -> AsyncGenerator[bytes, None]:
+        """The log of a pod that runs, until it does not any more: nodes are not relied on to end it."""
+        queue: asyncio.Queue[bytes | Trouble | None] = asyncio.Queue(AHEAD)
+
+        async def pump() -> None:
+            try:
+                async with aclosing(self._log(pod, offset, follow=True)) as chunks:
+                    async for chunk in chunks:
+                        await queue.put(chunk)
+                await self._over(lease, task, pod)
+                await queue.put(None)
+            except Trouble as trouble:
+                await queue.put(trouble)
+
+        async def end() -> None:
+            await self._over(lease, task, pod)
+            await asyncio.sleep(LINGER)
+            await queue.put(None)
+
+        tasks = (asyncio.create_task(pump()), asyncio.create_task(end()))
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, Trouble):
+                    raise item
+                yield item
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _over(self, lease: Lease, task: int, read: Sighting) -> None:
+        """Wait until a pod has ended, or another one is in its place."""
+        with suppress(OutputGone):
+            while (pod := self._find(lease, task)) is not None and pod.name == read.name and pod.lives:
+                await self._changed()
+
+    async def _log(self, pod: Sighting, offset: int, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        """The log of a pod from a byte on, as it is."""
+        containers = pod.pod.spec.containers
+        params = {"container": containers[0].name} if containers else {}
+        if follow:
+            params["follow"] = "true"
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}/log"
+        skip = offset
+        async with aclosing(self._api.chunks(path, params)) as chunks:
+            async for chunk in chunks:
+                if skip < len(chunk):
+                    yield chunk[skip:] if skip else chunk
+                skip = max(0, skip - len(chunk))
+
+    def _find(self, lease: Lease, task: int) -> Sighting | None:
+        """The newest pod of a task; None if there is none yet. Raises OutputGone if there will be none."""
+        known = self._mirror.known(lease)
+        pod = None if known is None else _of_task(known, task)
+        if pod is not None and not pod.there:
+            raise OutputGone(f"pod {pod.name} was deleted, and its log with it")
+        if pod is None and (known is None or known.job is None or known.over is not None):
+            raise OutputGone("there is no pod of it on the cluster, and no log")
+        return pod
+
+
+def _of_task(known: Known, task: int) -> Sighting | None:
+    """The newest pod of a task; those without an index are counted by age."""
+    indexed = [each for each in known.pods if each.index == task]
+    if indexed:
+        return indexed[-1]
+    loose = [each for each in known.pods if each.index == NO_INDEX]
+    living = [each for each in loose if each.lives] or loose[-1:]
+    return living[task] if task < len(living) else None

@@ -1,0 +1,164 @@
+"""Keeps up with all objects of a kind: lists them, then watches from there on, for as long as it is told to.
+
+A watch that ends goes on where it was; one that is too old for that begins with a list again. What cannot be had is tried again,
+ever more rarely and not at the same time as everybody else. Nothing is asked for regularly: a watch says when something changes.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from spillover.clusters.kubernetes.api import Api, Refused, Trouble, Unanswered, pause
+from spillover.clusters.kubernetes.objects import Change, Complaint, Page
+
+T = TypeVar("T")
+
+PAGE: Final = 1000
+"""Objects that are asked for at a time."""
+LASTS: Final = (240, 480)
+"""Seconds after which the server is to end a watch, at the least and at the most: ends are spread out."""
+SILENCE: Final = 150.0
+"""Seconds after which a watch over which nothing comes is begun anew; servers say something every minute."""
+LIVED: Final = 5.0
+"""Seconds after which a watch counts as one that works."""
+GONE: Final = 410
+_ERROR: Final = b'{"type":"ERROR"'
+
+
+class Sink(Struct, Generic[T], frozen=True):
+    """Who wants to know."""
+
+    listed: Callable[[Sequence[T], int], None]
+    """These were all of them at a version."""
+    put: Callable[[T], None]
+    """One is there, or is not as it was."""
+    drop: Callable[[T], None]
+    """One is gone; this is how it was."""
+
+
+class Reflector(Generic[T]):
+    """All objects of one kind."""
+
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        kind: type[T],
+        sink: Sink[T],
+        changed: Callable[[], None],
+        params: dict[str, str] | None = None,
+    ) -> None:
+        self.listed = False
+        self.failures = 0
+        """Tries in a row that failed."""
+        self.error = ""
+        self._api = api
+        self._path = path
+        self._sink = sink
+        self._changed = changed
+        self._params = params or {}
+        self._version: str | None = None
+        """Up to where everything is known; None if a list is needed."""
+        self._tries = 0
+        """Like `failures`, but a watch must have worked for a while to count as one that did not fail."""
+        self._watching: asyncio.Timeout | None = None
+        self._pages = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
+        self._changes = msgspec.json.Decoder(Change[kind])  # type: ignore[valid-type]
+
+    async def run(self) -> None:
+        """Keep up until cancelled."""
+        while True:
+            began = time.monotonic()
+            try:
+                if self._version is None:
+                    await self._list()
+                async with asyncio.timeout(None) as self._watching:
+                    await self._watch()
+            except TimeoutError:
+                self._failed("the API server does not answer")
+            except Trouble as trouble:
+                if isinstance(trouble, Refused) and trouble.code == GONE and self._version is not None:
+                    self._version = None  # too old to go on from
+                else:
+                    self._failed(str(trouble))
+            finally:
+                self._watching = None
+            if time.monotonic() - began >= LIVED and not self.failures:
+                self._tries = 0
+                continue
+            await asyncio.sleep(pause(self._tries))
+            self._tries += 1
+
+    def begin_anew(self) -> None:
+        """Over what is being watched nothing will come any more, as the server does not answer: ask it again."""
+        if self._watching is not None:
+            self._watching.reschedule(0.0)
+
+    async def _list(self) -> None:
+        """Everything as it is now: of the present, not of what a server happens to remember."""
+        items: list[T] = []
+        params = {**self._params, "limit": str(PAGE)}
+        while True:
+            page: Page[T] = self._decoded(
+                self._pages, await self._api.ask("GET", self._path, params, once=True)
+            )
+            items += page.items
+            if not page.metadata.more:
+                break
+            params["continue"] = page.metadata.more
+            await asyncio.sleep(0)  # thousands of objects keep nobody else waiting for longer than a page
+        self._version = page.metadata.resource_version
+        self._sink.listed(items, int(self._version) if self._version.isdigit() else 0)
+        self._works(listed=True)
+
+    async def _watch(self) -> None:
+        """What changes, until the server ends it."""
+        params = {
+            **self._params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(random.randint(*LASTS)),  # noqa: S311 - no secret
+        }
+        async with aclosing(self._api.lines(self._path, params, SILENCE)) as batches:
+            async for lines in batches:
+                for line in lines:
+                    self._take(line)
+                self._works()
+
+    def _take(self, line: bytes) -> None:
+        """One line of a watch."""
+        if line.startswith(_ERROR):
+            raise Refused(msgspec.json.decode(line, type=Complaint).object)
+        if not line:
+            return
+        change: Change[Any] = self._decoded(self._changes, line)
+        if change.type == "DELETED":
+            self._sink.drop(change.object)
+        elif change.type != "BOOKMARK":
+            self._sink.put(change.object)
+        self._version = change.object.metadata.resource_version
+
+    def _decoded(self, decoder: "msgspec.json.Decoder[Any]", data: bytes) -> Any:
+        try:
+            return decoder.decode(data)
+        except msgspec.DecodeError as error:
+            self._version = None
+            raise Unanswered(f"{self._path} holds what cannot be read: {error}") from None
+
+    def _works(self, *, listed: bool = False) -> None:
+        """What is known is up to date."""
+        self.failures, self.error = 0, ""
+        self.listed = self.listed or listed
+        self._changed()
+
+    def _failed(self, why: str) -> None:
+        self.failures += 1
+        self.error = why
+        self._changed()
