@@ -4,14 +4,13 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillover.testing.processes import ServerProcess, clean_environment
+from spillover.testing.processes import ServerProcess, clean_environment, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]},
@@ -58,14 +57,6 @@ def some_jobs(count: int) -> str:
     return "\n---\n".join(map(json.dumps, docs))
 
 
-def until(ask: Callable[[], Any], what: str, seconds: float = 20.0) -> None:
-    """Ask until the answer is true."""
-    end = time.monotonic() + seconds
-    while not ask():
-        assert time.monotonic() < end, f"{what} did not happen within {seconds:g} seconds"
-        time.sleep(0.05)
-
-
 def submitted(server: ServerProcess, count: int) -> list[str]:
     done = server.spill("submit", "-", typed=some_jobs(count))
     assert done.returncode == 0, done.stderr
@@ -77,7 +68,7 @@ def test_what_a_server_did_is_simulated_again_and_under_other_policies(
 ) -> None:
     server = servers(clusters=CLUSTERS, policy={"wait": {"constant": {"wait": "1s"}}}).up()
     with server.client() as client:
-        until(lambda: all(one.agents for one in client.clusters()), "both clusters")
+        wait_until(lambda: all(one.agents for one in client.clusters()), "both clusters", 20)
     first = submitted(server, 20)
     assert server.spill("wait", *first).returncode == 0
     assert server.spill("policy", "set", "wait=never").returncode == 0

@@ -7,10 +7,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
+
+from spillover.testing.processes import wait_until
 
 ARRAY = """\
 apiVersion: spillover/v1
@@ -30,16 +31,6 @@ kind: Job
 metadata: {name: second}
 spec: {run: "echo two >> out.txt", after: [{job: first, on: success}]}
 """
-
-
-def wait_for(ask: Any, what: str, seconds: float = 15.0) -> Any:
-    """Ask until the answer is true."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if answer := ask():
-            return answer
-        time.sleep(0.05)
-    pytest.fail(f"{what} did not happen within {seconds:g} seconds")
 
 
 def state_of(server: Any, job: str) -> str:
@@ -101,7 +92,7 @@ def test_run_is_125_when_a_job_was_cancelled_before_it_ran(server: Any) -> None:
     filler = server.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
     waiting = server.start("run", "--wait", "--cpu", "2", "--name", "late", "--", "true")
     try:
-        wait_for(lambda: server.spill("cancel", "late").returncode == 0, "cancelling")
+        wait_until(lambda: server.spill("cancel", "late").returncode == 0, "cancelling")
         waiting.communicate(timeout=15)
     finally:
         waiting.kill()
@@ -113,7 +104,7 @@ def test_run_is_125_when_a_job_was_cancelled_before_it_ran(server: Any) -> None:
 def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
     running = server.start("run", "--wait", "--name", "long", "--", "sleep", "60")
     try:
-        wait_for(lambda: "RUNNING" in server.spill("ls").stdout, "running")
+        wait_until(lambda: "RUNNING" in server.spill("ls").stdout, "running")
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=15)
     finally:
@@ -127,7 +118,7 @@ def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
 def test_ctrl_c_without_a_server_leaves_the_job_and_says_so(server: Any) -> None:
     running = server.start("run", "--wait", "--name", "long", "--", "sleep", "60")
     try:
-        wait_for(lambda: "RUNNING" in server.spill("ls").stdout, "running")
+        wait_until(lambda: "RUNNING" in server.spill("ls").stdout, "running")
         server.kill()
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=15)
@@ -167,7 +158,7 @@ def test_logs_are_followed_until_the_end(server: Any) -> None:
 
 def test_logs_of_a_job_that_runs_come_at_once(server: Any) -> None:
     job = server.spill("run", "--", "sh", "-c", "echo now; sleep 60").stdout.strip()
-    wait_for(lambda: state_of(server, job) == "RUNNING", "running")
+    wait_until(lambda: state_of(server, job) == "RUNNING", "running")
     following = server.start("logs", "-f", job)
     try:
         assert following.stdout.readline() == "now\n"

@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillover.testing.processes import clean_environment
+from spillover.testing.processes import clean_environment, wait_until
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "starburst"
 RUNS = [
@@ -189,10 +188,7 @@ def test_an_interrupted_sweep_leaves_nothing_running_and_goes_on_where_it_was(
         rest = process.stderr.read()  # to its end, which comes when no process is left that could write
         assert process.wait(30) == code
     assert "Traceback" not in rest
-    deadline = time.monotonic() + 10
-    while group_lives(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not group_lives(process.pid)
+    wait_until(lambda: not group_lives(process.pid), "the end of all processes", 10)
     kept = len((tmp_path / "results.jsonl").read_text().splitlines())
     assert 1 <= kept < 13
     if number is signal.SIGINT:

@@ -1,13 +1,12 @@
 """Money, on a real server with a rented cluster: what is estimated, held, refused, spent and summed."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from spillover.testing.processes import ServerProcess
+from spillover.testing.processes import ServerProcess, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 1, "memory": "1Gi"}]},
@@ -32,16 +31,6 @@ def a_job(name: str, run: str, **spec: object) -> str:
     return json.dumps(doc)
 
 
-def until(ask: Callable[[], Any], what: str, seconds: float = 20.0) -> Any:
-    """Ask until the answer is true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if answer := ask():
-            return answer
-        time.sleep(0.05)
-    pytest.fail(f"{what} did not happen within {seconds:g} seconds")
-
-
 def said(server: ServerProcess, *words: str) -> Any:
     done = server.spill(*words, "--json")
     assert done.returncode == 0, done.stderr
@@ -53,7 +42,9 @@ def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_to
 ) -> None:
     server = servers(clusters=CLUSTERS, budgets=BUDGETS, policy={"wait": "zero"}).up()
     try:
-        until(lambda: all(one["agents"] for one in said(server, "clusters")), "both clusters")
+        wait_until(
+            lambda: all(one["agents"] for one in said(server, "clusters")), "agents of both clusters", 20
+        )
         dry = server.spill("submit", "-", "--dry-run", "--json", typed=a_job("a", "true", walltime="20s"))
         (forecast,) = json.loads(dry.stdout)
         assert (forecast["cluster"], forecast["estimated_cost"], forecast["cost_at_walltime"]) == (
@@ -63,7 +54,9 @@ def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_to
         )
 
         first = server.spill("submit", "-", typed=a_job("first", "sleep 600", walltime="20s")).stdout.strip()
-        until(lambda: said(server, "show", first)["state"] == "RUNNING", "the first job runs")
+        wait_until(
+            lambda: said(server, "show", first)["state"] == "RUNNING", "the start of the first job", 20
+        )
         shown = said(server, "show", first)
         assert (shown["held_cost"], shown["given_walltime_s"]) == (
             0.6,
@@ -71,7 +64,7 @@ def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_to
         )  # 20 s, 10 s of grace, 30 s of slack
 
         second = server.spill("submit", "-", typed=a_job("second", "true", walltime="20s")).stdout.strip()
-        until(lambda: said(server, "why", second)["reason"]["code"] == "over_budget", "it is refused")
+        wait_until(lambda: said(server, "why", second)["reason"]["code"] == "over_budget", "its refusal", 20)
         reason = said(server, "why", second)["reason"]
         assert {name: reason["details"][name] for name in ("cost", "left", "limit", "runs_s", "until")} == {
             "cost": 0.6,
@@ -84,8 +77,10 @@ def test_a_budget_holds_what_a_job_can_cost_refuses_what_would_pass_it_and_is_to
         assert (budget["name"], budget["spent"], budget["held"], budget["left"]) == ("vision", 0.0, 0.6, 0.4)
 
         assert server.spill("cancel", "first").returncode == 0
-        until(
-            lambda: said(server, "show", second)["state"] == "SUCCEEDED", "the second job is rented after all"
+        wait_until(
+            lambda: said(server, "show", second)["state"] == "SUCCEEDED",
+            "the end of the second job, rented after all",
+            20,
         )
         assert server.spill("wait", first).returncode == 1
         spent = said(server, "show", first)["cost"] + said(server, "show", second)["cost"]
@@ -116,7 +111,7 @@ def test_a_job_without_a_walltime_is_stopped_when_its_cap_is_used_up(
     job = server.spill(
         "submit", "-", typed=a_job("a", "sleep 600", max_cost=92, grace="0s", estimate="60s")
     ).stdout.strip()
-    until(lambda: said(server, "show", job)["state"] == "RUNNING", "it runs")
+    wait_until(lambda: said(server, "show", job)["state"] == "RUNNING", "its start", 20)
     shown = said(server, "show", job)
     assert (shown["given_walltime_s"], shown["held_cost"]) == (62.0, 92.0)
     assert "1m2s, which is what its cap pays for" in server.spill("show", job).stdout

@@ -5,13 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
 import yaml
+
+from spillover.testing.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("podman", "runc", "debootstrap")
@@ -175,7 +176,9 @@ def test_a_server_an_agent_and_a_job_in_containers(podman: Podman, image: str) -
         image,
         *words("server"),
     )
-    _until(lambda: podman.tried("healthcheck", "run", "server").returncode == 0, "the server is healthy")
+    wait_until(
+        lambda: podman.tried("healthcheck", "run", "server").returncode == 0, "health of the server", 60, 0.5
+    )
     inside = "--network=container:server"
     podman("run", "--rm", inside, *closed, *volumes("token"), "--entrypoint=sh", image, "-c", *words("token"))
     podman("run", "--detach", "--name=agent", inside, *closed, *volumes("agent"), image, *words("agent"))
@@ -188,10 +191,3 @@ def test_a_server_an_agent_and_a_job_in_containers(podman: Podman, image: str) -
     podman("rm", "agent")
     podman("stop", "--time=15", "server")
     assert podman("inspect", "server", "--format={{.State.ExitCode}}").strip() == "0"
-
-
-def _until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until, f"not in time: {what}"
-        time.sleep(0.5)

@@ -61,16 +61,13 @@ class Submitter(threading.Thread):
 
     def _submit(self, key: str) -> None:
         until = time.monotonic() + 120
-        while not self._allowed():
-            time.sleep(0.005)
+        wait_until(self._allowed, "leave to submit", 120, every=0.005)
         while time.monotonic() < until:
             try:
                 [job] = self._client.submit(run=self._run, cpu="1", name="stamp", key=key)
-            except Unreachable as error:
-                if error.sent:
+            except (Unreachable, Unavailable) as error:
+                if isinstance(error, Unreachable) and error.sent:
                     self.broken.append(time.monotonic())
-                time.sleep(0.02)
-            except Unavailable:
                 time.sleep(0.02)
             else:
                 self.acknowledged[key] = job

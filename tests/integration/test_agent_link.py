@@ -13,6 +13,7 @@ from spillover.agent.__main__ import main
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
 from spillover.testing.scripted_server import ScriptedServer, key_of
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 
@@ -126,9 +127,7 @@ async def test_results_survive_the_death_of_server_and_agent(
 
 async def in_file(path: Path, text: bytes) -> None:
     """Wait until a file has a text; there is nobody left who could tell."""
-    async with asyncio.timeout(20):
-        while text not in await asyncio.to_thread(path.read_bytes):  # noqa: ASYNC110 - as it says
-            await asyncio.sleep(0.01)
+    await until(lambda: text in path.read_bytes(), f"{text!r} in {path.name}")
 
 
 async def test_a_nursery_that_dies_costs_its_tasks_but_not_the_agent(
@@ -232,6 +231,7 @@ async def test_a_server_that_stands_still_costs_unacknowledged_tasks_first(tmp_p
         assert (await result(server, brief)).outcome == pb.LOST
         assert tasks["a"].is_running()
 
+
 class _Distracted(ScriptedServer):
     """Leaves the heartbeats of one registration without an answer."""
 
@@ -256,7 +256,6 @@ async def test_a_heartbeat_without_an_answer_costs_no_task_of_a_short_term(tmp_p
         (held,) = server.registrations[1].held
         assert (held.lease.job, held.phase) == ("a", pb.RUNNING)
         assert task.is_running()
-
 
 
 async def test_a_stopped_agent_that_wakes_after_its_terms_has_nothing_running(tmp_path: Path) -> None:

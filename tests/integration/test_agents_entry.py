@@ -19,6 +19,7 @@ from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
 from spillover.testing.inside import Inside, leading
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.api import TokenRequest
 
@@ -128,11 +129,12 @@ async def denied(call: Any, code: grpc.StatusCode) -> str:
 
 async def connected(house: House, *names: str) -> None:
     """Wait until agents listen."""
-    contacts = [house.hub.contact(f"onprem/{name}") for name in names]
-    async with asyncio.timeout(10):
-        while not all(contact is not None and contact.connected for contact in contacts):
-            await asyncio.sleep(0.01)
-            contacts = [house.hub.contact(f"onprem/{name}") for name in names]
+
+    def all_listen() -> bool:
+        contacts = [house.hub.contact(f"onprem/{name}") for name in names]
+        return all(contact is not None and contact.connected for contact in contacts)
+
+    await until(all_listen, "the connection of agents")
 
 
 def placed(house: House, job: str) -> Lease:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -15,6 +15,7 @@ from spillover.ports.blobs import Bounds
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, listen
+from spillover.testing.waiting import until
 
 NONE = "0" * 64
 
@@ -45,12 +46,6 @@ def digest(data: bytes) -> str:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
-async def until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not there():  # noqa: ASYNC110 - only the disk tells
-            await asyncio.sleep(0.01)
 
 
 async def test_a_blob_is_put_once_and_read_from_any_byte(http: httpx.AsyncClient) -> None:
@@ -104,11 +99,11 @@ async def test_an_upload_that_breaks_off_leaves_nothing(url: str, blobs: FileBlo
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(head.encode() + data[: 3 << 20])
     await writer.drain()
-    await until(lambda: bool(names(tmp_path / "blobs" / "new")))
+    await until(lambda: names(tmp_path / "blobs" / "new"), "the begin of a file")
     sock = writer.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     writer.close()
-    await until(lambda: not names(tmp_path / "blobs" / "new"))
+    await until(lambda: not names(tmp_path / "blobs" / "new"), "the end of what was begun")
     assert await blobs.used() == (0, 0)
     assert await reader.read() == b""
 

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ from spillover.agent.isolation import RECORD
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
 from spillover.testing.scripted_server import ScriptedServer
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 MIB = 1 << 20
@@ -92,12 +93,6 @@ def pids_in(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - it is told by a file
-            await asyncio.sleep(0.01)
-
-
 def script(*lines: str) -> tuple[str, ...]:
     return (PYTHON, "-c", "\n".join(lines))
 
@@ -132,7 +127,7 @@ async def test_a_daemon_of_one_task_does_not_harm_that_of_another(
 ) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     server.grant(a_grant("other", argv=(*script(*HIDE, "time.sleep(1000)"), str(other)), seq=7))
-    await until(lambda: other.exists() and len(pids_in(other)) == 2)
+    await until(lambda: other.exists() and len(pids_in(other)) == 2, "the start of both")
     await result_of(server, a_grant("a", argv=(*script(*HIDE), str(mine))))
     assert all(alive(pid) for pid in pids_in(other))
     grouped = agent.folder.joinpath(RECORD).exists()
@@ -143,7 +138,7 @@ async def test_a_daemon_of_one_task_does_not_harm_that_of_another(
     await server.until(lambda: ("other", 1, 7, 0) in server.results)
     assert not [pid for pid in pids_in(other) if alive(pid)] or not grouped
     # Each helper process looks after its own, so without groups those of another one may go a moment later.
-    await until(lambda: not [pid for pid in (*pids_in(mine), *pids_in(other)) if alive(pid)])
+    await until(lambda: not any(alive(pid) for pid in (*pids_in(mine), *pids_in(other))), "the end of all")
 
 
 async def test_a_tree_of_many_processes_is_gone(
@@ -343,11 +338,11 @@ async def test_a_killed_agent_leaves_no_process_and_no_group(
 ) -> None:
     told = tmp_path / "pids"
     server.grant(a_grant("a", argv=(*script(*HIDE, "time.sleep(1000)"), str(told))))
-    await until(lambda: told.exists() and len(pids_in(told)) == 2)
+    await until(lambda: told.exists() and len(pids_in(told)) == 2, "the start of both")
     groups = groups_of(agent)
     await agent.kill()
-    await until(lambda: not any(alive(pid) for pid in pids_in(told)))
-    await until(lambda: not any(group.exists() for group in groups))
+    await until(lambda: not any(alive(pid) for pid in pids_in(told)), "the end of both")
+    await until(lambda: not any(group.exists() for group in groups), "the end of groups")
 
 
 async def test_what_an_agent_and_its_nursery_left_when_both_were_killed_ends_with_the_next_life(
@@ -357,7 +352,7 @@ async def test_what_an_agent_and_its_nursery_left_when_both_were_killed_ends_wit
         pytest.skip("without groups a process that hides cannot be found")
     told = tmp_path / "pids"
     server.grant(a_grant("a", argv=(*script(*HIDE, "time.sleep(1000)"), str(told))))
-    await until(lambda: told.exists() and len(pids_in(told)) == 2)
+    await until(lambda: told.exists() and len(pids_in(told)) == 2, "the start of both")
     nurseries = [each.pid for each in psutil.Process(agent.pid).children()]
     os.kill(agent.pid, signal.SIGSTOP)
     for pid in nurseries:
@@ -365,5 +360,5 @@ async def test_what_an_agent_and_its_nursery_left_when_both_were_killed_ends_wit
     await agent.kill()
     assert all(alive(pid) for pid in pids_in(told))
     await agent.start()
-    await until(lambda: not any(alive(pid) for pid in pids_in(told)))
+    await until(lambda: not any(alive(pid) for pid in pids_in(told)), "the end of both")
     await server.until(lambda: server.incarnation == 2)

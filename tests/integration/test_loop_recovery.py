@@ -19,6 +19,7 @@ from spillover.ports.election import Holder
 from spillover.ports.journal import Unwritable
 from spillover.testing.builders import a_job
 from spillover.testing.live import Hands, Live, a_live_loop
+from spillover.testing.waiting import until
 
 POLICIES = PolicySet(wait=Choice("constant", {"wait": 10 * MINUTE}))
 
@@ -65,7 +66,8 @@ async def test_what_was_written_although_nobody_could_tell_is_found_under_its_ke
         live.journal.fault = "after"
         error = await refused(live, "taken", "key")
         assert error.kind is Kind.UNAVAILABLE
-        await asyncio.sleep(0.05)  # tries go on, each written although it is told to have failed
+        tries = live.journal.tries  # which go on, each written although it is told to have failed
+        await until(lambda: live.journal.tries >= tries + 2, "another try", every=0.001)
         live.journal.fault = None
         await writable(live)
         assert await live.submit(a_job("again").key("key")) == Submitted((JobId("taken"),))

@@ -14,6 +14,7 @@ from spillover.stores.postgresql import connection as connections
 from spillover.stores.store import Store
 from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import Watchface, a_batch, a_finished, events_of, lead
+from spillover.testing.waiting import turn
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ async def test_a_lost_connection_is_told_and_opened_anew(store: Store, url: str)
 async def test_a_cancelled_append_may_be_asked_again(store: Store) -> None:
     epoch = await lead(store)
     appending = asyncio.create_task(store.journal.append(0, a_batch(b"a"), epoch))
-    await asyncio.sleep(0)
+    await turn()
     appending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await appending

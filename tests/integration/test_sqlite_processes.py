@@ -17,6 +17,7 @@ from spillover.ports.journal import Unwritable
 from spillover.stores.open import open_store
 from spillover.stores.sqlite import files
 from spillover.testing.stores import Watchface, a_batch, events_of, lead
+from spillover.testing.waiting import turn
 
 LEADER = """
 import asyncio, sys
@@ -163,7 +164,7 @@ async def test_a_cancelled_append_may_be_asked_again(tmp_path: Path) -> None:
     store = await open_store("sqlite", tmp_path)
     epoch = await lead(store)
     appending = asyncio.create_task(store.journal.append(0, a_batch(b"a"), epoch))
-    await asyncio.sleep(0)
+    await turn()
     appending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await appending

@@ -52,9 +52,12 @@ class FaultyJournal:
         self._journal = journal
         self.fault: Literal["before", "after", "fenced"] | None = None
         """None while all is well."""
+        self.tries = 0
+        """How often somebody wanted to append."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
+        self.tries += 1
         if self.fault == "fenced":
             raise Fenced("a newer epoch has begun")
         if self.fault == "before":

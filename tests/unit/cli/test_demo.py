@@ -4,7 +4,6 @@ import contextlib
 import io
 import re
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from spillover.cli.demo.view import View, picture
 from spillover.cli.output import Output
 from spillover.config.read import read_config
 from spillover.forms.jobs import read_job
+from spillover.testing.processes import wait_until
 from spillover.wire.api import ArrayView, ClusterView
 
 
@@ -210,9 +210,7 @@ def test_what_a_dead_server_left_is_swept_up(
     with server.running("x: 1") as running:
         agent = int((running.data.parent / "stderr").read_text())
         running.process.wait()
-    for _ in range(1000):
-        if not psutil.pid_exists(agent) or psutil.Process(agent).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.01)
-    else:
-        pytest.fail("it still runs")
+    wait_until(
+        lambda: not psutil.pid_exists(agent) or psutil.Process(agent).status() == psutil.STATUS_ZOMBIE,
+        "the end of the agent",
+    )

@@ -11,6 +11,7 @@ from spillover.forms.jobs import read_job
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
 from spillover.ports.cluster import Peer, Start
+from spillover.testing.waiting import turn
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
 
@@ -110,7 +111,7 @@ async def test_a_name_is_taken_while_an_agent_of_another_cluster_is_connected_un
     assert hub.namesake("cloud/n1") is None
     stream = session.messages(1)
     listening = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0)
+    await turn()
     assert hub.namesake("cloud/n1") == NODE
     assert hub.namesake("cloud/n2") is None
     assert hub.namesake(NODE) is None

@@ -9,13 +9,14 @@ from spillover.control.gate import Gate
 from spillover.model.units import SECOND
 from spillover.ports.commands import CommandError
 from spillover.testing.inside import HandClock
+from spillover.testing.waiting import turn
 
 
 async def test_the_gate_opens_up_to_what_is_durable() -> None:
     gate = Gate(3)
     await gate.passed(3)
     early, late = asyncio.create_task(gate.passed(4)), asyncio.create_task(gate.passed(6))
-    await asyncio.sleep(0)
+    await turn()
     gate.open(5)
     await early
     assert not late.done()
@@ -26,7 +27,7 @@ async def test_the_gate_opens_up_to_what_is_durable() -> None:
 async def test_what_is_dropped_raises_for_those_who_wait() -> None:
     gate = Gate(0)
     waiting = asyncio.create_task(gate.passed(1))
-    await asyncio.sleep(0)
+    await turn()
     gate.drop(Gate.dropped("disk full"))
     with pytest.raises(CommandError, match="disk full; retry"):
         await waiting
@@ -35,9 +36,9 @@ async def test_what_is_dropped_raises_for_those_who_wait() -> None:
 async def test_those_who_follow_are_told_of_anything_new() -> None:
     gate = Gate(0)
     following = asyncio.create_task(gate.moved(1))
-    await asyncio.sleep(0)
+    await turn()
     gate.open(1)
-    await asyncio.sleep(0)
+    await turn()
     assert not following.done()
     gate.open(2)
     await following

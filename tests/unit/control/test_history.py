@@ -6,6 +6,7 @@ from spillover.control.history import history
 from spillover.core.proposals import Act, Change
 from spillover.model.ids import JobId
 from spillover.testing.inside import Inside
+from spillover.testing.waiting import turn
 
 
 async def told(control: Inside, job: str | None = None, after: int | None = None) -> list[str]:
@@ -33,7 +34,7 @@ async def test_following_gives_what_becomes_durable_and_nothing_twice(control: I
     after = control.loop.gate.durable
     following = history(control.loop, control.store.journal, None, follow=True, job=None)
     waiting = asyncio.ensure_future(anext(following))
-    await asyncio.sleep(0)
+    await turn()
     await control.submit("train")
     seen = [await waiting]
     while seen[-1].revision < control.loop.gate.durable:

@@ -1,7 +1,7 @@
 """Output is read from whichever agent has it, and following loses none of it when agents come and go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -16,8 +16,10 @@ from spillover.core.proposals import AgentGone, Drain, Outcome, Result
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
+from spillover.ports.cluster import OutputAsked
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
+from spillover.testing.waiting import turn, until
 from spillover.wire import agents_pb2 as pb
 
 ONPREM = ClusterName("onprem")
@@ -28,12 +30,27 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "AGAIN", 0.01)
 
 
+class AskedHub(Hub):
+    """The real one, which counts what readers ask of it, be there an agent or not."""
+
+    asked = 0
+
+    def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
+        self.asked += 1
+        return super().output(node, asked)
+
+    async def tried(self, times: int) -> None:
+        """Return when readers have asked so many times more."""
+        upto = self.asked + times
+        await until(lambda: self.asked >= upto, "another try of a reader", every=0.001)
+
+
 class Agents:
     """Agents that keep output in memory, on the real hub."""
 
     def __init__(self, control: Inside) -> None:
         self.control = control
-        self.hub = Hub()
+        self.hub = AskedHub()
         self.desk = Desk(control.loop, self.hub, DAY)
         self.runner = Runner(control.loop, self.hub, control.specs)
         self.reading = Reading(control.loop, control.lookup, self.hub)
@@ -51,7 +68,7 @@ class Agents:
     async def connected(self, *names: str) -> AsyncIterator[None]:
         """Listen to the server for a while."""
         tasks = [asyncio.create_task(self._listen(name)) for name in names]
-        await asyncio.sleep(0)
+        await turn()
         try:
             yield
         finally:
@@ -113,7 +130,7 @@ async def test_a_follower_waits_for_an_agent_that_is_not_back_yet(agents: Agents
     await agents.register("n1")
     agents.files["n1", job, 1] = b"all of it"
     follower = asyncio.create_task(agents.read(job, follow=True))
-    await asyncio.sleep(0.03)
+    await agents.hub.tried(2)
     assert not follower.done()
     async with agents.connected("n1"):
         await agents.asked()
@@ -224,7 +241,7 @@ async def test_an_attempt_that_was_lost_with_its_agent_is_passed_over(agents: Ag
     (job,) = await agents.control.submit("train")
     await agents.register("n1")
     follower = asyncio.create_task(agents.read(job, follow=True))
-    await asyncio.sleep(0)
+    await turn()
     await agents.control.propose(AgentGone(ONPREM, NodeName("n1"), agents.incarnations["n1"]))
     await agents.report("n1", job, Outcome.LOST)
     await agents.register("n2")
@@ -239,7 +256,7 @@ async def test_the_end_of_a_job_on_an_agent_that_is_gone_is_told_to_followers(ag
     await agents.register("n1")
     await agents.report("n1", job)
     follower = asyncio.create_task(agents.read(job, follow=True))
-    await asyncio.sleep(0.03)
+    await agents.hub.tried(2)
     assert not follower.done()  # it may come back
     await agents.control.propose(AgentGone(ONPREM, NodeName("n1"), agents.incarnations["n1"]))
     with pytest.raises(CommandError, match="on agent onprem/n1, which is not connected"):

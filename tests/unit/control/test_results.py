@@ -16,6 +16,7 @@ from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.commands import CommandError
 from spillover.testing.inside import Inside
+from spillover.testing.waiting import turn
 from spillover.wire.api import ResultsAsked, ResultView
 
 
@@ -91,7 +92,7 @@ async def test_whoever_waits_is_told_of_the_first_end(control: Inside) -> None:
     await register(control)
     (array,) = await control.submit("array", array="0-3")
     waiting = asyncio.create_task(told(control, array, members="0-3", timeout=50.0))
-    await asyncio.sleep(0)
+    await turn()
     await end(control, f"{array}.1", b"one")
     await end(control, f"{array}.2", b"two")
     assert set(await waiting) == {f"{array}.1", f"{array}.2"}

@@ -6,13 +6,14 @@ from spillover.control.loop import Loop
 from spillover.policies.loading import load
 from spillover.stores.memory import open_memory
 from spillover.testing.inside import HandClock
+from spillover.testing.waiting import turn
 
 
 async def test_a_loop_that_is_woken_as_it_is_cancelled_ends() -> None:
     loop = Loop(open_memory().journal, load, HandClock())
     stepping = asyncio.create_task(loop._step_forever())
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turn()
+    await turn()
     loop._wake.set()
     stepping.cancel()
     await asyncio.wait({stepping}, timeout=5)

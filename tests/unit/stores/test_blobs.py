@@ -16,6 +16,7 @@ from spillover.model.units import DAY
 from spillover.ports.blobs import Bounds, NoRoom
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.blobs_suite import content, digest, keep
+from spillover.testing.waiting import until
 
 WRITING = """
 import asyncio, sys
@@ -102,8 +103,7 @@ async def test_a_writer_that_outlives_its_caller_does_no_harm(tmp_path: Path) ->
     data = b"c" * (64 << 20)
     for _ in range(3):
         putting = asyncio.create_task(keep(blobs, data))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
+        await until(lambda: files(tmp_path / "new"), "a byte on the disk", every=0.001)
         putting.cancel()
         await asyncio.gather(putting, return_exceptions=True)
     assert await blobs.used() in {(0, 0), (1, len(data))}
