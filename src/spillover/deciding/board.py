@@ -283,6 +283,8 @@ class Board:
         entry = (self._key(job), job.number, job.id)
         if not lane.weighed:
             self._weigh(lane)
+        if job.extra.deadline is not None:
+            lane.timed = True
         self.queue.push(lane, entry)
         if job.due is not None:
             self.due.push(lane, entry)

@@ -31,6 +31,7 @@ class Lane:
         "owned",
         "rented",
         "serial",
+        "timed",
         "total",
         "weighed",
     )
@@ -44,6 +45,8 @@ class Lane:
         """What one of its jobs asks for: where less is free on all machines together, none fits."""
         self.serial = serial
         """Tells two lanes apart that held the same job at different times."""
+        self.timed = False
+        """Whether some of its jobs have deadlines: where one of those would be too late, the next one may start."""
         self.weighed = False
         """Whether the board knows it by what its jobs ask for."""
         self.owned: list[Seat] | None = None
@@ -70,7 +73,7 @@ class Line:
         self.heads: list[tuple[Entry, Lane]] | None = None
         """Heap of heads, those that are not in `first` void; None until there are so many lanes that it is worth it."""
         self.woken: dict[Lane, None] = {}
-        """Lanes that have a new head since the last cycle."""
+        """Lanes that have a new head since the last cycle, or another job that may start before its head does."""
 
     def push(self, lane: Lane, entry: Entry) -> None:
         """Put a job in."""
@@ -81,6 +84,8 @@ class Line:
         else:
             heapq.heappush(heap, entry)
             self.settle(lane)
+            if lane.timed and lane in self.first:
+                self.woken[lane] = None
 
     def settle(self, lane: Lane) -> None:
         """Drop what is no longer valid from the front of a lane, and note its head."""

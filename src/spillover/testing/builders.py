@@ -33,6 +33,11 @@ class JobBuilder:
         self._after: tuple[Dependency, ...] = ()
         self._key: str | None = None
 
+    def called(self, name: str) -> Self:
+        """Another name."""
+        self._name = name
+        return self
+
     def cpus(self, count: float) -> Self:
         """CPUs of each task."""
         self._resources = replace(self._resources, cpu=int(count * 1000))
