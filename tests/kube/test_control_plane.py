@@ -324,8 +324,8 @@ def lives(pid: int) -> bool:
 def left_nothing(folder: Path, url: str, pids: list[int]) -> None:
     assert not folder.exists()
     assert not processes_of(str(folder))
-    assert not [pid for pid in pids if lives(pid)]
-    # The last threads of a killed process may still close what it had open.
+    # A process that was killed has yet to close what it had open.
+    wait_until(lambda: not any(lives(pid) for pid in pids), "the end of all processes", 10)
     wait_until(lambda: not listens(url), "the end of what listened", 10)
 
 

@@ -25,7 +25,7 @@ Annotations of a pod say how it runs on a played node (in a Job: of its template
     spillover.test/stops-in: 3s                 how long it takes to end once it is deleted; at once. Then its exit code is 143
 
 Times are those of Go (`1m30s`, `200ms`). Pods with `restartPolicy: Always` run on; `OnFailure` is taken for `Never`. Their output is
-what `write_log(text)` said last.
+what `write_log(text)` said last; who follows it is not told that a pod has ended, as a kubelet would.
 """
 
 from spillover.testing.kube.binaries import NotBuilt, find_binaries

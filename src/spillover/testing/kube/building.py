@@ -42,6 +42,9 @@ def main() -> int:
     except (CannotBuild, OSError) as error:
         _say(f"make kube: {error}")
         return 2
+    except KeyboardInterrupt:
+        _say("make kube: interrupted; what was built stays, and the next run goes on from there")
+        return 130
     for home in sorted({place(program).parent for program in PROGRAMS}):
         names = ", ".join(p.name for p in PROGRAMS if place(p).parent == home)
         _say(f"{names} are in {home}")

@@ -124,7 +124,7 @@ class Commands:
             "apiVersion": "kwok.x-k8s.io/v1alpha1",
             "kind": "ClusterLogs",
             "metadata": {"name": "output"},
-            "spec": {"logs": [{"logsFile": str(pod_log), "follow": True}]},
+            "spec": {"logs": [{"logsFile": str(pod_log)}]},
         }
         config = self.folder / "kwok.yaml"
         config.write_text(f"{_STAGES.read_text()}---\n{yaml.safe_dump(logs)}")
