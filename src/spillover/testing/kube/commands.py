@@ -141,6 +141,7 @@ class Commands:
             f"--tls-cert-file={who.server}",
             f"--tls-private-key-file={who.server_key}",
             f"--node-lease-duration-seconds={LEASE}",
+            "--v=WARN",  # it would tell of every pod
         ]
 
     def _serving(self, port: int, kubeconfig: Path) -> list[str]:
