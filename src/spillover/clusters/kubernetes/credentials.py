@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -49,8 +50,15 @@ class _Said(Struct, frozen=True):
 class Credentials:
     """Of one cluster."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(
+        self,
+        access: Access,
+        monotonic: Callable[[], float] = time.monotonic,
+        utc: Callable[[], float] = time.time,
+    ) -> None:
         self._access = access
+        self._monotonic = monotonic
+        self._utc = utc
         self._now: Credential | None = None
         self._until = 0.0
         """When to look again, on the monotonic clock."""
@@ -58,9 +66,9 @@ class Credentials:
 
     async def current(self) -> Credential:
         """What to show now; raises NoCredential."""
-        if self._now is None or time.monotonic() >= self._until:
+        if self._now is None or self._monotonic() >= self._until:
             async with self._asking:
-                if self._now is None or time.monotonic() >= self._until:
+                if self._now is None or self._monotonic() >= self._until:
                     self._now, self._until = await self._renew(self._access.user)
         return self._now
 
@@ -78,7 +86,7 @@ class Credentials:
             return shown, float("inf")
         # The same is given again if nothing changed, so that connections go on.
         same = self._now if self._now is not None and self._now == shown else shown
-        return same, time.monotonic() + LASTS
+        return same, self._monotonic() + LASTS
 
     async def _run(self, program: Program) -> tuple[Credential, float]:
         """Have a program say who we are."""
@@ -88,8 +96,8 @@ class Credentials:
             raise NoCredential(f"{program.command} says neither a token nor a certificate")
         until = float("inf")
         if status.expiration_timestamp is not None:
-            left = status.expiration_timestamp.timestamp() - time.time() - EARLY
-            until = time.monotonic() + max(1.0, left)
+            left = status.expiration_timestamp.timestamp() - self._utc() - EARLY
+            until = self._monotonic() + max(1.0, left)
         shown = Credential(
             status.token, certificate.encode() if certificate else None, key.encode() if key else None
         )
