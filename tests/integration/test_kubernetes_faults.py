@@ -54,6 +54,8 @@ class Scripted:
         self.jobs: list[dict[str, Any]] = []
         self.version = 5
         self.watches: dict[str, list[web.StreamResponse]] = {}
+        self.ends: dict[str, asyncio.Event] = {}
+        """Set, the newest watch ends."""
         self.url = ""
         self.deleted: list[dict[str, Any]] = []
         self.noticed: Callable[[], None] = lambda: None
@@ -78,7 +80,9 @@ class Scripted:
             stream = await self.begin(request)
             self.watches.setdefault(request.path, []).append(stream)
             self.noticed()
-            await asyncio.Event().wait()
+            self.ends[request.path] = asyncio.Event()
+            await self.ends[request.path].wait()
+            return stream
         if kind == "POST":
             return web.json_response(a_job(self.version + 1), status=201)
         if kind == "DELETE":
@@ -370,7 +374,7 @@ async def test_a_bookmark_says_from_where_to_go_on(server: Scripted, running: Ru
 
     server.then("WATCH", JOBS, again)
     await server.say(JOBS, ("BOOKMARK", {"metadata": {"resourceVersion": "77"}}))
-    await server.watches[JOBS][-1].write_eof()
+    server.ends[JOBS].set()
     await running.until(lambda: versions)
     assert versions == ["77"]
 
