@@ -66,7 +66,8 @@ def run(
         placer.rent()
     if not keep:
         placer.undo()
-    again = FOREVER if placer.till is None and placer.keeper is None else placer.again()
+    waits = placer.passed or placer.till is not None or placer.keeper is not None
+    again = placer.again() if waits else FOREVER  # as in most cycles
     return Outcome(draft.plan(placer.holds), placer.passed, again, keep and not draft.ahead)
 
 

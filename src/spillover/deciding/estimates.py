@@ -4,9 +4,9 @@ from spillover.core.estimates import Estimate, Expecting, estimate, likely
 from spillover.core.jobs import Job, Placed, Running
 from spillover.model.cluster import ClusterSpec
 from spillover.model.reasons import TooLate
-from spillover.model.units import MINUTE
+from spillover.model.units import FOREVER, MINUTE
 
-__all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end", "late_on"]
+__all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end", "late_from", "late_on"]
 
 
 def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
@@ -15,10 +15,15 @@ def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
     A job of which nothing is known is taken to end as soon as it has begun.
     """
     deadline = job.extra.deadline
-    if deadline is None:
+    if deadline is None or now < late_from(job, spec):
         return None
-    finish = now + spec.startup + likely(job, 0)
-    return TooLate(deadline, finish) if finish > deadline else None
+    return TooLate(deadline, now + spec.startup + likely(job, 0))
+
+
+def late_from(job: Job, spec: ClusterSpec) -> int:
+    """From when on a job is too late for a cluster, nanoseconds UTC; FOREVER if it has no deadline."""
+    deadline = job.extra.deadline
+    return FOREVER if deadline is None else deadline - spec.startup - likely(job, 0) + 1
 
 
 def began_at(phase: Placed | Running, jumped: int) -> int:

@@ -9,7 +9,7 @@ from spillover.core.jobs import NO_EXTRA, Job, Queued
 from spillover.deciding.board import Board
 from spillover.deciding.draft import ROOM_OWNED, Draft
 from spillover.deciding.draws import mixed
-from spillover.deciding.estimates import late_on
+from spillover.deciding.estimates import late_from, late_on
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
 from spillover.deciding.limits import Limits
@@ -58,6 +58,8 @@ class Placer:
         self._late = False
         """Whether the job that was looked at last could not end in time somewhere where there is room."""
         self._looks = LOOKS
+        self._late_from = FOREVER
+        """From when on a job that others may wait for could not end in time anywhere, nanoseconds UTC."""
 
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
@@ -113,8 +115,10 @@ class Placer:
         return True
 
     def again(self) -> int:
-        """When time alone could let a job start: a budget begins anew, or what was expected to end did not."""
-        again = self.till.renews if self.till is not None else FOREVER
+        """When time alone could let a job start: a budget begins anew, what was expected to end did not, or a job is in nobody's way any more."""
+        again = self._late_from
+        if self.till is not None:
+            again = min(again, self.till.renews)
         if self.keeper is not None and self.keeper.waits_for_end:
             again = min(again, self.keeper.again())
         return again
@@ -209,9 +213,10 @@ class Placer:
         """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
         seating = self._board.seating
         seats = seating.seats(lane, role) if job.kind.shape.tasks == 1 else seating.gang_seats(lane, role)
-        return bool(seats) and all(
-            late_on(job, seat.room.spec, self._draft.now) is not None for seat in seats
-        )
+        since = max([late_from(job, seat.room.spec) for seat in seats], default=FOREVER)
+        if since > self._draft.now:
+            self._late_from = min(self._late_from, since)
+        return since <= self._draft.now
 
     def _pass_over(self, walk: Walk, lane: Lane) -> None:
         """Go on with the next of a lane."""
