@@ -543,9 +543,10 @@ class EpochStarted(Event, frozen=True, tag="epoch_started"):
 
 
 class Identified(Event, frozen=True, tag="identified"):
-    """What is made elsewhere for this book is known by this word, for as long as the book is kept."""
+    """What is made elsewhere for this book is known by a word from now on, for as long as the book is kept."""
 
     identity: str
+    """That word."""
 
 
 class ClockJumped(Event, frozen=True, tag="clock_jumped"):
