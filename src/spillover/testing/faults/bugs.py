@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spillover.agent.state import AgentState
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.lives import Lives
 from spillover.control.loop import Loop
@@ -94,11 +95,42 @@ def late_registration() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def over_for_good() -> Iterator[None]:
+    """A life of an agent that another one followed is never let in again, though that one may have come from long ago."""
+    check = Lives.check
+
+    def for_good(self: Lives, agent: str, life: str, number: int, *, present: bool) -> None:  # noqa: ARG001
+        check(self, agent, life, number, present=True)
+
+    with _instead(Lives, "check", for_good):
+        yield
+
+
+@contextlib.contextmanager
+def untellable_news() -> Iterator[None]:
+    """An agent wants to report what it cannot report before it has registered anew."""
+    real = AgentState.news
+
+    def news(self: AgentState) -> bool:
+        was = self.incarnation
+        self.incarnation = was or 0
+        try:
+            return real(self)
+        finally:
+            self.incarnation = was
+
+    with _instead(AgentState, "news", news):
+        yield
+
+
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "no-seq-check": no_seq_check,
     "early-hand-out": early_hand_out,
     "accepted-after-reclaim": accepted_after_reclaim,
     "late-registration": late_registration,
+    "over-for-good": over_for_good,
+    "untellable-news": untellable_news,
 }
 
 

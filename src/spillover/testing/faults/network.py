@@ -117,7 +117,9 @@ class Network:
 
     def dice(self, name: str) -> random.Random:
         """Those that decide how messages of a host fare."""
-        return self._dice.setdefault(name, random.Random(f"{self._seed}/{name}"))  # noqa: S311 - it is to be foreseen
+        if name not in self._dice:
+            self._dice[name] = random.Random(f"{self._seed}/{name}")  # noqa: S311 - it is to be foreseen
+        return self._dice[name]
 
     def send(self, source: str, to: str, deliver: Deliver, *, request: bool = False) -> bool:
         """Let a message travel, perhaps; False if it surely never arrives."""
