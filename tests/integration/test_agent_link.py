@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +130,38 @@ async def in_file(path: Path, text: bytes) -> None:
     await until(lambda: text in path.read_bytes(), f"{text!r} in {path.name}")
 
 
-async def test_a_nursery_that_dies_costs_its_tasks_but_not_the_agent(
+def _runs(processes: Sequence[psutil.Process], job: str) -> bool:
+    """Whether one of these is of a job."""
+    return any(process.environ().get("SPILL_JOB_ID") == job for process in processes)
+
+
+async def test_a_nursery_that_dies_costs_its_own_tasks_only(
     server: ScriptedServer, agent: AgentProcess
 ) -> None:
-    first, second, third = a_grant("a", "sleep 600"), a_grant("b", "sleep 600"), a_grant("c", "exit 4")
+    first, second, third = (
+        a_grant("a", "sleep 600 & sleep 600"),
+        a_grant("b", "sleep 600"),
+        a_grant("c", "exit 4"),
+    )
     await running(server, first, second)
-    tasks = tasks_of(agent)
+    parents = {nursery: nursery.children(recursive=True) for nursery in nurseries_of(agent)}
+    dies, lives = sorted(parents, key=lambda nursery: _runs(parents[nursery], "a"), reverse=True)
+    assert _runs(parents[lives], "b"), "each has one of the two"
     server.grant(third)
-    nurseries_of(agent)[0].kill()  # the others end with it
-    assert (await result(server, first)).outcome == pb.LOST
-    assert (await result(server, second)).outcome == pb.LOST
+    dies.kill()
+    done = await result(server, first)
+    assert (done.outcome, done.message) == (pb.LOST, "the process that ran it died")
+    assert not [process for process in tasks_of(agent) if _runs([process], "a")], (
+        "told once all of it is gone"
+    )
     assert (await result(server, third)).exit_code == 4
-    _, left = await asyncio.to_thread(psutil.wait_procs, tasks, 10)
-    assert not left
+    assert all(process.is_running() for process in parents[lives])
+    fourth, fifth = a_grant("d", "exit 5", cpu=500), a_grant("e", "exit 6", cpu=500)
+    server.grant(fourth, fifth)
+    assert (await result(server, fourth)).exit_code == 5
+    assert (await result(server, fifth)).exit_code == 6
+    await until(lambda: len(nurseries_of(agent)) == 2, "another nursery in its place")
+    assert key_of(second.lease) not in server.results
 
 
 async def test_an_agent_that_is_told_to_stop_stops_its_tasks_and_says_so(

@@ -1,7 +1,6 @@
 """All who run the tasks of an agent: nurseries that make processes, runners for other kinds of work, and who brings files around them."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from spillover.agent.files import Files
 from spillover.agent.isolation import Isolation
 from spillover.agent.life import Life
 from spillover.agent.options import Options
-from spillover.agent.process import Ended, Processes, Seen, Spawned, end_earlier_life, stem_of
+from spillover.agent.process import DIED, Ended, Processes, Seen, Spawned, stem_of
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
 from spillover.agent.runners.port import House, Offer, Returned, Sight
@@ -23,8 +22,6 @@ from spillover.model.files import KEPT_STREAMS
 READY_THREADS: Final = 64
 """Tasks that the nursery is ready for from the beginning; it gets ready for more when there are more."""
 
-log = logging.getLogger("spillover.agent")
-
 
 class Crew:
     """Runs tasks for a life, and tells it what becomes of them; see `life.Hands`."""
@@ -33,8 +30,6 @@ class Crew:
         self._options = options
         self._files = files
         self._life = life
-        self._births: dict[Lease, tuple[int, int]] = {}
-        self._rebirth: asyncio.Task[None] | None = None
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that are no tasks of the server's, and whoever wants to hear of them."""
         self._processes = self._new_processes()
@@ -54,9 +49,6 @@ class Crew:
 
     async def close(self) -> None:
         """End all that is left."""
-        if self._rebirth is not None:
-            self._rebirth.cancel()
-            await asyncio.gather(self._rebirth, return_exceptions=True)
         await self._staging.close()
         await self._runners.close()
         self._files.close()
@@ -88,13 +80,7 @@ class Crew:
 
     def _seen(self, seen: Sequence[Sight]) -> None:
         """Tasks began or ended; of those with files the end is not told yet."""
-        rest = self._staging.sift(seen)
-        for what in rest:
-            if isinstance(what, Spawned):
-                self._births[what.lease] = (what.pid, what.birth)
-            elif isinstance(what, Ended):
-                self._births.pop(what.lease, None)
-        self._life.seen(rest)
+        self._life.seen(self._staging.sift(seen))
 
     def _made(self, seen: list[Sight]) -> None:
         """Processes were made or ended, of tasks or of runners that want to hear of theirs themselves."""
@@ -107,8 +93,8 @@ class Crew:
             if (tell := self._launched.get(what.lease)) is None:
                 continue
             if isinstance(what, Returned):
-                message = "could not be started: the system allows no more threads"
-                what = Ended(what.lease, Exit(now, spawned=False, message=message))  # noqa: PLW2901
+                message = DIED if what.lost else "could not be started: the system allows no more threads"
+                what = Ended(what.lease, Exit(now, spawned=False, message=message, lost=what.lost))  # noqa: PLW2901
             if not isinstance(what, Spawned):
                 del self._launched[what.lease]
             tell(what)
@@ -121,35 +107,15 @@ class Crew:
             self._launched[lease] = seen
         self._processes.start(lease, task)
 
-    def _nursery_died(self, unbegun: list[Lease]) -> None:
-        """The process that waits for tasks is gone, against our will: nobody can see their ends any more."""
-        log.error("the process that runs the tasks died; its tasks are lost")
-        births, self._births = list(self._births.values()), {}
-        back = [lease for lease in unbegun if lease not in self._launched]
-        old, self._processes = self._processes, self._new_processes()
-        self._launched.clear()
-        self._runners.forget()
-        self._staging.lost()
-        # Until the new nursery is there, what this starts is kept in the queue to it.
-        self._life.lost("the process that ran it died", back)
-        self._rebirth = asyncio.create_task(self._reborn(old, births))
-
-    async def _reborn(self, old: Processes, births: list[tuple[int, int]]) -> None:
-        """End the tasks of a nursery that died, then start a new one."""
-        await old.close()
-        await asyncio.to_thread(end_earlier_life, self._options.folder, births)
-        await self._processes.open()
-
     # --- who does what
 
     def _new_processes(self) -> Processes:
-        """A nursery that is not yet started."""
+        """Who makes processes; not yet there."""
         options = self._options
         return Processes(
             options.folder,
             options.cluster,
             self._made,
-            self._nursery_died,
             isolation=options.isolation,
             output_limit=options.output_limit,
             threads=max(1, min(READY_THREADS, options.capacity.cpu // 1000)),

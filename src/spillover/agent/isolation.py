@@ -30,6 +30,12 @@ class Isolation(Struct, frozen=True):
         """Groups for one of several nurseries; raises OSError."""
         return Tree(self.kind, self.folders).branch(str(number)).folders if self.folders else {}
 
+    def remove_branch(self, number: int) -> None:
+        """Kill whatever is left in the groups of a nursery that died, and remove them; raises OSError."""
+        Tree(
+            self.kind, {controller: f"{folder}/{number}" for controller, folder in self.folders.items()}
+        ).remove()
+
     def __str__(self) -> str:
         match self.kind:
             case "none":

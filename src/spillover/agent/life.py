@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import Peers
-from spillover.agent.process import Returned, Sight, Spawned
+from spillover.agent.process import Ended, Returned, Sight, Spawned
 from spillover.agent.spool import Spool
 from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.values import (
@@ -161,18 +161,16 @@ class Life:
         """Tasks began or ended, or are had back."""
         now, wall = self._monotonic(), self._wall()
         out: list[Instruction] = []
-        back: list[Lease] = []
-        for what in seen:
-            if isinstance(what, Returned):
-                back.append(what.lease)
-            elif isinstance(what, Spawned):
-                self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
-                out += self.state.started(now, what.lease, what.at)
-            else:
-                out += self._ended(now, wall, what.lease, what.end)
-        if back:
+        # First what is had back: the room of what ended beside it is not for those that came later.
+        if back := [what.lease for what in seen if isinstance(what, Returned)]:
             out += self.state.returned(now, back)
             self._keep(now, wall, back)
+        for what in seen:
+            if isinstance(what, Spawned):
+                self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
+                out += self.state.started(now, what.lease, what.at)
+            elif isinstance(what, Ended):
+                out += self._ended(now, wall, what.lease, what.end)
         self._flush_soon()
         self.act(out)
 
@@ -182,17 +180,6 @@ class Life:
         self._keep(now, wall, (lease,))
         self.outputs.ended(lease)
         return out
-
-    def lost(self, why: str, unbegun: Iterable[Lease]) -> None:
-        """All tasks that ran are gone, and nobody saw how; some had not begun."""
-        now, wall = self._monotonic(), self._wall()
-        running = list(self.state.running)
-        self.act(self.state.lost_all(now, why, unbegun))
-        for lease in running:
-            if lease in self.state.results:
-                self._keep(now, wall, (lease,))
-                self.outputs.ended(lease)
-        self._flush_soon()
 
     def fetched(self, lease: Lease, task: Task) -> None:
         """A peer, or the server, told what a lease runs that was taken over."""

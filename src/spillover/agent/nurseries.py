@@ -141,6 +141,11 @@ class Nursery:
         for thread in self._threads.values():
             thread.hear_out()
 
+    def close_child(self) -> None:
+        """See its process gone. Blocks."""
+        self.child.kill()
+        self.child.wait()
+
     def close(self) -> None:
         """Let go of it, by which it ends."""
         for thread in self._threads.values():

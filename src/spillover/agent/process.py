@@ -1,8 +1,8 @@
-"""Tasks as the agent sees them: start, signal, and hear of their end; and the end of those from an earlier life."""
+"""Tasks as the agent sees them: start, signal, and hear of their end, also where the nursery that ran them died."""
 
 import asyncio
 import contextlib
-import fcntl
+import logging
 import os
 import signal
 import time
@@ -15,8 +15,8 @@ from msgspec import Struct
 from spillover.agent.isolation import Isolation, choose, remove_groups
 from spillover.agent.nurseries import Listener, Nursery, Thread, pick
 from spillover.agent.nursery import frames
-from spillover.agent.nursery.procfs import all_processes, birth_of, environ_of
 from spillover.agent.nursery.workshop import remove
+from spillover.agent.remains import NURSERY_LOCK, end_tasks
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import split_member
@@ -24,13 +24,15 @@ from spillover.model.job import Argv, Shell, Work
 
 BASE: Final = ("PATH", "HOME", "USER", "LANG")
 """What a task sees of the agent's own environment."""
-NURSERY_LOCK: Final = "nursery.lock"
-PATIENCE: Final = 10.0
-"""Seconds that the nursery of an earlier life has to stop its tasks before it is killed."""
+DIED: Final = "the process that ran it died"
+ANOTHER_TRY: Final = 1.0
+"""Seconds before another try where a nursery cannot be started."""
 NURSERIES: Final = 4
 """Processes that make tasks, at the most; fewer if fewer tasks run at a time."""
 OUTPUT_LIMIT: Final = 64 << 20
 """Bytes that are kept of each stream of a task."""
+
+log = logging.getLogger("spillover.agent")
 
 
 class Spawned(Struct, frozen=True):
@@ -55,6 +57,8 @@ class Returned(Struct, frozen=True):
     """A task that was to be run, never began, and never will there: it may begin elsewhere."""
 
     lease: Lease
+    lost: bool = False
+    """Whether that is because those who were to run it died."""
 
 
 Seen: TypeAlias = Spawned | Ended
@@ -71,7 +75,6 @@ class Processes:
         folder: Path,
         cluster: str,
         seen: Callable[[list[Sight]], None],
-        died: Callable[[list[Lease]], None],
         *,
         isolation: str = "auto",
         output_limit: int = OUTPUT_LIMIT,
@@ -79,7 +82,6 @@ class Processes:
     ) -> None:
         self._folder = folder
         self._seen = seen
-        self._died = died
         self._wanted = isolation
         self._output_limit = output_limit
         self._threads = threads
@@ -88,8 +90,11 @@ class Processes:
         self._own = {"SPILL_CLUSTER": cluster, "SPILL_AGENT": str(folder)}
         self.isolation = Isolation("none")
         """What tasks are kept apart by, once it is open."""
-        self._nurseries: list[Nursery] = []
+        self._nurseries: dict[int, Nursery] = {}
+        """Those that live, by number."""
+        self._burials: set[asyncio.Task[None]] = set()
         self._open = False
+        self._closed = False
         self._early: list[tuple[Lease, Task, int]] = []
         """Tasks from before it was open, with their slots."""
         self._keys: dict[Lease, int] = {}
@@ -100,6 +105,8 @@ class Processes:
         """Tasks that are to be had back, which nobody was told yet."""
         self._given: dict[Thread, None] = {}
         """Threads that were given tasks which are not sent yet."""
+        self._started: dict[int, tuple[int, int, int]] = {}
+        """Process, birth and time of tasks whose start was seen."""
         self._naming: dict[int, list[asyncio.Future[None]]] = {}
         self._next = 0
 
@@ -107,29 +114,42 @@ class Processes:
         """Start the nursery; raises OSError if tasks cannot be isolated as they are to be."""
         self.isolation = await asyncio.to_thread(choose, self._wanted, self._folder)
         await asyncio.to_thread(self._clear)
-        count = max(1, min(NURSERIES, self._threads))
+        await asyncio.gather(*(self._start_nursery(number) for number in range(self._count)))
+        self._give_early()
+
+    @property
+    def _count(self) -> int:
+        """How many nurseries there are, unless one died."""
+        return max(1, min(NURSERIES, self._threads))
+
+    async def _start_nursery(self, number: int) -> None:
+        """Start one of the nurseries; raises OSError."""
         base = {name: value for name in BASE if (value := os.environ.get(name)) is not None}
-        setups = [
-            {
-                "output": self._output,
-                "spool": f"{self._output}/spool/{number}",
-                "scratch": f"{self._folder}/scratch/{number}",
-                "limit": self._output_limit,
-                "isolation": (self.isolation.kind, self.isolation.branch(number)),
-                "env": base | self._own,
-            }
-            for number in range(count)
-        ]
-        lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
+        setup = {
+            "output": self._output,
+            "spool": self._spool(number),
+            "scratch": self._scratch(number),
+            "limit": self._output_limit,
+            "isolation": (self.isolation.kind, self.isolation.branch(number)),
+            "env": base | self._own,
+        }
+        lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
         listener = Listener(self._said, self._heard, self._lost, self._put_aside)
         try:
-            self._nurseries = list(
-                await asyncio.gather(*(Nursery.start(setup, lock, listener) for setup in setups))
-            )
+            nursery = await Nursery.start(setup, lock, listener)
         finally:
             os.close(lock)
-        for number, nursery in enumerate(self._nurseries):
-            nursery.grow(len(range(number, self._threads, count)))
+        self._nurseries[number] = nursery
+        nursery.grow(len(range(number, self._threads, self._count)))
+
+    def _spool(self, number: int) -> str:
+        return f"{self._output}/spool/{number}"
+
+    def _scratch(self, number: int) -> str:
+        return f"{self._folder}/scratch/{number}"
+
+    def _give_early(self) -> None:
+        """Hand out what was to be started while nobody could."""
         self._open = True
         early, self._early = self._early, []
         for lease, task, slot in early:
@@ -141,13 +161,17 @@ class Processes:
             remove(folder)
         for aside in self._folder.glob("large-*"):
             aside.unlink(missing_ok=True)
+        (self._folder / NURSERY_LOCK).write_bytes(b"")
 
     async def close(self) -> None:
         """End the nursery, and with it what still runs."""
-        self._died = lambda _: None
-        for nursery in self._nurseries:
+        self._closed = True
+        for burial in self._burials:
+            burial.cancel()
+        await asyncio.gather(*self._burials, return_exceptions=True)
+        for nursery in self._nurseries.values():
             nursery.close()
-        for nursery in self._nurseries:
+        for nursery in self._nurseries.values():
             await asyncio.to_thread(nursery.child.wait)
         if self._nurseries:
             with contextlib.suppress(OSError):
@@ -167,7 +191,7 @@ class Processes:
         key = self._keys[lease]
         thread = self._slots.get(slot)
         if thread is None:
-            thread = pick(self._nurseries)
+            thread = pick(self._nurseries.values())
             if thread is None:
                 self._never(lease, "could not be started: the system allows no thread that waits for it")
                 return
@@ -182,7 +206,7 @@ class Processes:
         work = task.work
         argv = ["/bin/sh", "-c", work.run] if isinstance(work, Shell) else list(words_of(work))
         job, attempt = lease.job, lease.attempt
-        mark = f"{job}:{attempt}:{lease.task}:{lease.seq}"
+        mark = _mark(lease)
         env = task.env | self._own
         env["SPILL_JOB_ID"] = job
         env["SPILL_ATTEMPT"] = str(attempt)
@@ -268,6 +292,7 @@ class Processes:
         kind, key = message[0], message[1]
         if kind == frames.STARTED:
             if key in self._tasks:  # or its end was faster
+                self._started[key] = message[2:]
                 self._seen([Spawned(self._tasks[key][0], *message[2:])])
         elif kind == frames.NAMED:
             self._answer_names(key)
@@ -287,6 +312,7 @@ class Processes:
         """A task is no more with its thread; its lease."""
         lease, thread = self._tasks.pop(key)
         del self._keys[lease]
+        self._started.pop(key, None)
         thread.tasks -= 1
         if not thread.tasks:
             if thread.slot >= 0:
@@ -295,25 +321,82 @@ class Processes:
             thread.nursery.rest(thread)
         return lease
 
+    # --- a nursery dies
+
     def _lost(self, nursery: Nursery) -> None:
-        """A nursery is gone, by our will or not; with it go all but those that it had not begun."""
-        for key in list(self._naming):
-            self._answer_names(key)
+        """A nursery is gone, by our will or not; the tasks of others go on."""
+        if self._closed:
+            return
+        log.error("a process that runs tasks died; the tasks that it ran are lost")
+        number = next(number for number, each in self._nurseries.items() if each is nursery)
+        del self._nurseries[number]
+        self._open = bool(self._nurseries)
         nursery.hear_out()
-        died, self._died = self._died, lambda _: None
-        died(
-            [
-                lease
-                for key, (lease, thread) in self._tasks.items()
-                if thread.nursery is nursery and not nursery.marks.begun(thread.number, key)
-            ]
-        )
+        nursery.close()
+        burial = asyncio.create_task(self._bury(number, nursery))
+        self._burials.add(burial)
+        burial.add_done_callback(self._burials.discard)
+
+    async def _bury(self, number: int, nursery: Nursery) -> None:
+        """End what a nursery has left, tell what became of its tasks, and start another one in its place."""
+        keys = [key for key in self._with(nursery) if self._begun(key)]
+        leases = [_mark(self._tasks[key][0]) for key in keys]
+        leaders = [self._started[key][:2] for key in keys if key in self._started]
+        try:
+            await asyncio.to_thread(self._end, number, nursery, leases, leaders)
+        except OSError as error:
+            log.error("%s", error)  # noqa: TRY400 - one line, no traceback
+        self._tell_lost(nursery)
+        while True:
+            try:
+                await self._start_nursery(number)
+            except OSError as error:
+                log.error("a process that runs tasks cannot be started: %s", error)  # noqa: TRY400 - likewise
+                await asyncio.sleep(ANOTHER_TRY)
+            else:
+                break
+        self._give_early()
+
+    def _end(self, number: int, nursery: Nursery, leases: list[str], leaders: list[tuple[int, int]]) -> None:
+        """Kill the tasks that a nursery ran, and remove what it used. Blocks; raises OSError."""
+        nursery.close_child()
+        self.isolation.remove_branch(number)
+        end_tasks(self._folder, leases, leaders)
+        for folder in (self._spool(number), self._scratch(number)):
+            remove(folder)
+
+    def _tell_lost(self, nursery: Nursery) -> None:
+        """Tell which tasks of a nursery are lost with it, and which may begin elsewhere."""
+        now = time.monotonic_ns()
+        seen: list[Sight] = []
+        for key in self._with(nursery):
+            self._answer_names(key)
+            begun, (_, _, at) = self._begun(key), self._started.get(key, (0, 0, now))
+            lease = self._over(key)
+            end = Exit(now, usage=Usage(ran=now - at), message=DIED, lost=True)
+            seen.append(Ended(lease, end) if begun else Returned(lease, lost=True))
+        if seen:
+            self._seen(seen)
+
+    def _with(self, nursery: Nursery) -> list[int]:
+        """Tasks that a nursery has, in their order."""
+        return [key for key, (_, thread) in self._tasks.items() if thread.nursery is nursery]
+
+    def _begun(self, key: int) -> bool:
+        """Whether a task may have begun."""
+        thread = self._tasks[key][1]
+        return thread.nursery.marks.begun(thread.number, key)
 
     def _answer_names(self, key: int) -> None:
         """Whoever waits for a name may go on."""
         for named in self._naming.pop(key, ()):
             if not named.done():
                 named.set_result(None)
+
+
+def _mark(lease: Lease) -> str:
+    """By which processes of a task are known."""
+    return f"{lease.job}:{lease.attempt}:{lease.task}:{lease.seq}"
 
 
 def words_of(work: Work) -> tuple[str, ...]:
@@ -326,48 +409,3 @@ def words_of(work: Work) -> tuple[str, ...]:
 def stem_of(output: Path, job: str, attempt: int, task: int) -> Path:
     """Where the output of a task is, without the ending for its stream."""
     return output / job[:2] / f"{job}.{attempt}.{task}"
-
-
-def end_earlier_life(folder: Path, started: Iterable[tuple[int, int]]) -> int:
-    """Kill what is left of the agent that used this folder before; the number of processes that were."""
-    _await_nursery(folder)
-    killed = remove_groups(folder)
-    for pid, birth in started:
-        # A process of another birth has only inherited the number.
-        if birth and birth_of(pid) == birth:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-                killed += 1
-    mark = f"SPILL_AGENT={folder}".encode()
-    until = time.monotonic() + PATIENCE
-    while left := [pid for pid in all_processes() if pid != os.getpid() and mark in environ_of(pid)]:
-        if time.monotonic() > until:
-            raise OSError(f"processes {left} of an earlier agent in {folder} will not die")
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                killed += 1
-        time.sleep(0.01)
-    return killed
-
-
-def _await_nursery(folder: Path) -> None:
-    """Wait until earlier nurseries are gone; they kill their tasks by themselves when their agent dies."""
-    lock = os.open(folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-    try:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            else:
-                return
-            if time.monotonic() > until:
-                for line in os.pread(lock, 4096, 0).splitlines():
-                    pid, birth = map(int, line.split())
-                    if birth_of(pid) == birth:  # the very process that wrote this
-                        os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
-    finally:
-        os.close(lock)

@@ -15,7 +15,7 @@ from spillover.agent.life import Life
 from spillover.agent.link import Link
 from spillover.agent.options import Options
 from spillover.agent.peers import Peers
-from spillover.agent.process import end_earlier_life
+from spillover.agent.remains import end_earlier_life
 from spillover.agent.spool import Spool
 from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers

@@ -156,13 +156,6 @@ class Staging:
             self._ahead.add(ahead)
             ahead.add_done_callback(self._ahead.discard)
 
-    def lost(self) -> None:
-        """All processes are gone, and those of tasks that ran with them."""
-        for lease, stage in list(self._stages.items()):
-            if stage.phase is _Phase.RUNNING:
-                del self._stages[lease]
-                stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
-
     async def close(self) -> None:
         """Stop all that moves."""
         work = [*self._ahead, *(stage.work for stage in self._stages.values() if stage.work is not None)]
@@ -229,7 +222,7 @@ class Staging:
     async def _collect(self, lease: Lease, stage: _Stage, end: Exit) -> None:
         """Bring away what a task made, then tell its end."""
         streams = self._actors.wrote(lease)
-        if end.spawned and (stage.task.outputs or streams):
+        if end.spawned and not end.lost and (stage.task.outputs or streams):
             try:
                 end = await self._bring_away(stage, end, streams)
             except asyncio.CancelledError:

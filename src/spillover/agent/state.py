@@ -32,7 +32,7 @@ from spillover.agent.values import (
     Welcome,
 )
 from spillover.agent.yielding import Yielding
-from spillover.core.events import Lease, Usage
+from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -278,11 +278,6 @@ class AgentState:
     def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
         """Tasks that were started behind others have not begun, and never will there."""
         out = self._renewable(now)
-        self._take_back(now, leases)
-        return out + self._fill()
-
-    def _take_back(self, now: int, leases: Iterable[Lease]) -> None:
-        """Have tasks wait again that have not begun."""
         back: dict[Lease, Task] = {}
         for lease in leases:
             run = self.running.pop(lease, None)
@@ -296,18 +291,7 @@ class AgentState:
         self.waiting = back | self.waiting
         if self.leaving or self.draining:
             self._hand_back(tuple(back))
-
-    def lost_all(self, now: int, why: str, unbegun: Iterable[Lease] = ()) -> list[Instruction]:
-        """Everything that ran is gone, and nobody saw how; some of it had not begun."""
-        out: list[Instruction] = []
-        self._take_back(now, unbegun)
-        for lease, run in list(self.running.items()):
-            if run.moving:
-                continue
-            run.cause = run.cause or Outcome.LOST
-            ran = now - run.started if run.started is not None else 0
-            out += self.ended(now, lease, Exit(now, usage=Usage(ran=ran), message=why))
-        return out
+        return out + self._fill()
 
     # --- telling the server
 

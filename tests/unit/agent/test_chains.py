@@ -213,11 +213,13 @@ def test_the_pace_of_only_so_much_work_is_remembered() -> None:
     assert slots(life.granted("again", task=SHELL)) == {"again": -1}
 
 
-def test_when_all_is_lost_what_had_not_begun_is_not() -> None:
+def test_when_a_nursery_dies_what_had_not_begun_in_it_is_not_lost() -> None:
     life = Life()
     life.knows_the_pace(task=SHELL)
     life.granted(*"abcd", task=SHELL)
-    again = life.state.lost_all(life.now, "gone", [a_lease("c"), a_lease("d")])
+    for job in "ab":
+        assert not life.state.ended(life.now, a_lease(job), Exit(life.now, lost=True))
+    again = life.state.returned(life.now, [a_lease("c"), a_lease("d")])
     assert set(slots(again)) == {"c", "d"}
     assert {lease.job for lease, result in life.state.results.items() if result.outcome is Outcome.LOST} == {
         *"ab"

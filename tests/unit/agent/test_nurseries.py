@@ -30,9 +30,7 @@ class House:
     def __init__(self, folder: Path) -> None:
         self.sights: list[Sight] = []
         self._news = asyncio.Event()
-        self.processes = Processes(
-            folder, "lab", self._seen, lambda _: self._news.set(), isolation="none", threads=2
-        )
+        self.processes = Processes(folder, "lab", self._seen, isolation="none", threads=2)
 
     def _seen(self, seen: list[Sight]) -> None:
         self.sights += seen
@@ -85,7 +83,7 @@ async def test_what_was_given_to_a_thread_that_cannot_be_comes_back_and_may_begi
 
 
 async def test_without_any_thread_a_task_ends_as_one_that_was_never_made(house: House) -> None:
-    for nursery in house.processes._nurseries:
+    for nursery in house.processes._nurseries.values():
         house.processes._said(nursery, (frames.REFUSED, 0))
     house.start("a")
     await house.until(1)

@@ -543,11 +543,11 @@ def test_a_task_without_a_process_was_not_started() -> None:
     assert life.state.results[A].message == "workdir '/x': No such file"
 
 
-def test_when_all_processes_are_lost_all_leases_end_as_lost_and_the_next_start() -> None:
+def test_a_task_whose_nursery_died_is_lost_and_the_next_starts() -> None:
     life = an_agent(cpu=1000)
     life.gets(A, B)
     life.starts(A)
-    assert life.state.lost_all(life.now, "gone") == [Start(B, a_task())]
+    assert life.state.ended(life.now, A, Exit(life.now, lost=True)) == [Start(B, a_task())]
     assert life.outcome(A) is Outcome.LOST
 
 
@@ -563,14 +563,13 @@ def test_inputs_of_what_has_to_wait_are_fetched_ahead() -> None:
     assert [type(each) for each in out] == [Start, Prefetch, Prefetch]
 
 
-def test_a_task_whose_files_move_is_not_timed_and_not_lost_with_the_nursery() -> None:
+def test_a_task_whose_files_move_is_not_timed() -> None:
     life = Life()
     life.registers()
     life.state.granted(life.now, life.incarnation, 1, [Grant(a_lease("a"), a_task(walltime=SECOND))])
     life.state.started(life.now, a_lease("a"), life.now)
     life.state.moving(a_lease("a"), moving=True)
     assert life.passes(2 * SECOND) == []
-    assert life.state.lost_all(life.now, "gone") == []
     life.state.ended(life.now, a_lease("a"), Exit(life.now, code=0, outputs="1" * 64))
     result = life.state.results[a_lease("a")]
     assert (result.outcome, result.exit_code, result.outputs) == (Outcome.EXITED, 0, "1" * 64)

@@ -86,11 +86,6 @@ class Containers:
         if self._names:
             await self._sweep()
 
-    def forget(self) -> None:
-        """All clients are gone, and their containers shall follow."""
-        self._names.clear()
-        self._in_background(self._swept())
-
     def start(self, lease: Lease, task: Task, slot: int) -> None:  # noqa: ARG002 - containers share no room
         """Run a container."""
         if not isinstance(task.work, Container):
@@ -219,9 +214,6 @@ class Containers:
         if said.split():
             await self._ask("rm", "--force", "--volumes", *said.split())
         return ""
-
-    async def _swept(self) -> None:
-        await self._sweep()
 
     async def _ask(self, *words: str) -> tuple[int, str]:
         """Ask the engine; its exit code and what it said."""

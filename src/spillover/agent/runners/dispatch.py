@@ -74,11 +74,6 @@ class Runners:
         else:
             await self._house.name_output(lease)
 
-    def forget(self) -> None:
-        """All processes are gone."""
-        for runner in self._runners:
-            runner.forget()
-
     async def close(self) -> None:
         """End what is left."""
         for runner in self._runners:

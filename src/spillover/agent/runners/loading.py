@@ -36,7 +36,7 @@ def load(house: House) -> list[Runner]:
     return runners
 
 
-_PARTS: Final = ("kinds", "offer", "open", "start", "recall", "signal", "name_output", "forget", "close")
+_PARTS: Final = ("kinds", "offer", "open", "start", "recall", "signal", "name_output", "close")
 
 
 def _points() -> list[EntryPoint]:

@@ -89,14 +89,6 @@ class Pool:
         if self._server is not None:
             self._server.close()
 
-    def forget(self) -> None:
-        """All are gone."""
-        for each in self._workers.values():
-            each.clear()
-        self._workers.clear()
-        self._by_slot.clear()
-        self._idle.clear()
-
     # --- who makes a call
 
     def take(self, task: Task, slot: int) -> Worker:

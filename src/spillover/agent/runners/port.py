@@ -85,10 +85,6 @@ class Runner(Protocol):
         """Return once the output of a task can be found under its name."""
         ...
 
-    def forget(self) -> None:
-        """All that was launched is gone, and all tasks are lost."""
-        ...
-
     async def close(self) -> None:
         """End what is left."""
         ...

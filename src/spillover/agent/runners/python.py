@@ -86,11 +86,6 @@ class PythonCalls:
         self._pool.close()
         await self._contexts.close()
 
-    def forget(self) -> None:
-        """All workers are gone, and nobody waits for their calls any more."""
-        self._pool.forget()
-        self._calls.clear()
-
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Make a call."""
         # What `stem_of` says, which would cost as much as the rest of this.
@@ -225,7 +220,7 @@ class PythonCalls:
         for call in list(each.calls.values()):
             if call.key == current:
                 sights.append(self._died(each, call, seen.end, began))
-            elif not came and call.stop is None:
+            elif not came and call.stop is None and not seen.end.lost:
                 sights.append(self._never(call, why))
             else:
                 sights.append(self._back(call))
@@ -255,8 +250,8 @@ class PythonCalls:
         self._clear_output(each, call.stem)
         message = end.message
         # A call that was killed may have ended at that very moment, and the next one begun: that is not its fault.
-        lost = each.killed_for not in {None, call.lease}
-        if lost:
+        lost = end.lost or each.killed_for not in {None, call.lease}
+        if lost and not end.lost:
             message = "its worker process was killed for the sake of another call"
         elif not message and call.stop is None:
             how = f"with exit code {end.code}" if end.code is not None else f"of signal {end.signal}"
