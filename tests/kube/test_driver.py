@@ -156,12 +156,7 @@ async def watcher(onprem: Cluster, namespace: str) -> AsyncIterator[Watcher]:
 
 def with_token(cluster: Cluster, token: str, folder: Path) -> Path:
     """A kubeconfig with another token."""
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for user in config["users"]:
-        user["user"] = {"token": token}
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
+    return with_user(cluster, folder, {"token": token})
 
 
 # --- nodes
@@ -521,10 +516,7 @@ async def test_what_is_not_allowed_is_named(onprem: Cluster, namespace: str, tmp
 
 
 async def test_a_cluster_that_is_not_there_is_told(onprem: Cluster, namespace: str, tmp_path: Path) -> None:
-    config = yaml.safe_load(onprem.kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path = with_user(onprem, tmp_path, {"token": onprem.token}, server="https://127.0.0.1:1")
     driver = a_driver(onprem, namespace, kubeconfig=path)
     try:
         (problem,) = await driver.check()
@@ -532,3 +524,58 @@ async def test_a_cluster_that_is_not_there_is_told(onprem: Cluster, namespace: s
         assert (await driver.start(a_start(manifest()))).made is Made.UNSENT
     finally:
         await driver.close()
+
+
+# --- how it is reached
+
+
+def with_user(cluster: Cluster, folder: Path, user: dict[str, Any], **cluster_too: Any) -> Path:
+    """A kubeconfig with another user."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for each in config["users"]:
+        each["user"] = user
+    for each in config["clusters"]:
+        each["cluster"] |= cluster_too
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def problems_with(cluster: Cluster, kubeconfig: Path) -> list[str]:
+    driver = a_driver(cluster, "default", kubeconfig=kubeconfig)
+    try:
+        return list(await driver.check())
+    finally:
+        await driver.close()
+
+
+async def test_a_client_certificate_is_shown(onprem: Cluster, tmp_path: Path) -> None:
+    certificate, key = map(str, onprem.admin_certificate)
+    user = {"client-certificate": certificate, "client-key": key}
+    assert await problems_with(onprem, with_user(onprem, tmp_path, user)) == []
+
+
+async def test_a_program_says_who_we_are(onprem: Cluster, tmp_path: Path) -> None:
+    said = {"kind": "ExecCredential", "status": {"token": onprem.token}}
+    (tmp_path / "said").write_bytes(msgspec.json.encode(said))
+    program = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "cat",
+        "args": [str(tmp_path / "said")],
+    }
+    assert await problems_with(onprem, with_user(onprem, tmp_path, {"exec": program})) == []
+    program["command"] = "/nowhere/aws"
+    (problem,) = await problems_with(onprem, with_user(onprem, tmp_path, {"exec": program}))
+    assert problem.startswith("cannot run /nowhere/aws: ")
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_trusted(
+    onprem: Cluster, cloud: Cluster, tmp_path: Path
+) -> None:
+    other = {"certificate-authority": str(cloud.ca), "certificate-authority-data": ""}
+    (problem,) = await problems_with(onprem, with_user(onprem, tmp_path, {"token": onprem.token}, **other))
+    assert problem.startswith(f"{onprem.url} shows a certificate that is not trusted: ")
+    unchecked = other | {"insecure-skip-tls-verify": True}
+    assert (
+        await problems_with(onprem, with_user(onprem, tmp_path, {"token": onprem.token}, **unchecked)) == []
+    )

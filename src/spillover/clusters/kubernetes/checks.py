@@ -46,12 +46,19 @@ class _Review(Struct, frozen=True):
 async def problems(api: Api, namespace: str) -> list[str]:
     """What keeps a cluster from being used, one line each."""
     try:
-        allowed = await asyncio.gather(*(_may(api, need, namespace) for need in NEEDS))
+        # One first: of a server that cannot be reached everything would be asked in vain.
+        first = await _may(api, NEEDS[0], namespace)
     except Trouble as trouble:
         return [str(trouble)]
+    others = await asyncio.gather(*(_may(api, need, namespace) for need in NEEDS[1:]), return_exceptions=True)
+    for answer in others:
+        if isinstance(answer, Trouble):
+            return [str(answer)]
+        if isinstance(answer, BaseException):
+            raise answer
     found = [
         f"we may not {need} {'in all namespaces' if need.everywhere else f'in namespace {namespace!r}'}; have that granted to {api.access.origin}"
-        for need, may in zip(NEEDS, allowed, strict=True)
+        for need, may in zip(NEEDS, (first, *others), strict=True)
         if not may
     ]
     return found or await _without_namespace(api, namespace)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.logs import Logs
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.naming import labels_of, lease_of, name_of
+from spillover.clusters.kubernetes.naming import OWNER, labels_of, lease_of, name_of
 from spillover.clusters.kubernetes.objects import Event, Job, Node, Page, Pod
 from spillover.clusters.kubernetes.options import Options
 from spillover.clusters.kubernetes.reading import NOTED
@@ -24,6 +24,8 @@ from spillover.core.events import Lease
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from spillover.ports.driver import Answer, Changes, Connection, DriverError, Link, Made
+
+T = TypeVar("T")
 
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
@@ -54,19 +56,18 @@ class Kubernetes:
         self._probing: asyncio.Task[None] | None = None
         self._logs = Logs(self._api, self.namespace, self._mirror, self._change)
         mirror = self._mirror
-        ours = f"/api/v1/namespaces/{self.namespace}/events"
-        self._watched = (
-            self._reflector(
-                "/api/v1/nodes", Node, Sink(mirror.list_nodes, mirror.put_node, mirror.drop_node)
-            ),
-            self._reflector("/api/v1/pods", Pod, Sink(mirror.list_pods, mirror.put_pod, mirror.drop_pod)),
-            self._reflector(self._jobs, Job, Sink(mirror.list_jobs, mirror.put_job, mirror.drop_job)),
+        nodes = Sink(mirror.list_nodes, mirror.put_node, mirror.drop_node)
+        pods = Sink(mirror.list_pods, mirror.put_pod, mirror.drop_pod)
+        jobs = Sink(mirror.list_jobs, mirror.put_job, mirror.drop_job)
+        notes = Sink(mirror.list_notes, mirror.put_note, mirror.drop_note)
+        events = f"/api/v1/namespaces/{self.namespace}/events"
+        self._watched: tuple[Reflector[Any], ...] = (
+            self._reflector("/api/v1/nodes", Node, nodes),
+            self._reflector("/api/v1/pods", Pod, pods),
+            self._reflector(self._jobs, Job, jobs, labelSelector=f"{OWNER}={options.owner}"),
         )
         self._noted = tuple(
-            self._reflector(
-                ours, Event, Sink(mirror.list_notes, mirror.put_note, mirror.drop_note), f"reason={reason}"
-            )
-            for reason in NOTED
+            self._reflector(events, Event, notes, fieldSelector=f"reason={reason}") for reason in NOTED
         )
         """What is noted explains; nothing rests on it, and it may be that we are not allowed to read it."""
 
@@ -201,10 +202,8 @@ class Kubernetes:
 
     # --- what is seen
 
-    def _reflector(self, path: str, kind: type, sink: Sink, selector: str = "") -> Reflector:  # type: ignore[type-arg]
-        return Reflector(
-            self._api, path, kind, sink, self._tell, {"fieldSelector": selector} if selector else {}
-        )
+    def _reflector(self, path: str, kind: type[T], sink: Sink[T], **params: str) -> Reflector[T]:
+        return Reflector(self._api, path, kind, sink, self._tell, params)
 
     def _tell(self) -> None:
         """Something was heard: pass on what is new."""
