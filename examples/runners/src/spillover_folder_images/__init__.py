@@ -57,6 +57,3 @@ class FolderImages:
     async def name_output(self, lease: Lease) -> None:
         """As of any process."""
         await self._house.name_output(lease)
-
-    def forget(self) -> None:
-        """Nothing is remembered."""
