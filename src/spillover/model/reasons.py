@@ -593,12 +593,14 @@ class OutOfMemory(Never, frozen=True, tag="out_of_memory"):
     """It was killed because it used more memory than it asked for."""
 
     asked: int
-    """Bytes that its task asked for."""
+    """Bytes that its task asked for; 0 if it did not say."""
     peak: int
     """Bytes that it used at most before it was killed; 0 if nobody saw."""
 
     def __str__(self) -> str:
         peak = f"; it used {format_memory(self.peak)} when it was killed" if self.peak else ""
+        if not self.asked:
+            return f"ran out of memory, of which it asked for none{peak}"
         return f"used more memory than the {format_memory(self.asked)} that it asked for{peak}"
 
 
