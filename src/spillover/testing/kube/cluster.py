@@ -65,7 +65,7 @@ class Cluster:
         self._anybody = self.client()
         trust = ssl.create_default_context(cafile=str(self.ca))
         trust.load_cert_chain(*self.admin_certificate)
-        self.admin = httpx.Client(base_url=self.url, verify=trust, timeout=PATIENCE)
+        self.admin = self._calls(trust)
         """Calls with that certificate."""
         self._nodes = 0
         commands = Commands(self.folder, self._binaries, who, ports)
@@ -153,7 +153,7 @@ class Cluster:
     def client(self, token: str | None = None) -> httpx.Client:
         """Calls with a token, or of nobody; whoever asks closes it."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, verify=self._trust, headers=headers, timeout=PATIENCE)
+        return self._calls(self._trust, headers)
 
     def service_account(
         self, name: str, namespace: str = "default", role: str | None = None, seconds: int = 86_400
@@ -238,6 +238,12 @@ class Cluster:
         self.pod_log.write_text("".join(f"{now} stdout F {line}\n" for line in text.splitlines()))
 
     # --- how
+
+    def _calls(self, trust: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> httpx.Client:
+        """A client of the API server that goes there straight, whatever proxies the machine has."""
+        return httpx.Client(
+            base_url=self.url, verify=trust, headers=headers, timeout=PATIENCE, trust_env=False
+        )
 
     def _make(self, path: str, document: Mapping[str, Any]) -> None:
         """Create an object, or find it there."""

@@ -9,13 +9,14 @@ from typing import Final
 _RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _WIDTH: Final = 12_000
 """How many ports are drawn from."""
+_PRIVILEGED: Final = 1024
 
 
 class Ports:
     """Loopback ports that stay ours until they are given back, also while nobody listens on them.
 
-    They are below those that the system gives to outgoing connections, any of which could take a port in the moment
-    that its program is not there. Other processes that draw ports here see by a name that one is taken.
+    They are below those that the system gives to outgoing connections, if it leaves any: one of those could take a port in the
+    moment that its program is not there. Other processes that draw ports here see by a name that one is taken.
     """
 
     def __init__(self) -> None:
@@ -23,9 +24,10 @@ class Ports:
 
     def take(self) -> int:
         """One more port."""
-        end = int(_RANGE.read_text().split()[0])
+        first, last = (int(word) for word in _RANGE.read_text().split())
+        below = first > _WIDTH + _PRIVILEGED
         while True:
-            port = random.randrange(end - _WIDTH, end)  # noqa: S311 - any will do
+            port = random.randrange(*((first - _WIDTH, first) if below else (first, last)))  # noqa: S311 - any will do
             mark = socket.socket(socket.AF_UNIX)
             try:
                 mark.bind(f"\0spill-kube-port-{port}")
