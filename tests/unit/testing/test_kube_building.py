@@ -10,6 +10,7 @@ import pytest
 
 from spillover.testing.kube.binaries import (
     CONTROL_PLANE,
+    KUBECTL,
     KWOK,
     PROGRAMS,
     NotBuilt,
@@ -108,12 +109,13 @@ def test_programs_of_the_machine_are_taken_if_all_are_there(tmp_path: Path) -> N
         a_go(tmp_path, COMPILES), SPILL_KUBE_CACHE=str(tmp_path / "cache"), KUBEBUILDER_ASSETS=str(there)
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len((tmp_path / "go.calls").read_text().splitlines()) == 1, "KWOK alone was built"
+    assert len((tmp_path / "go.calls").read_text().splitlines()) == 2, "KWOK and kubectl alone were built"
     variables = {"SPILL_KUBE_CACHE": str(tmp_path / "cache"), "KUBEBUILDER_ASSETS": str(there)}
     found = find_binaries(variables)
     assert (found.etcd, found.kwok) == (there / "etcd", cache(variables) / "kwok")
-    programs_in(there, KWOK.name)
+    programs_in(there, KWOK.name, KUBECTL.name)
     assert find_binaries(variables).kwok == there / "kwok"
+    assert find_binaries(variables).kubectl == there / "kubectl"
 
 
 def test_parts_of_two_releases_are_not_mixed(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ class Program:
         return " ".join(flags)
 
 
-def _kubernetes(name: str) -> Program:
-    return Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", stamped=True)
+def _kubernetes(name: str, module: str = "kubernetes") -> Program:
+    return Program(name, module, f"k8s.io/kubernetes/cmd/{name}", "k8s.io/kubernetes", stamped=True)
 
 
 CONTROL_PLANE: Final = (
@@ -61,7 +61,9 @@ CONTROL_PLANE: Final = (
     _kubernetes("kube-scheduler"),
 )
 KWOK: Final = Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok")
-PROGRAMS: Final = (*CONTROL_PLANE, KWOK)
+KUBECTL: Final = _kubernetes("kubectl", "kubectl")
+"""What people type; from pins of its own, as it needs modules that the others do not."""
+PROGRAMS: Final = (*CONTROL_PLANE, KWOK, KUBECTL)
 
 
 class NotBuilt(Exception):
@@ -77,6 +79,7 @@ class Binaries:
     controllers: Path
     scheduler: Path
     kwok: Path
+    kubectl: Path
 
 
 def find_binaries(environ: Mapping[str, str] = os.environ) -> Binaries:
@@ -90,7 +93,7 @@ def find_binaries(environ: Mapping[str, str] = os.environ) -> Binaries:
 def place(program: Program, environ: Mapping[str, str] = os.environ) -> Path:
     """Where a program is, or will be once it is built."""
     there = assets(environ)
-    if there is not None and (program is not KWOK or _runs(there / program.name)):
+    if there is not None and (program in CONTROL_PLANE or _runs(there / program.name)):
         return there / program.name
     return cache(environ) / program.name
 
