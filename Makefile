@@ -32,7 +32,7 @@ chaos: $(STAMP)
 test-deploy: $(STAMP)
 	@SPILL_TEST_IMAGE=1 $(BIN)/python -m pytest tests/e2e/test_deploy_image.py -v
 
-# A control plane of Kubernetes, and KWOK for its nodes, built into a cache (SPILL_KUBE_CACHE): a quarter of an hour the first time, then nothing.
+# A control plane of Kubernetes, and KWOK for its nodes, built into a cache (SPILL_KUBE_CACHE): some seven minutes on two idle cores, once.
 kube: $(STAMP)
 	@$(BIN)/python -m spillover.testing.kube.building
 

@@ -1,7 +1,7 @@
 """`make kube`: builds a control plane, KWOK and kubectl from their Go modules into a cache outside the repository, once.
 
-It takes a quarter of an hour on two cores and nothing from then on. A program is built under another name and moved, so what is in the cache is
-whole; two who build at once take turns.
+It takes 13 minutes of processor time, half of that on two idle cores, and nothing from then on. A program is built under another name
+and moved, so what is in the cache is whole; two who build at once take turns.
 """
 
 import contextlib
