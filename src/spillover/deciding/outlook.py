@@ -126,7 +126,10 @@ class Reservation:
         """Whether a task that ends then can have room there without delaying the job."""
         if until <= self.at or machine.index not in self.spare:
             return True
-        return _fits(self.spare[machine.index], asked, self.names)
+        spare = self.spare[machine.index]
+        if asked.cpu > spare[0] or asked.memory > spare[1] or asked.gpu > spare[2]:
+            return False
+        return not self.names or _fits(spare, asked, self.names)
 
     def took(self, machine: Machine, asked: Resources, until: int) -> None:
         """A task was given room."""
@@ -165,16 +168,15 @@ class _View:
         self.shape = shape
         self.names = tuple([name for name, _ in shape.resources.other])
         """What is asked for besides CPU, memory and GPUs."""
+        plain = not shape.needs and shape.rules is None
         self.free: dict[int, list[int]] = {
-            machine.index: [
-                max(0, machine.cpu),
-                machine.memory,
-                machine.gpu,
-                *_others(machine.other, self.names),
-            ]
+            machine.index: [max(0, machine.cpu), machine.memory, machine.gpu]
             for machine in room.machines
-            if machine.ready and machine.admits(shape)
+            if machine.ready and ((plain and not machine.repels) or machine.admits(shape))
         }
+        if self.names:
+            for index, free in self.free.items():
+                free.extend(_others(room.machines[index].other, self.names))
         self.changed = False
         one = shape.resources
         asked = (one.cpu, one.memory, one.gpu, *_others(one.other, self.names))
@@ -189,7 +191,12 @@ class _View:
         if free is None:
             return
         self._places -= self._times(free)
-        _subtract(free, resources, -1, self.names)
+        free[0] += resources.cpu
+        free[1] += resources.memory
+        free[2] += resources.gpu
+        if self.names:
+            for at, one in enumerate(_others(resources.other, self.names), 3):
+                free[at] += one
         self._places += self._times(free)
         self.changed = True
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from spillover.core import ranges
-from spillover.core.jobs import NO_EXTRA, Job, Queued
+from spillover.core.jobs import Job, Queued
 from spillover.deciding.board import Board
 from spillover.deciding.draft import ROOM_OWNED, Draft
 from spillover.deciding.draws import mixed
@@ -240,14 +240,13 @@ class Placer:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
         keeper = self.keeper if owned else None
+        timed = job.extra.deadline is not None
         seats = lane.owned if owned else lane.rented
         for seat in self._board.seating.seats(lane, role) if seats is None else seats:
             machine = seat.best(self._policies.place)
             if machine is None:
                 continue
-            if (seat.room.limits is not None or job.extra is not NO_EXTRA) and not self._suits(
-                job, seat.room
-            ):
+            if (timed or seat.room.limits is not None) and not self._suits(job, seat.room):
                 continue
             if keeper is not None and keeper.keeps:
                 machine = keeper.best(job, seat, machine)
