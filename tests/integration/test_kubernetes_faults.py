@@ -280,6 +280,19 @@ async def test_a_job_that_is_none_of_ours_is_not_taken_for_ours(
     assert server.deleted == []
 
 
+async def test_a_job_that_is_there_and_may_not_be_looked_at_may_be_ours(
+    server: Scripted, cluster: Kubernetes
+) -> None:
+    """An API server that was just started may know a token before it knows what that may do."""
+    path = f"{JOBS}/{name_of(LEASE)}"
+    server.then("POST", JOBS, says(409))
+    server.then("GET", path, says(403, 'User "u" cannot get resource "jobs" in API group "batch"'))
+    assert (await cluster.start(START)).made is Made.UNKNOWN
+    server.then("POST", JOBS, says(409))
+    server.then("GET", path, says(404))
+    assert (await cluster.start(START)).made is Made.NOT_NOW
+
+
 async def test_a_job_that_is_being_deleted_does_not_count_as_made(
     server: Scripted, cluster: Kubernetes
 ) -> None:

@@ -130,10 +130,9 @@ class Kubernetes:
         """A Job of that name is there already: see whether it is that of the lease."""
         try:
             job = _JOB.decode(await self._api.ask("GET", f"{self._jobs}/{name_of(lease)}"))
-        except Refused as refused:
-            return answer_of(refused)
         except Trouble as trouble:
-            return answer_of(trouble, unsure=True)
+            gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
+            return answer_of(trouble, unsure=not gone)
         if lease_of(job.metadata.labels, self._options.owner) != lease:
             return Answer(Made.REFUSED, f"a Job {name_of(lease)} is there that is none of ours; delete it")
         if job.metadata.deletion_timestamp is not None:
