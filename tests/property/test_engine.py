@@ -23,6 +23,7 @@ from spillover.core.events import (
 )
 from spillover.core.jobs import Ended, Placed, Running
 from spillover.core.proposals import (
+    DRIVER,
     Act,
     AgentGone,
     Archived,
@@ -326,7 +327,7 @@ class Life(RuleBasedStateMachine):
     def run_some(self, most: int, ran: int) -> None:
         """The usual life: what was placed starts and ends well."""
         for job in self.placed()[:most]:
-            node, lease = job.phase.node, job.lease
+            node, lease = self.world.speaker(job), job.lease
             self.propose(Started(node, lease, 0))
             self.propose(Result(node, lease, Outcome.EXITED, 0, None, Usage(ran, ran, 1), 0))
 
@@ -334,7 +335,7 @@ class Life(RuleBasedStateMachine):
     def start(self, pick: int, age: int) -> None:
         if placed := self.placed():
             job = placed[pick % len(placed)]
-            self.propose(Started(job.phase.node, job.lease, age))
+            self.propose(Started(self.world.speaker(job), job.lease, age))
 
     @rule(
         pick=st.integers(0, 50),
@@ -347,8 +348,10 @@ class Life(RuleBasedStateMachine):
         if placed := self.placed():
             job = placed[pick % len(placed)]
             exit_code = code if outcome is Outcome.EXITED else None
-            result = Result(job.phase.node, job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age)
-            self.old_leases.append((job.phase.node, job.lease))
+            result = Result(
+                self.world.speaker(job), job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age
+            )
+            self.old_leases.append((self.world.speaker(job), job.lease))
             self.propose(result, result)
 
     @rule(pick=st.integers(0, 50), outcome=st.sampled_from(Outcome))
@@ -447,8 +450,8 @@ class Life(RuleBasedStateMachine):
         placed = [job for job in self.placed() if self.world.state.health(job.phase.cluster) is not None]
         if placed:
             job = placed[pick % len(placed)]
-            self.old_leases.append((job.phase.node, job.lease))
-            self.propose(HandBack(NodeName(""), (job.lease,), "no node takes it", shun))
+            self.old_leases.append((DRIVER, job.lease))
+            self.propose(HandBack(DRIVER, (job.lease,), "no node takes it", shun))
 
     # --- time and servers
 

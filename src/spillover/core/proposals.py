@@ -1,7 +1,7 @@
 """What somebody asks for or has seen. `decide` turns each into events, or refuses it."""
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -14,6 +14,9 @@ from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
+
+DRIVER: Final = NodeName("")
+"""Who speaks for all nodes of a cluster that others run: no agent has this name."""
 
 
 class Refused(StrEnum):

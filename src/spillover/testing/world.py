@@ -6,6 +6,7 @@ from typing import TypeVar
 from spillover.core.events import AnyEvent, JobState, Lease, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import (
+    DRIVER,
     Act,
     Change,
     HandBack,
@@ -120,7 +121,7 @@ class World:
         """The agent that holds a job says that it runs."""
         found = self.job(job)
         assert isinstance(found.phase, Placed), found
-        self.propose(Started(found.phase.node, found.lease, 0))
+        self.propose(Started(self.speaker(found), found.lease, 0))
 
     def finish(
         self, job: str, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
@@ -130,13 +131,18 @@ class World:
         assert isinstance(found.phase, Placed | Running), found
         code = exit_code if outcome is Outcome.EXITED else None
         usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
-        return self.propose(Result(found.phase.node, found.lease, outcome, code, None, usage, 0))
+        return self.propose(Result(self.speaker(found), found.lease, outcome, code, None, usage, 0))
+
+    def speaker(self, job: Job) -> NodeName:
+        """Who may say what becomes of a job that has a place: its agent, or the driver of its cluster."""
+        assert isinstance(job.phase, Placed | Running), job
+        return job.phase.node if self.state.health(job.phase.cluster) is None else DRIVER
 
     def hand_back(self, job: str) -> None:
         """The agent that holds a job gives it back unharmed."""
         found = self.job(job)
         assert isinstance(found.phase, Placed), found
-        self.propose(HandBack(found.phase.node, (found.lease,)))
+        self.propose(HandBack(self.speaker(found), (found.lease,)))
 
     # --- people
 

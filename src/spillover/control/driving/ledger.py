@@ -25,7 +25,7 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.proposals import HandBack, Outcome, Proposal, Result, SeeBound, Started
+from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result, SeeBound, Started
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import MINUTE, SECOND
@@ -265,7 +265,7 @@ class Ledger:
             case.say(orders, _result(job, seen.ending, case.now, attempt.outputs or ""))
             return
         if seen.started is not None and type(job.phase) is Placed:
-            case.say(orders, Started(case.node, attempt.lease, max(0, case.now - seen.started)))
+            case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started)))
         if len(seen.nodes) == job.kind.shape.tasks and sorted(seen.nodes) != sorted(case.nodes):
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
@@ -321,7 +321,7 @@ class Ledger:
         """What becomes of a job whose attempt was taken away before it began."""
         if withdrawal.outcome is not None:
             return _result(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
-        return HandBack(case.node, (case.attempt.lease,), withdrawal.message, self._patience.shun)
+        return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.shun)
 
     # --- attempts that it has not
 
@@ -410,11 +410,6 @@ class _Case(Struct, frozen=True):
         return phase
 
     @property
-    def node(self) -> NodeName:
-        """The node that speaks for the job in the book."""
-        return self._phase.node
-
-    @property
     def nodes(self) -> tuple[NodeName, ...]:
         """Where the book has its tasks."""
         return (self._phase.node, *self._phase.others)
@@ -442,11 +437,9 @@ def _is_on(job: Job, cluster: ClusterName) -> bool:
 
 def _result(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
     """How an attempt ended, for the core."""
-    phase = job.phase
-    assert isinstance(phase, Placed | Running)  # noqa: S101 - as above
     age = 0 if ending.finished is None else max(0, now - ending.finished)
     return Result(
-        phase.node,
+        DRIVER,
         job.lease,
         ending.outcome,
         ending.exit_code,

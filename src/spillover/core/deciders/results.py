@@ -5,7 +5,7 @@ from typing import Final
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
 from spillover.core.jobs import Ended, Job, Placed, Running
-from spillover.core.proposals import Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
+from spillover.core.proposals import DRIVER, Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
 from spillover.core.state import State
 from spillover.model.ids import NodeName
 from spillover.model.reasons import (
@@ -30,14 +30,16 @@ ACCEPTED: Final = Verdict.ACCEPTED
 
 
 def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
-    """The job that this node may speak for under this lease; no name is the driver of a cluster, for all of its nodes."""
+    """The job that this node may speak for under this lease; where others run the cluster, its driver alone does."""
     job = state.jobs.get(lease.job)
     if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
         return None
     phase = job.phase
     if type(phase) is not Placed and type(phase) is not Running:
         return None
-    return job if phase.node == node or (not node and state.health(phase.cluster) is not None) else None
+    if phase.cluster in state.conditions:
+        return job if node == DRIVER else None
+    return job if phase.node == node else None
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:

@@ -18,7 +18,13 @@ def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Rep
     """A lease is wanted by an agent that has room for it; whoever holds it is asked."""
     job = holder(state, proposal.lease, proposal.node)
     thief = state.nodes.get(f"{proposal.cluster}/{proposal.thief}")
-    if job is None or thief is None or proposal.thief == proposal.node or not _may_move(state, job, thief):
+    if (
+        job is None
+        or thief is None
+        or not thief.is_agent
+        or proposal.thief == proposal.node
+        or not _may_move(state, job, thief)
+    ):
         return [], Refusal(Refused.STALE, f"{proposal.lease.job} cannot move to {proposal.thief}")
     asked = StealAsked(
         job.id, now, proposal.cluster, proposal.node, proposal.thief, job.attempt, proposal.lease.seq
