@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos check format proto docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos chaos-kube check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -27,6 +27,12 @@ fuzz: $(STAMP)
 JOBS ?= 20000
 chaos: $(STAMP)
 	@CHAOS_JOBS=$(JOBS) $(BIN)/python -m pytest tests/e2e/test_chaos.py --timeout 1200
+
+# The same on two Kubernetes clusters: the server, API servers and etcd fail, and a proxy spoils what goes between them.
+SEED ?= 20261115
+chaos-kube: JOBS = 2000
+chaos-kube: kube
+	@CHAOS_JOBS=$(JOBS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/kube/test_chaos.py
 
 # Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
 test-deploy: $(STAMP)
