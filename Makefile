@@ -15,7 +15,7 @@ test: $(STAMP)
 
 # Servers, agents and disks that fail while real jobs run: some minutes, and best on a machine that does nothing else.
 test-faults: $(STAMP)
-	@$(BIN)/python -m pytest -m slow
+	@$(BIN)/python -m pytest -m "slow and not kube"
 
 # Stories of faults between the server and its agents; the first that goes wrong is told in its shortest form.
 SEEDS ?= 1000
