@@ -98,7 +98,7 @@ class Machine:
             return False
         if (shape.rules is not None or self.repels) and not self._obeys(shape.rules):
             return False
-        return (shape.where is None and self.spec.runs is None) or may_run(shape, self.spec)
+        return (shape.where is None and not shape.runs) or may_run(shape, self.spec)
 
     def _obeys(self, rules: Rules | None) -> bool:
         """Whether its labels are those that are asked for, and its taints tolerated."""

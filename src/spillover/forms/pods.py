@@ -35,12 +35,28 @@ class Asked(Struct, frozen=True):
     limits: Amounts | None = None
 
 
-class Env(Struct, frozen=True):
+class Mount(Struct, frozen=True, rename="camel"):
+    """Where a container sees a volume."""
+
+    name: str
+    sub_path: str | None = None
+
+
+class Volume(Struct, frozen=True, rename="camel"):
+    """A volume of a pod."""
+
+    name: str
+    empty_dir: dict[str, Any] | None = None
+    host_path: dict[str, Any] | None = None
+
+
+class Env(Struct, frozen=True, rename="camel"):
     """A variable of a container."""
 
     name: str
     value: str | None = None
     """None if it comes from elsewhere: only a Kubernetes cluster can fill it in."""
+    value_from: dict[str, Any] | None = None
 
 
 class PodContainer(Struct, frozen=True, rename="camel"):
@@ -50,6 +66,8 @@ class PodContainer(Struct, frozen=True, rename="camel"):
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[Env] | None = None
+    env_from: list[Any] | None = None
+    volume_mounts: list[Mount] | None = None
     resources: Asked | None = None
     restart_policy: str | None = None
     """`Always` makes a sidecar of an init container: it runs beside all that come after it."""
@@ -110,6 +128,7 @@ class Pod(Struct, frozen=True, rename="camel"):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Tolerated] | None = None
+    volumes: list[Volume] | None = None
     node_name: str | None = None
 
 
@@ -125,14 +144,26 @@ class _Manifest(Struct, frozen=True):
     spec: _Spec
 
 
-def rules_of_manifest(manifest: Mapping[str, Any], path: Path, found: Findings) -> Rules | None:
-    """Which nodes the pods of a Job ask for; None if any will do, or with what is wrong noted."""
+def pod_of(manifest: Mapping[str, Any], path: Path, found: Findings) -> Pod | None:
+    """The pod of a Job; None with what is wrong noted."""
     try:
-        pod = msgspec.convert(manifest, _Manifest).spec.template.spec
+        return msgspec.convert(manifest, _Manifest).spec.template.spec
     except (msgspec.ValidationError, RecursionError) as error:
         found.add(path, f"is no Job that can be read: {error}")
         return None
-    return rules_of(pod, (*path, *POD), found)
+
+
+def is_plain(pod: Pod) -> bool:
+    """Whether an engine for containers can do all that a pod asks for; if not, only Kubernetes can."""
+    if len(pod.containers) != 1 or pod.init_containers:
+        return False
+    (one,) = pod.containers
+    if one.env_from or any(each.value_from is not None for each in one.env or ()):
+        return False
+    local = {
+        each.name for each in pod.volumes or () if each.empty_dir is not None or each.host_path is not None
+    }
+    return all(mount.name in local and not mount.sub_path for mount in one.volume_mounts or ())
 
 
 # --- what it asks of a node in all

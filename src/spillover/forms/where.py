@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import check_name
+from spillover.model.admission import PODS
 from spillover.model.job import Burst, Shape
 from spillover.model.where import Where
 from spillover.wire.jobfile import SpecDoc, WhereDoc, Words
@@ -24,7 +25,7 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
     if doc.where is None and manifest is None:
         return shape
     where, rules = read_where(doc.where, found) if doc.where is not None else None, None
-    burst = shape.burst
+    burst, runs = shape.burst, shape.runs
     if where is not None and where.role:
         burst = BURST[where.role]
         if shape.burst not in {Burst.AUTO, burst}:
@@ -33,12 +34,16 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
             )
             found.add((*PATH, "role"), message)
     if manifest is not None:
-        from spillover.forms.pods import rules_of_manifest  # noqa: PLC0415 - few jobs need it
+        from spillover.forms.pods import POD, is_plain, pod_of, rules_of  # noqa: PLC0415 - few jobs need it
 
-        rules = rules_of_manifest(manifest, ("spec", "container", "manifest"), found)
-    if where is None and rules is None:
+        path: Path = ("spec", "container", "manifest")
+        pod = pod_of(manifest, path, found)
+        if pod is not None:
+            rules = rules_of(pod, (*path, *POD), found)
+            runs = runs if is_plain(pod) else tuple(sorted({*runs, PODS}))
+    if where is None and rules is None and runs == shape.runs:
         return shape
-    return _shared(replace(shape, burst=burst, where=where, rules=rules))
+    return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))
 
 
 def read_where(doc: WhereDoc, found: Findings) -> Where | None:

@@ -9,6 +9,8 @@ from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Wher
 
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
+PODS: Final = "pods"
+"""What only clusters of Kubernetes do, and they always: pods of more than one plain container."""
 NAME: Final = "metadata.name"
 """The one field of a node that rules may ask for."""
 MOST_DIGITS: Final = 64
@@ -37,13 +39,13 @@ def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
     """What a job needs that a cluster cannot do; empty if it can do everything."""
     able = spec.runs
     if able is None:
-        return ""
-    return next((word for word in runs if word not in able), "")
+        return PODS if PODS in runs and not spec.watched else ""
+    return next((word for word in runs if word not in able and (word != PODS or not spec.watched)), "")
 
 
 def may_run(shape: Shape, spec: ClusterSpec) -> bool:
     """Whether a cluster is one that jobs of a shape ask for, and can do what they do."""
-    if shape.runs and spec.runs is not None and cannot_run(shape.runs, spec):
+    if shape.runs and cannot_run(shape.runs, spec):
         return False
     return shape.where is None or not refused_by(shape.where, spec)
 

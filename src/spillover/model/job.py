@@ -129,7 +129,7 @@ class Shape(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     rest: Resources | None = None
     """What the last task of a gang asks for, if that is less than the others do; None if all are alike."""
     runs: tuple[str, ...] = ()
-    """What a cluster must be able to do for it, sorted: `command`, `files`, `python`; `container` is a word of `needs`."""
+    """What a cluster must be able to do for it, sorted: `command`, `files`, `pods`, `python`; `container` is a word of `needs`."""
     where: Where | None = None
     """What it asks of clusters; None is nothing."""
     rules: Rules | None = None

@@ -149,6 +149,18 @@ class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
         return f"{self.cluster} {_STATES[self.health]}{since}{why}"
 
 
+class NotConfigured(NotNow, frozen=True, tag="not_configured"):
+    """It was handed to a cluster that others run and that is not configured any more: nobody can say what became of it."""
+
+    cluster: ClusterName
+
+    def __str__(self) -> str:
+        return (
+            f"is on {self.cluster}, which is not configured any more; configure it again, "
+            "or have the job given up there with `spill requeue` or `spill cancel`"
+        )
+
+
 _STATES: Final = {
     Health.UNOBSERVED: "was not seen yet, which the server waits for",
     Health.READY: "is ready",
@@ -361,10 +373,10 @@ class NotWhere(Never, frozen=True, tag="not_where"):
 
 
 class CannotRun(Never, frozen=True, tag="cannot_run"):
-    """What the job does cannot be done there: plain commands, calls of Python functions, or files that are brought along."""
+    """What the job does cannot be done there: plain commands, whole pods, calls of Python functions, or files that are brought along."""
 
     what: str
-    """`command`, `files` or `python`."""
+    """`command`, `files`, `pods` or `python`."""
 
     def __str__(self) -> str:
         return _CANNOT.get(self.what, f"a cluster is needed that can run what is called {self.what}")
@@ -373,6 +385,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 _CANNOT = {
     "command": "a plain command runs there only in a default image, and none is configured; give the job a `container`",
     "files": "`inputs` and `outputs` are brought to agents and back, and to no other cluster",
+    "pods": "its manifest asks for what only a Kubernetes cluster can do: several containers, init containers, variables or volumes "
+    "from elsewhere",
     "python": "calls of Python functions run on agents only",
 }
 
@@ -668,6 +682,7 @@ Reason: TypeAlias = (
     | NotObserved
     | AllDrained
     | ClusterDown
+    | NotConfigured
     | NoNodeReady
     | Shunned
     | WaitNotOver

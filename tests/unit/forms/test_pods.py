@@ -89,6 +89,36 @@ def test_pods_that_run_at_a_time_are_the_tasks() -> None:
     assert tasks(completions=10) == 1
 
 
+# --- what only Kubernetes does
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"containers": [asks(), asks()]},
+        {"initContainers": [asks()]},
+        {"containers": [asks() | {"envFrom": [{"secretRef": {"name": "s"}}]}]},
+        {"containers": [asks() | {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}]},
+        {
+            "containers": [asks() | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        },
+        {
+            "containers": [asks() | {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "x"}]}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    ],
+)
+def test_a_pod_that_engines_for_containers_cannot_run_says_so(pod: dict[str, Any]) -> None:
+    assert read(pod).spec.shape.runs == ("pods",)
+
+
+def test_a_plain_pod_runs_on_agents_too() -> None:
+    mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "env": [{"name": "A", "value": "1"}]}
+    pod = {"containers": [asks() | mounts], "volumes": [{"name": "v", "emptyDir": {}}]}
+    assert read(pod).spec.shape.runs == ()
+
+
 # --- which nodes they ask for
 
 

@@ -36,6 +36,16 @@ def test_what_a_cluster_cannot_do_is_named() -> None:
     assert cannot_run((), replace(CLOUD, runs=())) == ""
 
 
+def test_pods_run_on_every_cluster_that_others_run_and_on_no_agents() -> None:
+    agents = replace(CLOUD, kind="agents")
+    assert [cannot_run(("pods",), each) for each in (CLOUD, replace(CLOUD, runs=()), agents)] == [
+        "",
+        "",
+        "pods",
+    ]
+    assert cannot_run(("pods",), replace(agents, runs=("pods",))) == ""
+
+
 @pytest.mark.parametrize(
     ("operator", "values", "nodes"),
     [

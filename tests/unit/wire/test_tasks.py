@@ -44,7 +44,12 @@ def test_an_outcome_of_a_newer_agent_counts_as_lost() -> None:
         {"python": {"call": "m:f"}},
         {"python": {"function": "ab" * 32, "arguments": "gAVOLg==", "items": "cd" * 32, "first": 3}},
         {"container": {"image": "x", "command": ["a", "b"]}},
-        {"container": {"image": "x", "manifest": {"kind": "Job"}}},
+        {
+            "container": {
+                "image": "x",
+                "manifest": {"spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}},
+            }
+        },
     ],
 )
 def test_every_kind_of_work_arrives_as_it_was(work: dict[str, object]) -> None:
