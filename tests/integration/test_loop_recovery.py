@@ -11,6 +11,7 @@ from spillover.control.gate import Gate
 from spillover.control.leader import Leader
 from spillover.core.events import ClockJumped, JobSubmitted
 from spillover.core.proposals import Submitted
+from spillover.deciding.engine import Engine
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import MINUTE, SECOND
@@ -91,6 +92,33 @@ async def test_time_in_which_nothing_could_be_written_is_no_waiting() -> None:
         live.clock.pass_by(seconds=601)
         await live.look()
         assert live.where("waits") == "cloud"
+
+
+async def test_what_is_due_while_nothing_can_be_written_is_not_asked_for_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+    next_time = Engine.next_time
+
+    def counted(engine: Engine) -> int:
+        nonlocal asked
+        asked += 1
+        return next_time(engine)
+
+    monkeypatch.setattr(loop_module, "LONGEST_WAIT", 0.001)
+    async with a_live_loop(POLICIES) as live:
+        await live.agent("cloud", cpus=4)
+        await live.submit(a_job("waits"))
+        live.journal.fault = "before"
+        await refused(live, "lost", "key")
+        live.clock.pass_by(seconds=3600)
+        monkeypatch.setattr(Engine, "next_time", counted)
+        tries = live.journal.tries
+        await until(lambda: live.journal.tries >= tries + 20, "twenty more tries", every=0.001)
+        assert asked <= 2
+        live.journal.fault = None
+        await writable(live)
+        await live.submit(a_job("again").key("key"))
 
 
 async def test_a_fenced_append_ends_the_lead() -> None:

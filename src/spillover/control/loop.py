@@ -165,7 +165,9 @@ class Loop:
                 self._step()
 
     def _pause(self) -> float:
-        """Seconds until the engine asked to be called."""
+        """Seconds until the engine asked to be called; while nothing can be written, whoever recovers wakes us."""
+        if self.problem is not None:
+            return LONGEST_WAIT
         wait = (self.engine.next_time() - self.now()) / SECOND
         return min(LONGEST_WAIT, max(0.0, wait))
 
