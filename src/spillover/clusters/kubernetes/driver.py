@@ -165,19 +165,13 @@ class Kubernetes:
 
     async def _delete_job(self, lease: Lease, job: Job | None) -> None:
         """Delete a Job and then, or before it is gone, its pods."""
-        path = f"{self._jobs}/{name_of(lease)}"
+        job = job or await self._find(lease)
         if job is None:
-            try:
-                job = _JOB.decode(await self._api.ask("GET", path))
-            except Refused as refused:
-                if refused.code == NOT_FOUND:
-                    return
-                raise
-            if lease_of(job.metadata.labels, self._options.owner) != lease:
-                return
+            return
         over = any(one.holds and one.type in {"Complete", "Failed"} for one in job.status.conditions)
         # What may run is deleted before its Job: when that is gone, nothing of it runs.
         policy = "Background" if over else "Foreground"
+        path = f"{self._jobs}/{name_of(lease)}"
         await self._delete(path, {"propagationPolicy": policy, "preconditions": {"uid": job.metadata.uid}})
 
     async def _delete(self, path: str, how: dict[str, object]) -> None:
@@ -229,26 +223,37 @@ class Kubernetes:
         return Connection(link, since, worst.failures, worst.error)
 
     async def _settle(self) -> None:
-        """Ask for the pods of attempts of which it is not sure that all were heard of."""
+        """Ask for attempts of which not all may have been heard."""
         tried = 0
         while True:
             await self._in_doubt.wait()
             self._in_doubt.clear()
-            for lease in self._mirror.doubts():
-                labels = ",".join(
-                    f"{name}={value}" for name, value in labels_of(lease, self._options.owner).items()
-                )
-                try:
-                    page = await self._api.ask("GET", self._pods, {"labelSelector": labels})
-                except Trouble:
-                    self._in_doubt.set()
-                    tried += 1
-                    break
-                self._mirror.settle(lease, _PODS.decode(page).items)
+            try:
+                for lease in self._mirror.doubts():
+                    labels = labels_of(lease, self._options.owner).items()
+                    job = await self._find(lease)
+                    page = await self._api.ask(
+                        "GET",
+                        self._pods,
+                        {"labelSelector": ",".join(f"{name}={value}" for name, value in labels)},
+                    )
+                    self._mirror.settle(lease, job, _PODS.decode(page).items)
                 tried = 0
-            self._tell()
-            if tried:
+            except Trouble:
+                self._in_doubt.set()
+                tried += 1
                 await asyncio.sleep(pause(tried))
+            self._tell()
+
+    async def _find(self, lease: Lease) -> Job | None:
+        """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""
+        try:
+            job = _JOB.decode(await self._api.ask("GET", f"{self._jobs}/{name_of(lease)}"))
+        except Refused as refused:
+            if refused.code == NOT_FOUND:
+                return None
+            raise
+        return job if lease_of(job.metadata.labels, self._options.owner) == lease else None
 
     def _probe(self) -> None:
         """Something was not answered: see whether the server answers at all, and if not, do not wait for its watches."""

@@ -32,6 +32,8 @@ class _Attempt(Struct):
     pods: dict[str, Sighting] = {}
     """By name."""
     notes: tuple[Event, ...] = ()
+    heard: bool = False
+    """Whether it was ever heard of its Job."""
     settled: bool = False
     """Whether its pods were asked for after its Job was over or gone."""
 
@@ -114,15 +116,20 @@ class Mirror:
         elif lease in self._attempts:
             self._see(lease, Sighting(pod, there=False))
 
-    def settle(self, lease: Lease, pods: Iterable[Pod]) -> None:
-        """These are all the pods of an attempt in doubt: there will be no more."""
+    def settle(self, lease: Lease, job: Job | None, pods: Iterable[Pod]) -> None:
+        """This is the Job of an attempt in doubt, and these are all its pods."""
         self._doubts.pop(lease, None)
         attempt = self._attempts.get(lease)
-        if attempt is not None:
-            attempt.settled = True
-            self._changed[lease] = None
-            for pod in pods:
-                self.put_pod(pod)
+        if attempt is None:
+            return
+        for pod in pods:
+            self.put_pod(pod)
+        if job is not None:
+            self.made_job(job)
+        known = self._known(attempt)
+        attempt.settled = known.job is None or known.over is not None  # there will be no more pods
+        self._doubts.pop(lease, None)
+        self._changed[lease] = None
 
     # --- what is heard of Jobs
 
@@ -166,7 +173,7 @@ class Mirror:
         if lease is None:
             return
         attempt = self._attempts.setdefault(lease, _Attempt())
-        attempt.job = job
+        attempt.job, attempt.heard = job, True
         self._names[job.metadata.name] = lease
         self._changed[lease] = None
         if self._known(attempt).over is not None and not attempt.pods and not attempt.settled:
@@ -199,7 +206,7 @@ class Mirror:
         return self._listed >= KINDS and bool(self._whole or self._changed or self._nodes.has_news)
 
     def doubts(self) -> tuple[Lease, ...]:
-        """Attempts whose Job is over or gone while not all of their pods may have been heard of: ask for these, and `settle` them."""
+        """Attempts of which not all may have been heard that counts: ask for the Job, then for its pods, and `settle` them."""
         return tuple(self._doubts)
 
     def take(self) -> Changes:
@@ -245,6 +252,8 @@ class Mirror:
         attempt.pods[sighting.name] = sighting
         self._names[sighting.name] = lease
         self._changed[lease] = None
+        if not (attempt.heard or attempt.settled or attempt.is_there):
+            self._doubts[lease] = None  # pods come and go, but their Job may be there
 
     def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
         """Nodes answer, or do not any more: what is on them may count otherwise."""

@@ -130,7 +130,7 @@ def test_a_new_list_tells_all_anew_and_what_is_not_in_it_is_gone() -> None:
     world.list_nodes([a_node()], 2)
     world.list_pods([], 2)
     world.list_jobs([a_job()], 10**9)
-    world.settle(OTHER, [])
+    world.settle(OTHER, None, [])
     told = world.take()
     assert told.whole
     assert [(node.name, node.foreign) for node in told.nodes] == [("node-1", Resources())]
@@ -151,7 +151,7 @@ def test_an_attempt_is_gone_when_nothing_of_it_is_there() -> None:
     world.drop_job(a_job())
     seen = the_only(world.take())
     assert seen.going
-    world.settle(LEASE, [a_pod("Running", RUNNING)])
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
     world.drop_pod(a_pod("Running", RUNNING, deleted=5))
     assert world.take() == Changes(whole=False, gone=(LEASE,))
 
@@ -163,11 +163,25 @@ def test_an_attempt_is_not_gone_before_it_was_asked_whether_there_are_pods_that_
     assert the_only(world.take()).going
     world.list_pods([], 2)
     assert the_only(world.take()).going
-    world.settle(LEASE, [a_pod("Running", RUNNING)])
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
     assert world.doubts() == ()
     assert the_only(world.take()).stage is Stage.RUNNING
     world.drop_pod(a_pod("Running", RUNNING))
     assert world.take().gone == (LEASE,)
+
+
+def test_pods_that_come_and_go_say_nothing_of_a_job_that_was_not_heard_of() -> None:
+    world = mirror([a_node()])
+    world.put_pod(a_pod("Running", RUNNING))
+    world.drop_pod(a_pod("Failed", a_container(terminated=ended(3))))
+    assert world.doubts() == (LEASE,)
+    assert world.take().gone == ()
+    world.settle(LEASE, a_job(), [])
+    assert not the_only(world.take()).going
+    world.put_job(a_job(FAILED))
+    ending = the_only(world.take()).ending
+    assert ending is not None
+    assert ending.exit_code == 3
 
 
 def test_an_attempt_that_ended_and_is_deleted_is_gone_at_once() -> None:
@@ -196,7 +210,7 @@ def test_of_a_job_that_is_over_without_a_pod_that_was_heard_of_the_pods_are_aske
     world.put_job(a_job(FAILED))
     assert world.doubts() == (LEASE,)
     assert the_only(world.take()).ending is None
-    world.settle(LEASE, [a_pod("Failed", a_container(terminated=ended(3)))])
+    world.settle(LEASE, a_job(FAILED), [a_pod("Failed", a_container(terminated=ended(3)))])
     ending = the_only(world.take()).ending
     assert ending is not None
     assert ending.exit_code == 3
@@ -208,7 +222,8 @@ def test_a_job_that_was_made_is_there_before_it_is_heard_of_also_if_a_list_is_ol
     world.made_job(made)
     assert the_only(world.take()).stage is Stage.PENDING
     world.list_jobs([], int(made.metadata.resource_version) - 1)
-    assert the_only(world.take()).lease == LEASE
+    assert not the_only(world.take()).going
+    assert world.doubts() == ()
     world.list_jobs([], int(made.metadata.resource_version) + 1)
     assert world.doubts() == (LEASE,)
 
@@ -218,7 +233,7 @@ def test_a_job_that_was_made_and_is_gone_already_does_not_come_back() -> None:
     made = a_job()
     world.put_job(made)
     world.drop_job(made)
-    world.settle(LEASE, [])
+    world.settle(LEASE, None, [])
     assert world.take().gone == (LEASE,)
     world.made_job(made)
     assert world.take() == NOTHING
