@@ -386,7 +386,10 @@ def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
         except Standstill as where:
             stage.checks.breach("time goes on", f"the story stands still in {where}")
         finally:
-            stage.close()
+            with contextlib.suppress(
+                Standstill
+            ):  # whoever waited for what stood still is told of it only now
+                stage.close()
         return Outcome(
             story,
             tuple(stage.checks.breaches),
