@@ -15,7 +15,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.refusing import refusal_of, why_never
 from spillover.deciding.rooms import Room
-from spillover.model.cluster import Role
+from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst
 from spillover.model.reasons import (
@@ -32,6 +32,7 @@ from spillover.model.reasons import (
     NoNodeReady,
     NoRoom,
     NotBefore,
+    NotConfigured,
     NotObserved,
     NotRented,
     OverBudget,
@@ -80,7 +81,7 @@ def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanat
     """Say why. `held` is what a plan that is only tried would hold."""
     expected = estimate(job, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
-        return Explanation(_unqueued(job), (), 0, None, expected)
+        return Explanation(_unqueued(engine.state, job), (), 0, None, expected)
     verdicts = _verdicts(engine, job, held)
     reason = _why_queued(engine, job, verdicts)
     return Explanation(
@@ -91,7 +92,7 @@ def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanat
 def reason_of(engine: Decider, job: Job) -> Reason | None:
     """The reason alone: of a queued job, the same for all of its lane that wait alike."""
     if type(job.phase) is not Queued:
-        return _unqueued(job)
+        return _unqueued(engine.state, job)
     return _why_queued(engine, job, _verdicts(engine, job))
 
 
@@ -147,7 +148,7 @@ def _possible(verdict: Verdict) -> bool:
     return verdict.reason is None or not verdict.reason.never
 
 
-def _unqueued(job: Job) -> Reason | None:
+def _unqueued(state: State, job: Job) -> Reason | None:
     """Why a job that is not queued is where it is."""
     match job.phase:
         case Waiting(by):
@@ -157,11 +158,25 @@ def _unqueued(job: Job) -> Reason | None:
                 return AfterJobs(tuple(wanted.job for wanted in job.extra.after))
             return NotBefore(job.extra.not_before or 0)
         case Placed() | Running():
-            return Stopping(job.phase.stopping) if job.phase.stopping is not None else None
+            if job.phase.stopping is not None:
+                return Stopping(job.phase.stopping)
+            return _out_of_sight(state, job, job.phase.cluster)
         case Ended():
             return job.phase.why
         case Spread() | Queued():
             return None
+
+
+def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None:
+    """Why nothing is known of a job that a cluster of others has; None if that cluster is watched and answers, or is one of agents."""
+    spec, condition = state.cluster_of(job), state.conditions.get(cluster)
+    if spec is None or not spec.watched:
+        return None
+    if cluster not in state.clusters:
+        return NotConfigured(cluster)
+    if condition is None or condition.health is Health.READY:
+        return None
+    return ClusterDown(cluster, condition.health, condition.since, condition.why)
 
 
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:

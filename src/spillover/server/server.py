@@ -28,6 +28,7 @@ from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
+from spillover.control.controllers.unwatched import Unwatched
 from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.leader import Leader
@@ -189,6 +190,7 @@ class Server:
                 ("keeping", keeping.run()),
                 ("files", self._files.run()),
                 ("leases", leases.run()),
+                ("unwatched", Unwatched(self.loop).run()),
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
             ):
                 tasks.append(asyncio.create_task(work, name=name))

@@ -37,7 +37,8 @@ def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
     phase = job.phase
     if type(phase) is not Placed and type(phase) is not Running:
         return None
-    if phase.cluster in state.conditions:
+    before = job.extra.placed_on
+    if phase.cluster in state.conditions or (before is not None and before.watched):
         return job if node == DRIVER else None
     return job if phase.node == node else None
 
