@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from spillover.clusters.kubernetes.checks import NEEDS
 from spillover.core import events, transitions
 from spillover.model import reasons
 
@@ -66,6 +67,20 @@ def event_types() -> str:
     return "\n".join(parts)
 
 
+def kubernetes_needs() -> str:
+    """What a server does on a cluster of Kubernetes, and has to be allowed to."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for need in NEEDS:
+        where = "all namespaces" if need.everywhere else "the namespace of its Jobs"
+        name = need.resource + (f"/{need.subresource}" if need.subresource else "")
+        verbs.setdefault((where, need.group or '""', name), []).append(need.verb)
+    rows = [
+        f"| {where} | `{group}` | `{name}` | {', '.join(found)} |\n"
+        for (where, group, name), found in verbs.items()
+    ]
+    return "| in | API group | resource | verbs |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
 def reason_codes() -> str:
     """Every code of a reason with its meaning."""
     rows = [
@@ -83,6 +98,7 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
     "cluster-life": cluster_life,
     "events": event_types,
     "reasons": reason_codes,
+    "kubernetes-needs": kubernetes_needs,
 }
 
 _USUAL: Final = {
@@ -110,7 +126,7 @@ _USUAL: Final = {
     "jobs": "ids",
     "on": "id of the job that ended",
     "budgets": "of (project or user), name, per, limit",
-    "clusters": "name, kind, role, price, billing, gangs, startup",
+    "clusters": "name, kind, role, price, billing, gangs, startup, region, labels, runs, most, most_jobs",
     "incarnation": "number of the registration",
     "capacity": "thousandths of a CPU, bytes, GPUs",
     "labels": "as configured",
