@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spillover.core.apply import apply
+from spillover.core.events import AnyEvent
 from spillover.core.proposals import Refusal, Submit
 from spillover.core.state import State
 from spillover.deciding import cycle
@@ -40,6 +42,13 @@ def test_two_hash_seeds_write_the_same_journal() -> None:
         )
         digests.add(hashlib.sha256(done.stdout).hexdigest())
     assert len(digests) == 1
+
+
+def test_the_story_that_releases_keep_has_every_kind_of_event() -> None:
+    done = subprocess.run([sys.executable, str(STORY), "-"], capture_output=True, check=True)
+    journal = msgspec.msgpack.decode(done.stdout, type=list[bytes])
+    told = {type(decode_event(event)).__name__ for event in journal}
+    assert told == {kind.__name__ for kind in get_args(AnyEvent)}
 
 
 def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> None:
