@@ -87,7 +87,7 @@ class Proxy:
         )
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await self._open()
 
@@ -96,6 +96,11 @@ class Proxy:
         assert self._session is not None
         await self._shut()
         await self._runner.cleanup()
+        # Whoever hung up is not waited for, but the API server is heard to the end of what it says.
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
         await self._session.close()
         await asyncio.sleep(0)  # what was closed is let go of in the next turn
 
@@ -194,7 +199,12 @@ class Proxy:
             timeout=patience,
             allow_redirects=False,
         ) as told:
-            yield told
+            try:
+                yield told
+            except BaseException:  # to close it in good order, the API server would have to take part
+                if told.connection is not None and told.connection.transport is not None:
+                    told.connection.transport.abort()
+                raise
 
     async def _pass_back(
         self, request: web.Request, told: aiohttp.ClientResponse, draw: Draw | None
