@@ -103,7 +103,7 @@ def image(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
         "--constraint",
         "constraints.txt",
     ]
-    subprocess.run([*pip, "hatchling", f"{ROOT}[postgresql]"], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([*pip, "hatchling", f"{ROOT}[kubernetes,postgresql]"], cwd=ROOT, check=True, timeout=600)
     for own in wheels.glob("spillover-*"):
         own.unlink()
     podman(

@@ -40,7 +40,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *DOCS.rglob("*.md"),
         *(ROOT / "examples").glob("*.md"),
-        *(ROOT / "deploy").glob("*.md"),
+        *(ROOT / "deploy").rglob("*.md"),
     ]
 )
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
