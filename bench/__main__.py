@@ -24,6 +24,7 @@ TOPICS: Final = (
     "memory",
     "startup",
     "simulator",
+    "kubernetes",
 )
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 

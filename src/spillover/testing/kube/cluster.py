@@ -17,7 +17,7 @@ import httpx
 
 from spillover.testing.kube import guard
 from spillover.testing.kube.binaries import find_binaries
-from spillover.testing.kube.commands import LOOPBACK, SELECTOR, Addresses, Commands
+from spillover.testing.kube.commands import LEASE, LOOPBACK, SELECTOR, Addresses, Commands
 from spillover.testing.kube.component import Component
 from spillover.testing.kube.identities import ADMINS, Access, Identities, write_kubeconfig
 from spillover.testing.kube.ports import Ports
@@ -36,7 +36,8 @@ _FAKE: Final = dict([SELECTOR.split("=")])
 class Cluster:
     """A control plane that runs while its block does; see the package for what it gives."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lease: int = LEASE) -> None:
+        """A lease of so many seconds for each node: more where there are thousands, all of which are renewed."""
         self.name = name
         """Also the context in its kubeconfig."""
         self._binaries = find_binaries()
@@ -68,7 +69,7 @@ class Cluster:
         self.admin = self._calls(trust)
         """Calls with that certificate."""
         self._nodes = 0
-        commands = Commands(self.folder, self._binaries, who, ports)
+        commands = Commands(self.folder, self._binaries, who, ports, lease)
         self.etcd = Component(
             "etcd", commands.etcd(), self.folder, ready=lambda: _etcd_healthy(commands.socket)
         )

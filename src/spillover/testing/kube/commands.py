@@ -13,7 +13,7 @@ LOOPBACK: Final = "127.0.0.1"
 CALLS: Final = 1000
 """Requests a second that controllers and the scheduler may make; their own limits (20, 50) are for clusters that share a server."""
 LEASE: Final = 100
-"""Seconds of a node's lease. KWOK renews it after a quarter, well within the 50 s after which a node counts as lost."""
+"""Seconds of a node's lease. KWOK renews it after a quarter, well within the half after which a node counts as lost."""
 SELECTOR: Final = "kwok.x-k8s.io/node=fake"
 """The annotation of nodes that KWOK plays; others are left to who they belong to."""
 _STAGES: Final = Path(__file__).parent / "kwok.yaml"
@@ -32,13 +32,17 @@ class Addresses:
 class Commands:
     """The command line of each program of one cluster; writes the files that they name."""
 
-    def __init__(self, folder: Path, binaries: Binaries, identities: Identities, ports: Addresses) -> None:
+    def __init__(
+        self, folder: Path, binaries: Binaries, identities: Identities, ports: Addresses, lease: int = LEASE
+    ) -> None:
         self.folder = folder
         self.socket = folder / "etcd.sock"
         """Where etcd listens: on no port at all."""
         self._binaries = binaries
         self._identities = identities
         self._ports = ports
+        self._lease = lease
+        """Seconds of a node's lease."""
 
     def etcd(self) -> list[str | Path]:
         """One member, that nobody but owners of the folder can reach."""
@@ -98,6 +102,7 @@ class Commands:
             f"--root-ca-file={who.ca}",
             f"--kube-api-qps={CALLS}",
             f"--kube-api-burst={2 * CALLS}",
+            f"--node-monitor-grace-period={self._lease // 2}s",
             "--profiling=false",
         ]
 
@@ -140,7 +145,7 @@ class Commands:
             f"--server-address={LOOPBACK}:{self._ports.kwok}",
             f"--tls-cert-file={who.server}",
             f"--tls-private-key-file={who.server_key}",
-            f"--node-lease-duration-seconds={LEASE}",
+            f"--node-lease-duration-seconds={self._lease}",
             "--v=WARN",  # it would tell of every pod
         ]
 
