@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+import yaml
 
 from spillover.testing.kube import Cluster
 from spillover.testing.kube.serving import PATIENCE, Serving, a_job
-from spillover.testing.processes import wait_until
+from spillover.testing.processes import ServerProcess, wait_until, write_config
 
 
 class Witness:
@@ -209,3 +211,27 @@ def test_jobs_go_on_through_a_restart_of_the_api_server_and_a_pause_of_etcd(
             onprem.etcd.resume()
         once(served, seen, jobs)
     assert served.await_state("onprem", "READY").why is None
+
+
+def test_a_server_that_stood_by_goes_on_with_what_runs(
+    onprem: Cluster, nodes: list[str], tmp_path: Path
+) -> None:
+    with Serving(tmp_path / "one", {"onprem": (onprem, {})}) as served, witness(served) as seen:
+        config = yaml.safe_load((tmp_path / "one" / "spill.yaml").read_text())
+        (tmp_path / "two").mkdir()
+        settings = write_config(tmp_path / "two", clusters=config["clusters"], data=config["data"])
+        second = ServerProcess(tmp_path / "two", *settings, "--standby", data=served.server.data)
+        second.launch()
+        try:
+            wait_until(lambda: "standing by" in second.last_words(), "standing by", PATIENCE)
+            jobs = served.submit(a_job("runs", runs_for="5s"), a_job("starts", starts_after="4s"))
+            served.running(jobs[0])
+            wait_until(lambda: served.pods("onprem", jobs[1]), "a pod", PATIENCE)
+            served.kill()
+            second.await_ready(PATIENCE)
+            served.follow(second)
+            jobs += served.submit(a_job("later"))
+            once(served, seen, jobs)
+        finally:
+            served.disconnect()
+            second.clear()

@@ -38,13 +38,14 @@ def come_back(cluster: Cluster) -> None:
 
 def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) -> None:
     # 1. Three jobs run there, each with other terms, and one has yet to start.
-    waits, requeues, cancels, starts = served.submit(
+    waits, unwanted, requeues, cancels, starts = served.submit(
         a_job("waits", notes=ON_CLOUD, runs_for="forever"),
+        a_job("unwanted", notes=ON_CLOUD, runs_for="forever"),
         a_job("requeues", notes={"on-cluster-failure": "requeue"}, runs_for="forever"),
         a_job("cancels", notes={"on-cluster-failure": "cancel"}, runs_for="forever"),
         a_job("starts", notes={"on-cluster-failure": "requeue"}, starts_after="10m"),
     )
-    for running in served.running(waits, requeues, cancels):
+    for running in served.running(waits, unwanted, requeues, cancels):
         assert running.cluster == "cloud"
     wait_until(lambda: served.pods("cloud", starts), "a pod", PATIENCE)
     served.until(starts, "PLACED")
@@ -75,9 +76,12 @@ def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) ->
     assert served.job(starts).attempt == 2
     still = served.job(waits)
     assert (still.state, still.cluster, still.attempt) == ("RUNNING", "cloud", 1)
+    served.client.cancel(unwanted)
     [refused] = served.submit(a_job("refused", notes=ON_CLOUD))
     assert "cloud has failed" in served.reason(refused, "cluster_down")
     assert served.says(refused)["cloud"] == "cluster_down"
+
+    assert served.job(unwanted).state == "RUNNING"  # as far as anybody knows
 
     # 4. It comes back: what runs elsewhere by now is deleted there before anything new is made.
     come_back(cloud)
@@ -87,6 +91,8 @@ def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) ->
         refused,
     }
     assert served.ended(refused).state == "SUCCEEDED"
+    assert served.ended(unwanted).state == "CANCELLED"
+    assert not served.pods("cloud", unwanted)
     assert (served.job(waits).state, served.job(waits).attempt) == ("RUNNING", 1)
     [kept] = served.jobs("cloud", waits)
     assert kept["metadata"]["uid"] in left

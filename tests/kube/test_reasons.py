@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import PATIENCE, Serving, a_job
+from spillover.testing.kube.serving import MERGE, PATIENCE, Serving, a_job
 from spillover.testing.processes import wait_until
 
 HERE = {"where.cluster": "onprem"}
@@ -289,6 +289,28 @@ def test_a_job_whose_pod_somebody_else_deletes_is_lost_and_runs_again(served: Se
     served.delete("onprem", "pods", pod["metadata"]["name"])
     assert "its pod was deleted by somebody else" in runs_again(served, job)
     served.client.cancel(job)
+
+
+def test_a_job_that_is_put_back_by_a_person_runs_again_once_nothing_of_it_runs(served: Serving) -> None:
+    [job] = served.submit(a_job(runs_for="forever", stops_in="1s"))
+    served.running(job)
+    [first] = served.pods("onprem", job)
+    served.client.requeue(job)
+    wait_until(lambda: served.job(job).attempt == 2, f"another attempt of {job}", PATIENCE, every=0.02)
+    assert first["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in served.pods("onprem", job)}
+    served.running(job)
+    served.client.cancel(job)
+
+
+def test_a_job_that_somebody_suspends_before_it_starts_goes_back_to_the_queue(served: Serving) -> None:
+    [job] = served.submit(a_job(notes=HERE, starts_after="10m"))
+    [made] = wait_until(lambda: served.jobs("onprem", job), "a Job", PATIENCE)
+    path = f"/apis/batch/v1/namespaces/{served.namespaces['onprem']}/jobs/{made['metadata']['name']}"
+    served.clusters["onprem"].admin.patch(
+        path, content=b'{"spec": {"suspend": true}}', headers=MERGE
+    ).raise_for_status()
+    assert "suspended its Job" in served.reason(job, "not_starting")
+    handed_back(served, job, "suspended its Job")
 
 
 def test_jobs_of_a_namespace_that_somebody_deletes_are_lost_and_the_cluster_says_what_is_missing(

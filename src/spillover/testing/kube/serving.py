@@ -101,6 +101,11 @@ class Serving:
         self.server.await_ready(PATIENCE)
         self._client = self.server.client(patience=PATIENCE)
 
+    def follow(self, another: ServerProcess) -> None:
+        """Talk to another server, which leads now."""
+        self.disconnect()
+        self._client = another.client(patience=PATIENCE)
+
     def kill(self) -> None:
         """`kill -9` of the server."""
         self.disconnect()
