@@ -1,6 +1,7 @@
 """Clusters that others run, put together: how each is reached, watched and dealt with."""
 
 import asyncio
+import hashlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from spillover.control.driving.pilot import Manner
 from spillover.control.loop import Loop
 from spillover.control.runner import Runner
 from spillover.core.state import State
+from spillover.model.ids import ClusterName
 from spillover.ports.blobs import Blobs
 from spillover.ports.driver import Driver
 
@@ -40,6 +42,15 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
 def identity_for(state: State) -> str:
     """What is made on clusters of others is known by; drawn once for each book."""
     return state.facts.identity or secrets.token_hex(8)
+
+
+def owner_of(identity: str, cluster: ClusterName) -> str:
+    """What our objects on one cluster are known by.
+
+    Two clusters may be one namespace under two names, or one that was given another name while things run there: what was made
+    under one name is none of the other's, which would else delete what it knows nothing of.
+    """
+    return hashlib.blake2s(f"{identity}/{cluster}".encode(), digest_size=8).hexdigest()
 
 
 def open_clusters(config: Config, identity: str, loop: Loop, runner: Runner, blobs: Blobs) -> list[Driving]:
@@ -70,10 +81,10 @@ async def _problems(driver: Driver) -> list[str]:
     return [f"cluster {driver.cluster}: {line}" for line in await driver.check()]
 
 
-def _options(each: Kubernetes, owner: str) -> Options:
+def _options(each: Kubernetes, identity: str) -> Options:
     return Options(
         cluster=each.cluster,
-        owner=owner,
+        owner=owner_of(identity, each.cluster),
         kubeconfig=each.kubeconfig,
         context=each.context,
         in_cluster=each.in_cluster,
