@@ -232,3 +232,20 @@ def test_room_that_pods_of_others_take_before_ours_are_bound_sends_the_job_back_
     served.await_used("onprem", foreign=3.0)
     served.delete("onprem", "pods", "foreign-0")
     assert served.ended(job).state == "SUCCEEDED"
+
+
+def test_a_job_whose_pods_find_room_for_one_at_a_time_runs_them_in_turn_and_leaks_nothing(
+    served: Serving, onprem: Cluster, pool: Pool, beside: Callable[..., None]
+) -> None:
+    one, _ = pool.add(2, cpu="4")
+    onprem.scheduler.pause()
+    try:
+        job = pool.submit(cpu="3", spec={"parallelism": 2, "completions": 2})
+        wait_until(lambda: len(served.pods("onprem", job)) == 2, "two pods that nobody binds", PATIENCE)
+        beside(one, "3")
+        served.await_used("onprem", cpu=6.0, foreign=3.0)
+    finally:
+        onprem.scheduler.resume()
+    ended = served.ended(job)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1)
+    served.await_used("onprem", foreign=3.0)
