@@ -112,6 +112,11 @@ async def broken(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def unreadable(_: web.Request) -> web.StreamResponse:
+    """Something that stands in between answers in its own way, and says that all is well."""
+    return web.Response(text="<html>Please sign in</html>")
+
+
 async def silent(request: web.Request) -> web.StreamResponse:
     await asyncio.Event().wait()
     raise AssertionError
@@ -235,6 +240,20 @@ async def test_what_is_never_answered_may_have_been_made(
     assert (await cluster.start(START)).made is Made.UNKNOWN  # as the first may have been taken
 
 
+async def test_an_answer_that_cannot_be_read_leaves_open_what_was_made(
+    server: Scripted, cluster: Kubernetes
+) -> None:
+    server.then("POST", JOBS, unreadable)
+    assert (await cluster.start(START)).made is Made.MADE
+    server.then("POST", JOBS, *[unreadable] * api.TRIES)
+    answer = await cluster.start(START)
+    assert answer.made is Made.UNKNOWN
+    assert "does not answer as Kubernetes does" in answer.message
+    server.then("POST", JOBS, says(409))
+    server.then("GET", f"{JOBS}/{name_of(LEASE)}", unreadable)
+    assert (await cluster.start(START)).made is Made.UNKNOWN
+
+
 async def test_a_server_that_does_not_answer_in_time_may_have_made_it(
     server: Scripted, cluster: Kubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +361,20 @@ async def test_what_is_gone_already_is_no_trouble(server: Scripted, cluster: Kub
     await cluster.stop(LEASE, 0)
 
 
+async def test_what_cannot_be_read_is_no_reason_to_think_that_nothing_is_there(
+    server: Scripted, cluster: Kubernetes
+) -> None:
+    server.then("GET", f"{JOBS}/{name_of(LEASE)}", unreadable)
+    with pytest.raises(DriverError, match="does not answer as Kubernetes does"):
+        await cluster.stop(LEASE, 0)
+
+
+async def test_what_is_no_kubernetes_is_told_in_one_line(server: Scripted, cluster: Kubernetes) -> None:
+    server.then("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", unreadable)
+    (line,) = await cluster.check()
+    assert line.startswith(f"{server.url} does not answer as Kubernetes does")
+
+
 async def test_what_could_not_be_deleted_is_told(server: Scripted, cluster: Kubernetes) -> None:
     server.jobs = [a_job()]
     server.then("DELETE", f"{JOBS}/{name_of(LEASE)}", says(403, "may not"))
@@ -408,6 +441,29 @@ async def test_a_version_that_is_too_old_means_a_new_list(
         server.watches[JOBS][-1]._req.transport.abort()  # type: ignore[union-attr]
     await running.until(lambda: any(LEASE in changes.gone for changes in running.told))
     assert server.asked[f"GET {JOBS}"] == 2
+
+
+@pytest.mark.parametrize(
+    "why", [{"kind": "Status", "code": 500, "message": "the log is compacted"}, ["what", "is", "this"]]
+)
+async def test_a_watch_that_complains_begins_with_a_new_list(
+    server: Scripted, running: Running, why: Any
+) -> None:
+    await up(running)
+    await server.say(JOBS, ("ERROR", why))
+    await running.until(lambda: server.asked[f"GET {JOBS}"] == 2 and server.asked[f"WATCH {JOBS}"] == 2)
+    await up(running)
+
+
+async def test_pods_that_cannot_be_read_are_asked_for_again(server: Scripted, running: Running) -> None:
+    await up(running)
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    server.then("GET", pods, unreadable)
+    over = a_job(8) | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    server.jobs = [over]
+    await server.say(JOBS, ("ADDED", over))
+    await running.until(lambda: server.asked[f"GET {pods}"] == 2)
+    await running.until(lambda: any(each.ending for told in running.told for each in told.attempts))
 
 
 async def test_what_cannot_be_read_is_listed_anew(server: Scripted, running: Running) -> None:

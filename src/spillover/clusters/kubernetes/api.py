@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -17,6 +17,8 @@ from aiohttp import ClientTimeout
 from spillover.clusters.kubernetes.credentials import Credential, Credentials, NoCredential
 from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.objects import Status
+
+T = TypeVar("T")
 
 CONNECT: Final = 10.0
 """Seconds for a connection to come about."""
@@ -100,6 +102,24 @@ class Api:
                     raise
                 await asyncio.sleep(pause(tried, trouble.retry_after))
         raise AssertionError("unreachable")  # pragma: no cover
+
+    async def read(
+        self,
+        decoder: "msgspec.json.Decoder[T]",
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        once: bool = False,
+    ) -> T:
+        """What an answer says. Raises Trouble; one that cannot be read, as of something that stands in between, counts as none."""
+        answer = await self.ask(method, path, params, body, once=once)
+        try:
+            return decoder.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            why = f"{self.access.server} does not answer as Kubernetes does: {error}"
+            raise Unanswered(why) from None
 
     async def lines(
         self, path: str, params: Mapping[str, str], silence: float
@@ -227,7 +247,7 @@ def _refusal(answer: aiohttp.ClientResponse, body: bytes, origin: str) -> Troubl
     """How a server refused."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         status = Status(message=body[:200].decode(errors="replace").strip())
     code = answer.status
     told = answer.headers.get("Retry-After", "")

@@ -43,6 +43,9 @@ class _Review(Struct, frozen=True):
     status: _Status = _Status()
 
 
+_REVIEW: Final = msgspec.json.Decoder(_Review)
+
+
 async def problems(api: Api, namespace: str) -> list[str]:
     """What keeps a cluster from being used, one line each."""
     try:
@@ -79,7 +82,7 @@ async def _may(api: Api, need: Need, namespace: str) -> bool:
         "spec": {"resourceAttributes": wish},
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    return msgspec.json.decode(await api.ask("POST", path, body=body), type=_Review).status.allowed
+    return (await api.read(_REVIEW, "POST", path, body=body)).status.allowed
 
 
 async def _without_namespace(api: Api, namespace: str) -> list[str]:

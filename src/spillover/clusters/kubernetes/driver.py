@@ -108,7 +108,7 @@ class Kubernetes:
         for tried in range(TRIES):
             began = time.monotonic()
             try:
-                made = await self._api.ask("POST", self._jobs, body=body, once=True)
+                made = await self._api.read(_JOB, "POST", self._jobs, body=body, once=True)
             except Trouble as trouble:
                 if isinstance(trouble, Refused) and trouble.code == CONFLICT:
                     return await self._adopt(start.lease)
@@ -123,13 +123,13 @@ class Kubernetes:
                     return answer_of(trouble, unsure=unsure)
                 await asyncio.sleep(pause(tried, trouble.retry_after))
             else:
-                return self._made(_JOB.decode(made))
+                return self._made(made)
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def _adopt(self, lease: Lease) -> Answer:
         """A Job of that name is there already: see whether it is that of the lease."""
         try:
-            job = _JOB.decode(await self._api.ask("GET", f"{self._jobs}/{name_of(lease)}"))
+            job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except Trouble as trouble:
             gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
             return answer_of(trouble, unsure=not gone)
@@ -232,12 +232,9 @@ class Kubernetes:
                 for lease in self._mirror.doubts():
                     labels = labels_of(lease, self._options.owner).items()
                     job = await self._find(lease)
-                    page = await self._api.ask(
-                        "GET",
-                        self._pods,
-                        {"labelSelector": ",".join(f"{name}={value}" for name, value in labels)},
-                    )
-                    self._mirror.settle(lease, job, _PODS.decode(page).items)
+                    selector = ",".join(f"{name}={value}" for name, value in labels)
+                    page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
+                    self._mirror.settle(lease, job, page.items)
                 tried = 0
             except Trouble:
                 self._in_doubt.set()
@@ -248,7 +245,7 @@ class Kubernetes:
     async def _find(self, lease: Lease) -> Job | None:
         """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""
         try:
-            job = _JOB.decode(await self._api.ask("GET", f"{self._jobs}/{name_of(lease)}"))
+            job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except Refused as refused:
             if refused.code == NOT_FOUND:
                 return None

@@ -28,7 +28,10 @@ SILENCE: Final = 150.0
 LIVED: Final = 5.0
 """Seconds after which a watch counts as one that works."""
 GONE: Final = 410
+MAY_GO_ON: Final = frozenset((401, 403, 429))
+"""Refusals that are about who asks and how often, not about where a watch is to go on from."""
 _ERROR: Final = b'{"type":"ERROR"'
+_COMPLAINTS: Final = msgspec.json.Decoder(Complaint)
 
 
 class Sink(Struct, Generic[T], frozen=True):
@@ -83,10 +86,7 @@ class Reflector(Generic[T]):
             except TimeoutError:
                 self._failed("the API server does not answer")
             except Trouble as trouble:
-                if isinstance(trouble, Refused) and trouble.code == GONE and self._version is not None:
-                    self._version = None  # too old to go on from
-                else:
-                    self._failed(str(trouble))
+                self._lose(trouble)
             finally:
                 self._watching = None
             if time.monotonic() - began >= LIVED and not self.failures:
@@ -97,7 +97,7 @@ class Reflector(Generic[T]):
 
     def begin_anew(self) -> None:
         """Over what is being watched nothing will come any more, as the server does not answer: ask it again."""
-        if self._watching is not None:
+        if self._watching is not None and not self._watching.expired():
             self._watching.reschedule(0.0)
 
     async def _list(self) -> None:
@@ -135,7 +135,7 @@ class Reflector(Generic[T]):
     def _take(self, line: bytes) -> None:
         """One line of a watch."""
         if line.startswith(_ERROR):
-            raise Refused(msgspec.json.decode(line, type=Complaint).object)
+            raise Refused(self._decoded(_COMPLAINTS, line).object)
         if not line:
             return
         change: Change[Any] = self._decoded(self._changes, line)
@@ -148,7 +148,7 @@ class Reflector(Generic[T]):
     def _decoded(self, decoder: "msgspec.json.Decoder[Any]", data: bytes) -> Any:
         try:
             return decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._version = None
             raise Unanswered(f"{self._path} holds what cannot be read: {error}") from None
 
@@ -157,6 +157,14 @@ class Reflector(Generic[T]):
         self.failures, self.error = 0, ""
         self.listed = self.listed or listed
         self._changed()
+
+    def _lose(self, trouble: Trouble) -> None:
+        """What was asked for was not had: what was too long ago to go on from, or is refused for another reason, is listed anew."""
+        expired = isinstance(trouble, Refused) and trouble.code == GONE and self._version is not None
+        if isinstance(trouble, Refused) and trouble.code not in MAY_GO_ON:
+            self._version = None
+        if not expired:
+            self._failed(str(trouble))
 
     def _failed(self, why: str) -> None:
         self.failures += 1
