@@ -12,6 +12,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ NAMESPACE: Final = "spillover"
 LONGEST: Final = 180.0
 """Seconds that a command may take which waits for controllers on a busy machine."""
 NEW_MOUNTS: Final = 0x20000
+READ_ONLY: Final = 0x1
+REMOUNT: Final = 0x20
 RECURSIVE: Final = 0x4000
 PRIVATE: Final = 0x40000
 BIND: Final = 0x1000
@@ -78,6 +81,7 @@ class Pod:
         folder.mkdir()
         spec = typed.objects(f"deployment/server -n {NAMESPACE}")["spec"]["template"]["spec"]
         [container] = spec["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
         self.probe = container["readinessProbe"]["httpGet"]
         self.grace: float = spec["terminationGracePeriodSeconds"]
         data = folder / "data"
@@ -155,7 +159,10 @@ class Pod:
 
     def ready(self) -> bool:
         """What a kubelet hears that asks whether it is ready."""
-        headers = {each["name"]: each["value"] for each in self.probe["httpHeaders"]}
+        # By default it names the address of the pod, which nobody knows before there is one.
+        headers = {"Host": f"10.244.0.7:{self.port}"} | {
+            each["name"]: each["value"] for each in self.probe.get("httpHeaders", ())
+        }
         anybody = ssl.create_default_context()
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # a kubelet takes any certificate
         url = f"{self.probe['scheme'].lower()}://127.0.0.1:{self.port}{self.probe['path']}"
@@ -166,8 +173,9 @@ class Pod:
 
 
 def in_pod(account: Path) -> Callable[[], None]:
-    """Has a new process see the files of an account where pods have them, and nobody else; for root."""
+    """Has a new process, and nobody else, see the files of an account where pods have them, and write temporary files only; for root."""
     libc = ctypes.CDLL(None, use_errno=True)
+    temporary = os.path.realpath(tempfile.gettempdir())
 
     def mount(source: bytes, target: str, kind: bytes | None, flags: int) -> None:
         if libc.mount(source, os.fsencode(target), kind, flags, None) != 0:
@@ -180,5 +188,8 @@ def in_pod(account: Path) -> Callable[[], None]:
         mount(b"none", os.path.realpath("/var/run"), b"tmpfs", 0)
         IN_POD.mkdir(parents=True)
         mount(os.fsencode(account), os.path.realpath(IN_POD), None, BIND)
+        # The container has a root that cannot be written. All that the test has for it is below the temporary folder.
+        mount(os.fsencode(temporary), temporary, None, BIND)
+        mount(b"none", "/", None, REMOUNT | BIND | READ_ONLY)
 
     return enter
