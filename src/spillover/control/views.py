@@ -18,7 +18,7 @@ from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.deciding.quotes import quote
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
-from spillover.model.reasons import Reason, TooDear, code_of
+from spillover.model.reasons import ClusterDown, Reason, TooDear, code_of
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
 from spillover.ports.archive import Finished
@@ -283,7 +283,7 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         spent = format_duration(now - since)
         ago = f"for {spent}" if isinstance(phase, Running) else f"{spent} ago"
         text = f"{job.id} {what} on {phase.cluster}/{phase.node} {ago}: {phase.why}"
-        return text + (f"; it {said.reason}" if said.reason is not None else "")
+        return text + _meanwhile(said.reason)
     if isinstance(phase, Ended):
         place = None if phase.cluster is None else f"{phase.cluster}/{phase.node}"
         return ended_sentence(job.id, phase.state, place, phase.why, phase.placed)
@@ -300,6 +300,17 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
     if said.spills_at is not None:
         return text + f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
     return text + "; it waits for owned capacity only"
+
+
+def _meanwhile(reason: Reason | None) -> str:
+    """What else there is to say of a job that has a place."""
+    match reason:
+        case None:
+            return ""
+        case ClusterDown():
+            return f"; {reason}"  # which speaks of the cluster, and all others of the job
+        case _:
+            return f"; it {reason}"
 
 
 def ended_sentence(job: str, state: str, place: str | None, why: object, because: object) -> str:

@@ -7,10 +7,11 @@ from spillover.core.proposals import AgentGone, Drain, NewJob, Resume, Submit
 from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import ClusterSpec, Price, Role
+from spillover.model.cluster import ClusterSpec, Health, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.reasons import ClusterDown, NotConfigured, Reason
 from spillover.model.units import MONEY, SECOND, format_time
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -44,6 +45,20 @@ def test_a_job_that_runs_says_for_how_long(world: World) -> None:
     world.start("one")
     world.wait(seconds=3)
     assert told(world, "one") == "one has run on onprem/n1 for 3s: owned capacity had room"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (ClusterDown(OWNED.name, Health.FAILED, 0, "no answer"), "onprem has failed: no answer"),
+        (NotConfigured(OWNED.name), "it is on onprem, which is not configured any more;"),
+    ],
+)
+def test_a_job_that_is_out_of_sight_says_why_in_a_sentence(world: World, reason: Reason, said: str) -> None:
+    world.submit(a_job("one"))
+    world.start("one")
+    text = why_view(world.engine, world.job("one"), world.now, told=lambda _: reason).sentence
+    assert text.startswith(f"one has run on onprem/n1 for 0s: owned capacity had room; {said}")
 
 
 def test_a_job_that_runs_says_when_it_is_expected_to_end(world: World) -> None:
