@@ -17,6 +17,7 @@ from spillover.model.units import SECOND, parse_duration
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
+CONFIGURED = sorted((DEPLOY / "kubernetes").glob("**/spill.yaml"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 WORDS = {"type": "array", "items": {"type": "string"}}
 DURATION = {"type": "string", "pattern": r"^\d+(ms|s|m|h)$"}
@@ -165,6 +166,29 @@ def instructions() -> list[tuple[str, str]]:
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(line.split()[0], line.partition(" ")[2].strip()) for line in lines]
+
+
+@pytest.mark.parametrize("path", CONFIGURED, ids=lambda path: path.parent.name)
+def test_servers_in_kubernetes_are_configured(path: Path) -> None:
+    """What the cluster makes of it all is in tests/kube."""
+    config = read_config(path.read_bytes(), path.name)
+    assert config.kubernetes[0].in_cluster
+    assert config.tls is not None
+    assert str(config.data) == "/data"
+
+
+def test_servers_in_kubernetes_start_with_a_command_that_there_is() -> None:
+    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes" / "base" / "server.yaml").read_text())
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    options = parsed(container["args"])
+    assert options.standby
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    config = read_config((DEPLOY / "kubernetes" / "base" / "spill.yaml").read_bytes())
+    assert config.tls is not None
+    assert {str(Path(options.config).parent), str(Path(config.tls.cert).parent), config.data} <= mounts
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"http": config.http.port, "grpc": config.grpc.port}
+    assert {each["targetPort"] for each in service["spec"]["ports"]} == ports.keys()
 
 
 def test_the_image_is_built_of_what_is_there_and_runs_as_nobody_special() -> None:
