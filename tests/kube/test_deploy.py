@@ -200,7 +200,6 @@ def database(applied: Typed) -> Iterator[str]:
     password = base64.b64decode(secret["data"][Path(told["POSTGRES_PASSWORD_FILE"]).name]).decode()
     role, name = told["POSTGRES_USER"], told["POSTGRES_DB"]
     server = PostgresqlServer()
-
     try:
         made = ask(
             server.url(),
@@ -285,21 +284,15 @@ class TestServers:
             assert [ended(client, job) for job in (good, bad)] == ["SUCCEEDED", "FAILED"]
             assert client.job(bad).exit_code == 3
             assert b"".join(client.logs(good)) == b"3.14\n"
-            [jobs] = {
-                each["metadata"]["namespace"]
-                for each in onprem.admin.get("/apis/batch/v1/jobs").json()["items"]
-                if each["metadata"]["name"].startswith("spill-")
-            }
-            assert jobs == JOBS
+            made = onprem.admin.get(
+                "/apis/batch/v1/jobs", params={"labelSelector": f"spillover.dev/job={good}"}
+            )
+            assert [each["metadata"]["namespace"] for each in made.json()["items"]] == [JOBS]
             [long] = client.submit([a_job("long", runs_for="forever", stops_in="1s")])
             await_running(client, long)
             client.cancel(long)
             assert ended(client, long) == "CANCELLED"
-            [refused] = client.submit(
-                [
-                    a_job("refused", pod={"hostNetwork": True})
-                ]  # Pod Security: not at the level of the namespace
-            )
+            [refused] = client.submit([a_job("refused", pod={"hostNetwork": True})])  # more than `baseline`
             wait_until(
                 lambda: "PodSecurity" in str(client.why(refused)), "a job that is refused", PATIENCE, 0.1
             )
@@ -338,9 +331,14 @@ class TestServers:
     def test_it_stops_within_its_time(self, servers: Servers) -> None:
         assert servers.waiting.server.stop(seconds=servers.waiting.grace) == 0
 
-    def test_without_its_password_it_says_so(self, servers: Servers) -> None:
-        pod = servers.leading
-        pod.variables = pod.variables | {"PGPASSWORD": "wrong"}
+    def test_without_its_password_it_says_so(
+        self, applied: Typed, onprem: Cluster, database: str, tmp_path: Path
+    ) -> None:
+        pod = Pod(applied, onprem, database, tmp_path / "other")
+        pod.variables["PGPASSWORD"] = "wrong"
         pod.launch()
-        assert pod.server.await_end(PATIENCE) == 2
+        try:
+            assert pod.server.await_end(PATIENCE) == 2
+        finally:
+            pod.server.clear()
         assert "password authentication failed" in pod.server.last_words()
