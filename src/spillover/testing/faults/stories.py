@@ -78,6 +78,11 @@ class Stage:
         """None while dead."""
         self._replaced: dict[ReplaceAgent, AgentLife] = {}
         """Lives that stand still, or woke up, while another one has their name."""
+        self._contested: dict[str, int] = {}
+        """Machines whose agent may find its place taken by one of the same name, and until when it may have tasks of that time.
+
+        Who is refused for that runs on what it has until its own leases end.
+        """
         self._woke: dict[str, int] = {}
         self._down: dict[str, int] = {}
         """How many faults keep an agent, or the server, dead or stopped."""
@@ -177,6 +182,8 @@ class Stage:
         lives = (life for life in self.agents.values() if life is not None)
         life = next((life for life in lives if life.machine.name == machine), None)
         if life is None or life.host.paused or not life.recovered:
+            return True
+        if self.universe.now < self._contested.get(machine, 0):
             return True
         return self.universe.now - self._woke.get(machine, -AWAKE) < AWAKE
 
@@ -311,6 +318,8 @@ class Stage:
         self._replaced[fault] = life
         self._new_machine(fault.agent, f"{fault.agent}/{self._lives + 1}")
         self._start_agent(fault.agent)
+        term = max(self.setting.lost_after, 4 * self.setting.heartbeat) + self.setting.heartbeat
+        self._contested[self.machines[fault.agent].name] = self.universe.now + fault.lasts + term
         self.universe.after(fault.sleeps, lambda: self._wake(life))
         if not self._disturbed(fault):
             self.universe.after(fault.sleeps + AWAKE, lambda: self.checks.ended_all(life.machine))
@@ -386,10 +395,7 @@ def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
         except Standstill as where:
             stage.checks.breach("time goes on", f"the story stands still in {where}")
         finally:
-            with contextlib.suppress(
-                Standstill
-            ):  # whoever waited for what stood still is told of it only now
-                stage.close()
+            stage.close()
         return Outcome(
             story,
             tuple(stage.checks.breaches),
