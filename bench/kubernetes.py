@@ -191,13 +191,13 @@ def scale(report: Report, options: Options) -> None:
 def lived(home: Sequence[tuple[Cluster, str]], path: Path, nodes: int, idle: float) -> Life:
     """Start a server, have one job placed as soon as one can be, and leave it alone."""
     begin = time.monotonic()
-    with above(home, path) as (server, http), Client(data=server.data) as client:
+    with above(home, path) as (server, _), Client(data=server.data) as client:
         [job] = client.submit([manifest()])
         until(lambda: client.job(job).state != "QUEUED", PATIENCE)
         planned = time.monotonic() - begin
         client.wait(job)
-        [told] = http.get("/v1/clusters")
-        if told["agents"] != nodes or told["foreign"]["cpu"] <= 0:
+        [told] = client.clusters()
+        if told.agents != nodes or told.foreign["cpu"] <= 0:
             raise RuntimeError(f"the server does not see all of the cluster: {told}")
         before, since = server.cpu(), time.monotonic()
         time.sleep(idle)

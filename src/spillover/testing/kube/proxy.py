@@ -171,9 +171,8 @@ class Proxy:
                 await asyncio.sleep(draw.after)
             case _:
                 pass
-        body = await request.read()
         try:
-            async with self._ask(request, body) as told:
+            async with self._ask(request, await request.read()) as told:
                 match draw:
                     case Draw(mishap=Mishap.DENIED):
                         return refusal(CODES[Mishap.DENIED])
@@ -181,8 +180,8 @@ class Proxy:
                         return hang_up(request)
                     case _:
                         return await self._pass_back(request, told, draw if watches else None)
-        except aiohttp.ClientError:
-            return hang_up(request)  # as the API server would have been gone for who asked
+        except (aiohttp.ClientError, ConnectionError):  # one side is gone: so it is for the other
+            return hang_up(request)
 
     @contextlib.asynccontextmanager
     async def _ask(self, request: web.Request, body: bytes) -> AsyncIterator[aiohttp.ClientResponse]:
