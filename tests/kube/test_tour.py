@@ -32,9 +32,10 @@ class Tour:
         assert done.returncode == 0, done
         return done.stdout
 
-    def pi(self, **told: str) -> str:
-        """Submit the example, unchanged but for how long it is played to run and its name; its id."""
+    def pi(self, *, backoff: int = 4, **told: str) -> str:
+        """Submit the example, unchanged but for how it is played to run and how often Kubernetes tries again; its id."""
         manifest = yaml.safe_load(PI.read_text())
+        manifest["spec"]["backoffLimit"] = backoff
         notes = {f"spillover.test/{key.replace('_', '-')}": value for key, value in told.items()}
         manifest["spec"]["template"]["metadata"] = {"annotations": notes}
         path = self.server.folder / "pi.yaml"
@@ -158,3 +159,26 @@ def test_output_is_followed_while_a_job_runs(tour: Tour) -> None:
         rest, errors = following.communicate(timeout=PATIENCE)
     assert (rest, errors, following.returncode) == ("", "", 0)
     assert tour.shown(job)["state"] == "SUCCEEDED"
+
+
+def test_output_of_each_attempt_and_of_one_that_failed_is_kept(tour: Tour) -> None:
+    tour.clusters["onprem"].write_log("first")
+    job = tour.pi(backoff=0, runs_for="1s", evicted="low on memory")
+    wait_until(lambda: tour.shown(job)["attempt"] == 2, "another attempt", PATIENCE)
+    tour.clusters["onprem"].write_log("second")
+    assert tour.until(job, "FAILED")["attempt"] == 4
+    wait_until(lambda: not tour.made("onprem", job), "the end of what is left there", PATIENCE, every=0.1)
+    assert tour.typed("logs", job, "--attempt", "1") == "first\n"
+    assert tour.typed("logs", job) == "second\n"
+
+
+def test_output_that_is_gone_is_told_in_a_line(tour: Tour) -> None:
+    job = tour.pi(runs_for="forever")
+    tour.until(job, "RUNNING")
+    tour.typed("cancel", job)
+    tour.until(job, "CANCELLED")
+    wait_until(lambda: not tour.made("onprem", job), "the end of what is left there", PATIENCE, every=0.1)
+    done = tour.server.spill("logs", job, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "onprem" in done.stderr
