@@ -10,6 +10,8 @@
 Reaching it: `url`, `ca`, `token` (may do everything), `admin_certificate`, `kubeconfig` (context: the name), `service_account(name,
 namespace, role)` for a token with less, `client(token)`. `merge_kubeconfigs(path, clusters)` writes a file with several contexts.
 
+A server above such clusters, with a namespace of its own on each, is `serving.Serving`; `witness.Witness` counts what really ran.
+
 Its programs are `etcd`, `apiserver`, `controllers`, `scheduler` and `kwok`, each with `kill()` (-9), `start()`, `restart()`, `pause()`, `resume()`,
 `pid`, `log`. Without KWOK, nodes are lost after 50 s. Calls block; a coroutine uses `asyncio.to_thread`. When the block ends, or
 the process that started it is killed, everything is gone.
