@@ -50,8 +50,9 @@ class Reading:
         job = id_of(found)
         if is_array(found):
             raise CommandError(Kind.INVALID, f"{job} is an array: name one of its members, such as {job}.1")
-        if task != 0:
-            raise CommandError(Kind.UNKNOWN, f"{ref} has one task, number 0")
+        if task >= (tasks := _tasks(found)):
+            known = "one task, number 0" if tasks == 1 else f"{tasks} tasks, 0 to {tasks - 1}"
+            raise CommandError(Kind.UNKNOWN, f"{ref} has {known}")
         if attempt is not None and attempt > _attempt(found):
             raise CommandError(Kind.UNKNOWN, f"{job} has no attempt {attempt} yet")
         first = attempt if attempt is not None else _newest(found)
@@ -104,7 +105,8 @@ class Reading:
     ) -> AsyncGenerator[bytes, None]:
         """Output of one attempt, kept here or from the agent it ran on, wherever that is; raises OutputGone."""
         attempt = asked.lease.attempt
-        files = self._files if _over(found, attempt) else None
+        # Of several tasks on a cluster that others run, the output of the first is kept.
+        files = self._files if _over(found, attempt) and asked.lease.task == 0 else None
         if (
             files is not None
             and (kept := await files.output(found, attempt, stderr=asked.stderr)) is not None
@@ -189,6 +191,17 @@ class Reading:
 def _attempt(found: Found) -> int:
     """The number of the last attempt, be it only queued."""
     return 1 if isinstance(found, Pending) else found.attempt
+
+
+def _tasks(found: Found) -> int:
+    """How many tasks a job has."""
+    match found:
+        case Pending():
+            return found.array.kind.shape.tasks
+        case Finished():
+            return found.shape.tasks
+        case _:
+            return found.kind.shape.tasks
 
 
 def _newest(found: Found) -> int:

@@ -26,7 +26,8 @@ class Keeper:
         """Keep what an attempt wrote; returns the blob that lists it. Raises what the driver or the store does."""
         written = await _bounded(driver.output(lease, 0, 0, follow=False), self._limit)
         stream = await self._put(written)
-        files = [File(KEPT_STREAMS[0], stream, len(written))]
+        # Both streams of a pod are one, which is the first; nothing is in the other.
+        files = [File(KEPT_STREAMS[0], stream, len(written)), File(KEPT_STREAMS[1], await self._put(b""), 0)]
         return await self._put(msgspec.json.encode(files))
 
     async def _put(self, data: bytes) -> str:

@@ -1,0 +1,52 @@
+"""What jobs of several pods wrote on a real cluster, and what is left of that when the pods are gone."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from spillover.client import SpillError
+from spillover.testing.kube import Cluster
+from spillover.testing.kube.serving import PATIENCE, Serving, a_job
+from spillover.testing.processes import wait_until
+
+
+@pytest.fixture(scope="module")
+def served(onprem: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server that keeps output, and deletes what ended at once."""
+    names = onprem.add_nodes(2, cpu="4")
+    soon = {"kubernetes": {"keep": "0s"}}
+    folder = tmp_path_factory.mktemp("output")
+    with Serving(folder, {"onprem": (onprem, soon)}, agents={"keep_output": True}) as serving:
+        yield serving
+    onprem.remove_nodes(names)
+
+
+def written(served: Serving, job: str, task: int = 0, *, stderr: bool = False) -> bytes:
+    return b"".join(served.client.logs(job, task=task, stderr=stderr))
+
+
+def test_each_pod_of_a_job_has_output_of_its_own(served: Serving, onprem: Cluster) -> None:
+    onprem.write_log("said by a pod")
+    pods = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    [job] = served.submit(a_job(spec=pods, runs_for="forever"))
+    served.running(job)
+    wait_until(
+        lambda: all(written(served, job, task) == b"said by a pod\n" for task in (0, 1)),
+        "output of both pods",
+        PATIENCE,
+        every=0.1,
+    )
+    with pytest.raises(SpillError, match="has 2 tasks, 0 to 1"):
+        written(served, job, 2)
+    served.client.cancel(job)
+
+
+def test_of_several_pods_the_output_of_the_first_is_kept(served: Serving, onprem: Cluster) -> None:
+    onprem.write_log("kept")
+    pods = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    ended = served.run(a_job(spec=pods, runs_for="100ms"))
+    served.await_gone("onprem", ended.id)
+    assert written(served, ended.id) == b"kept\n"
+    assert written(served, ended.id, stderr=True) == b""
+    with pytest.raises(SpillError, match="its output was not kept"):
+        written(served, ended.id, 1)
