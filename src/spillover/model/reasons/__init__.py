@@ -1,0 +1,187 @@
+"""Why a job is where it is, as data. "Not now" and "never" are different types.
+
+A reason is shown as `{code, message, never}`; its code is the tag of its type, so programs can rely on it.
+"""
+
+from functools import cache
+from typing import TypeAlias
+
+from spillover.model.reasons.base import Never, NotNow
+from spillover.model.reasons.elsewhere import ClusterDown, NoNodeReady, NotConfigured, NotStarting, Shunned
+from spillover.model.reasons.ending import (
+    CancelledBy,
+    ClusterFailed,
+    CouldNotStart,
+    DependencyFailed,
+    Exited,
+    LostTooOften,
+    MembersFailed,
+    OutOfMemory,
+    OutputsNotKept,
+    PastCap,
+    PastDeadline,
+    PastWalltime,
+    Stopping,
+)
+from spillover.model.reasons.money import NotRented, OverBudget, OverMaxCost, TooDear
+from spillover.model.reasons.placing import (
+    AlwaysRented,
+    NotInTime,
+    OnlyRented,
+    QueueFull,
+    RoomOwned,
+    RoomSoon,
+    WaitOver,
+)
+from spillover.model.reasons.refusing import (
+    AtLimit,
+    BurstRefused,
+    CannotRun,
+    GangUnsupported,
+    NoSuchNode,
+    NotOffered,
+    NotWhere,
+    OverLimit,
+    Tainted,
+    TooBig,
+    TooLate,
+)
+from spillover.model.reasons.waiting import (
+    AfterJobs,
+    AllDrained,
+    BehindOthers,
+    BeyondDepth,
+    Fresh,
+    Held,
+    KeptFor,
+    NoRoom,
+    NotBefore,
+    NotObserved,
+    PolicyFailed,
+    WaitNotOver,
+)
+
+Reason: TypeAlias = (
+    Held
+    | AfterJobs
+    | NotBefore
+    | Fresh
+    | NoRoom
+    | BehindOthers
+    | KeptFor
+    | BeyondDepth
+    | NotObserved
+    | AllDrained
+    | ClusterDown
+    | NotConfigured
+    | NoNodeReady
+    | Shunned
+    | WaitNotOver
+    | NotRented
+    | PolicyFailed
+    | OverMaxCost
+    | OverBudget
+    | TooDear
+    | TooBig
+    | NotOffered
+    | GangUnsupported
+    | BurstRefused
+    | NotWhere
+    | CannotRun
+    | NoSuchNode
+    | Tainted
+    | AtLimit
+    | OverLimit
+    | TooLate
+    | RoomOwned
+    | RoomSoon
+    | WaitOver
+    | NotInTime
+    | QueueFull
+    | AlwaysRented
+    | OnlyRented
+    | Stopping
+    | DependencyFailed
+    | CancelledBy
+    | PastDeadline
+    | PastWalltime
+    | PastCap
+    | LostTooOften
+    | ClusterFailed
+    | Exited
+    | OutOfMemory
+    | OutputsNotKept
+    | CouldNotStart
+    | NotStarting
+    | MembersFailed
+)
+
+
+def code_of(reason: Reason) -> str:
+    """The word that programs know a reason by."""
+    return _code(type(reason))
+
+
+@cache
+def _code(kind: type[Reason]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+__all__ = [
+    "AfterJobs",
+    "AllDrained",
+    "AlwaysRented",
+    "AtLimit",
+    "BehindOthers",
+    "BeyondDepth",
+    "BurstRefused",
+    "CancelledBy",
+    "CannotRun",
+    "ClusterDown",
+    "ClusterFailed",
+    "CouldNotStart",
+    "DependencyFailed",
+    "Exited",
+    "Fresh",
+    "GangUnsupported",
+    "Held",
+    "KeptFor",
+    "LostTooOften",
+    "MembersFailed",
+    "Never",
+    "NoNodeReady",
+    "NoRoom",
+    "NoSuchNode",
+    "NotBefore",
+    "NotConfigured",
+    "NotInTime",
+    "NotNow",
+    "NotObserved",
+    "NotOffered",
+    "NotRented",
+    "NotStarting",
+    "NotWhere",
+    "OnlyRented",
+    "OutOfMemory",
+    "OutputsNotKept",
+    "OverBudget",
+    "OverLimit",
+    "OverMaxCost",
+    "PastCap",
+    "PastDeadline",
+    "PastWalltime",
+    "PolicyFailed",
+    "QueueFull",
+    "Reason",
+    "RoomOwned",
+    "RoomSoon",
+    "Shunned",
+    "Stopping",
+    "Tainted",
+    "TooBig",
+    "TooDear",
+    "TooLate",
+    "WaitNotOver",
+    "WaitOver",
+    "code_of",
+]

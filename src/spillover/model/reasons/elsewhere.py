@@ -1,0 +1,86 @@
+"""Why a cluster that others run gives no news of a job, or takes none."""
+
+from typing import Final
+
+from spillover.model.cluster import Health
+from spillover.model.ids import ClusterName
+from spillover.model.reasons.base import NotNow
+from spillover.model.units import (
+    format_moment,
+)
+
+
+class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
+    """A cluster that others run does not answer, or is being cleared after it had failed: it is given nothing."""
+
+    cluster: ClusterName
+    health: Health
+    since: int
+    """Nanoseconds UTC; 0 if nothing was ever seen of it."""
+    why: str
+    """In the words of whoever watches it; empty if there is nothing to say."""
+
+    def __str__(self) -> str:
+        since = f" since {format_moment(self.since)}" if self.since else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{self.cluster} {_STATES[self.health]}{since}{why}"
+
+
+class NotConfigured(NotNow, frozen=True, tag="not_configured"):
+    """It was handed to a cluster that others run and that is not configured any more: nobody can say what became of it."""
+
+    cluster: ClusterName
+
+    def __str__(self) -> str:
+        return (
+            f"is on {self.cluster}, which is not configured any more; configure it again, "
+            "or have the job given up there with `spill requeue` or `spill cancel`"
+        )
+
+
+_STATES: Final = {
+    Health.UNOBSERVED: "was not seen yet, which the server waits for",
+    Health.READY: "is ready",
+    Health.DEGRADED: "does not answer",
+    Health.FAILED: "has failed",
+    Health.CLEARING: "is being cleared of what was left there when it failed,",
+}
+
+
+class NoNodeReady(NotNow, frozen=True, tag="no_node_ready"):
+    """No node of a cluster that others run, which could run it, is ready and may be given tasks."""
+
+    clusters: tuple[ClusterName, ...]
+
+    def __str__(self) -> str:
+        return f"waits for a node of {' or '.join(self.clusters)} that could run it to be ready, and not cordoned"
+
+
+class Shunned(NotNow, frozen=True, tag="shunned"):
+    """A cluster gave it back, and it is tried there again after a while."""
+
+    cluster: ClusterName
+    until: int
+    """Nanoseconds UTC."""
+    because: str
+    """In the words of the cluster; empty if it said nothing."""
+
+    def __str__(self) -> str:
+        because = f": {self.because}" if self.because else ""
+        return f"{self.cluster} gave it back and is tried again at {format_moment(self.until)}{because}"
+
+
+class NotStarting(NotNow, frozen=True, tag="not_starting"):
+    """It was handed to a cluster that others run, which has not started it yet."""
+
+    cluster: ClusterName
+    what: str
+    """`unschedulable`, `image`, `refused` or `config`."""
+    message: str
+    """In the words of that cluster."""
+    at: int
+    """Since when, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        said = f": {self.message}" if self.message else ""
+        return f"is not started by {self.cluster} since {format_moment(self.at)} ({self.what}{said})"
