@@ -274,7 +274,7 @@ def _tls(access: Access, shown: Credential) -> ssl.SSLContext:
             certificate, key = Path(folder, "certificate"), Path(folder, "key")
             certificate.write_bytes(shown.certificate)
             key.write_bytes(shown.key)
-            context.load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key, password="")  # or it would be asked for at a terminal
     return context
 
 

@@ -110,13 +110,13 @@ async def _ask(program: Program, access: Access) -> _Status:
     if program.provide_cluster_info:
         spec["cluster"] = {"server": access.server, "insecure-skip-tls-verify": access.unchecked}
     info = {"apiVersion": program.api_version, "kind": "ExecCredential", "spec": spec}
-    env = {each.name: each.value for each in program.env}
+    env = {each.name: each.value for each in program.env or ()}
     env["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
     hint = f"; {program.install_hint.strip()}" if program.install_hint else ""
     try:
         process = await asyncio.create_subprocess_exec(
             program.command,
-            *program.args,
+            *(program.args or ()),
             env={**os.environ, **env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -32,8 +32,9 @@ class Program(Struct, frozen=True, rename="camel"):
     """A program that says who we are."""
 
     command: str
-    args: tuple[str, ...] = ()
-    env: tuple[Variable, ...] = ()
+    args: tuple[str, ...] | None = None
+    env: tuple[Variable, ...] | None = None
+    """Like `args`, kubectl writes null for none."""
     api_version: str = EXEC_VERSIONS[0]
     install_hint: str = ""
     provide_cluster_info: bool = False
@@ -156,12 +157,15 @@ def access_of(options: Options, environ: Mapping[str, str], home: Path, in_pod: 
     cluster, folder = config.clusters[context.cluster]
     if not cluster.server.startswith(("https://", "http://")):
         raise NoAccess(f"{origin} has no address of a server; write https://HOST:PORT")
+    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
+        kind = cluster.proxy_url.partition(":")[0]
+        raise NoAccess(f"{origin} has a proxy-url of the kind {kind!r}; known are http and https")
     ca = _data(cluster.certificate_authority_data, cluster.certificate_authority, folder, origin)
     user, users = config.users.get(context.user, (_UserDoc(), folder))
     return Access(
         cluster.server.rstrip("/"),
         _user(user, users, origin),
-        _content(ca, origin).decode(errors="replace") if ca is not None else None,
+        _text(ca, origin) if ca is not None else None,
         cluster.insecure_skip_tls_verify,
         cluster.tls_server_name or None,
         cluster.proxy_url or None,
@@ -195,9 +199,17 @@ def _read(path: Path) -> _Document:
     try:
         return msgspec.convert(yaml.safe_load(text) or {}, _Document)
     except yaml.YAMLError as error:
-        raise NoAccess(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        raise NoAccess(f"{path} is not YAML: {_where(error)}") from None
     except msgspec.ValidationError as error:
         raise NoAccess(f"{path} is not a kubeconfig: {error}") from None
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """What is wrong and where, without the line itself, which may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "it has characters that YAML does not have"
+    mark = error.problem_mark
+    return f"{error.problem or error.context} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _user(doc: _UserDoc, folder: Path, origin: str) -> User:
@@ -241,6 +253,11 @@ def _content(what: bytes | Path, origin: str) -> bytes:
         raise NoAccess(f"{origin} names {what}, which cannot be read: {error.strerror}") from None
 
 
+def _text(what: bytes | Path, origin: str) -> str:
+    """Certificates, without what anybody wrote about them in letters of their own: they are of ASCII alone."""
+    return _content(what, origin).decode("ascii", errors="ignore")
+
+
 def _from_pod(environ: Mapping[str, str], folder: Path) -> Access:
     """As a pod of the cluster reaches it."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -251,7 +268,7 @@ def _from_pod(environ: Mapping[str, str], folder: Path) -> Access:
     return Access(
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
         User(token=token),
-        _content(ca, origin).decode(errors="replace") if ca.exists() else None,
+        _text(ca, origin) if ca.exists() else None,
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
         origin=origin,
     )

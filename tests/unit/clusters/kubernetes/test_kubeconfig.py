@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, User, access_of
+from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, User, Variable, access_of
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import Options
 from spillover.model.ids import ClusterName
@@ -104,10 +104,10 @@ def test_a_program_may_say_who_we_are(tmp_path: Path) -> None:
     path = written(tmp_path, a_kubeconfig(user={"exec": program}))
     found = access_of(options(kubeconfig=path, context="others"), {}, tmp_path).user.program
     assert isinstance(found, Program)
-    assert (found.command, found.args, found.env[0].value, found.install_hint) == (
+    assert (found.command, found.args, found.env, found.install_hint) == (
         "aws",
         ("eks", "get-token"),
-        "b",
+        (Variable("A", "b"),),
         "get it",
     )
 
@@ -179,3 +179,34 @@ def test_without_the_package_that_it_needs_a_cluster_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(NoAccess, match=r"needs the package aiohttp.*pip install 'spillover\[kubernetes\]'"):
         open_cluster(options(kubeconfig=written(tmp_path, a_kubeconfig())), {}, tmp_path)
+
+
+def test_what_kubectl_writes_for_nothing_is_nothing(tmp_path: Path) -> None:
+    program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "aws", "args": None, "env": None}
+    path = written(tmp_path, a_kubeconfig(user={"exec": program}))
+    found = access_of(options(kubeconfig=path, context="others"), {}, tmp_path)
+    assert found.user == User(program=Program("aws"))
+
+
+@pytest.mark.parametrize(
+    "written_so", ["token: s3cret: oops", "token: 's3cret", "token: s3cret\x01", "- s3cret"]
+)
+def test_a_secret_is_not_shown_because_something_is_wrong_beside_it(tmp_path: Path, written_so: str) -> None:
+    path = written(tmp_path, f"users:\n- name: me\n  user:\n    {written_so}\n")
+    with pytest.raises(NoAccess) as caught:
+        access_of(options(kubeconfig=path), {}, tmp_path)
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_who_vouches_for_a_cluster_may_be_named_in_any_letters(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, a_kubeconfig(cluster={"certificate-authority-data": encoded("# Zürich\n-----BEGIN")})
+    )
+    assert access_of(options(kubeconfig=path), {}, tmp_path).authority == "# Zrich\n-----BEGIN"
+
+
+def test_a_proxy_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, a_kubeconfig(cluster={"proxy-url": "socks5://me:s3cret@proxy:1080"}))
+    with pytest.raises(NoAccess, match="a proxy-url of the kind 'socks5'; known are http and https"):
+        access_of(options(kubeconfig=path), {}, tmp_path)
