@@ -16,6 +16,7 @@ from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, Outcome, Result
 from spillover.core.state import State
+from spillover.model.ids import JobId
 from spillover.ports.commands import CommandError
 
 log = structlog.get_logger()
@@ -26,15 +27,14 @@ class Unwatched:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
+        self._stopping: dict[JobId, None] | None = None
+        """Jobs to look at, wherever they are; None is all, as when this begins."""
         self._news = asyncio.Event()
         self._news.set()
         loop.listen(self._see)
 
     async def run(self) -> None:
         """Look whenever a job is to be stopped, until cancelled."""
-        state = (await self._loop.read()).state
-        for cluster, count in Counter(phase.cluster for _, phase in _unwatched(state)).items():
-            log.warning("jobs are on a cluster that is not configured any more", cluster=cluster, jobs=count)
         while True:
             await self._news.wait()
             self._news.clear()
@@ -49,26 +49,40 @@ class Unwatched:
         """Say of all that are to be stopped that they are."""
         state = (await self._loop.read()).state
         now = self._loop.now()
+        if self._stopping is None:
+            self._stopping = _jobs_without_watch(state)
         results = [
             Result(DRIVER, job.lease, Outcome.STOPPED, None, None, Usage(elapsed(state, job, now)), 0)
-            for job, phase in _unwatched(state)
-            if phase.stopping is not None
+            for each in self._stopping
+            if (job := state.jobs.get(each)) is not None
+            and (phase := _unwatched(state, job)) is not None
+            and phase.stopping is not None
         ]
+        looked = tuple(self._stopping)
         if results:
             await self._loop.propose(*results)
+        for each in looked:
+            self._stopping.pop(each, None)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        if any(type(event) is JobStopping for event in events):
+        stopping = [event.job for event in events if type(event) is JobStopping]
+        if stopping and self._stopping is not None:
+            self._stopping.update(dict.fromkeys(stopping))
             self._news.set()
 
 
-def _unwatched(state: State) -> list[tuple[Job, Placed | Running]]:
-    """Jobs on clusters that were watched when they were placed there and are not configured now."""
-    return [
-        (job, phase)
-        for job in state.jobs.values()
-        if isinstance(phase := job.phase, Placed | Running)
-        and phase.cluster not in state.clusters
-        and (spec := state.cluster_of(job)) is not None
-        and spec.watched
-    ]
+def _jobs_without_watch(state: State) -> dict[JobId, None]:
+    """All jobs that nobody watches, which is said once."""
+    found = {job.id: phase.cluster for job in state.jobs.values() if (phase := _unwatched(state, job))}
+    for cluster, count in Counter(found.values()).items():
+        log.warning("jobs are on a cluster that is not configured any more", cluster=cluster, jobs=count)
+    return dict.fromkeys(found)
+
+
+def _unwatched(state: State, job: Job) -> Placed | Running | None:
+    """The place of a job on a cluster that was watched when it was placed there and is not configured now."""
+    phase = job.phase
+    if not isinstance(phase, Placed | Running) or phase.cluster in state.clusters:
+        return None
+    spec = state.cluster_of(job)
+    return phase if spec is not None and spec.watched else None
