@@ -53,23 +53,32 @@ class Driving:
 
     async def run(self) -> None:
         """Watch and act until cancelled."""
-        self.ledger.adopt((await self._loop.read()).state)
+        await self._adopt()
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self.driver.run(self._news.set), name=f"watch {self.driver.cluster}")
+            acted = False
             try:
                 while True:
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(self._pause()):
+                        async with asyncio.timeout(self._pause() if acted else AGAIN):
                             await self._news.wait()
                     self._news.clear()
-                    await self._look(group)
+                    acted = await self._look(group)
                     await asyncio.sleep(LINGER)
             finally:
                 watching.cancel()
 
+    async def _adopt(self) -> None:
+        """Take over what is in the book, as soon as all of that is durable."""
+        while True:
+            try:
+                return self.ledger.adopt((await self._loop.read()).state)
+            except CommandError:
+                await asyncio.sleep(AGAIN)
+
     def _pause(self) -> float:
         """Seconds after which to look although nothing happened."""
-        if not self._may_act() or self.driver.connection().link is not Link.UP:
+        if self.driver.connection().link is not Link.UP:
             return AGAIN
         following = self.ledger.next_look()
         if following is None:
@@ -80,16 +89,16 @@ class Driving:
         """Whether this server surely leads and can write."""
         return self._loop.problem is None and self._loop.held is None and not self._loop.lost_lead.is_set()
 
-    async def _look(self, group: asyncio.TaskGroup) -> None:
-        """Say what is new, then ask for what is missing."""
+    async def _look(self, group: asyncio.TaskGroup) -> bool:
+        """Say what is new, then ask for what is missing; False if nothing could be said, and so nothing was asked for."""
         monotonic = self._loop.time.monotonic()
         self._pilot.take(self.driver.take(), monotonic)
         if not self._may_act():
-            return
+            return False
         try:
             state = (await self._loop.read()).state
         except CommandError:
-            return
+            return False
         orders = self._pilot.orders(state, self.driver.connection(), self._loop.now(), monotonic)
         try:
             if orders.proposals:
@@ -99,13 +108,14 @@ class Driving:
                 "cannot take in what is seen of a cluster", cluster=self.driver.cluster, error=error.message
             )
             self._pilot.unsaid(orders)
-            return
+            return False
         for lease, grace in orders.stops:
             group.create_task(self._stop(lease, grace))
         for lease in orders.keeps:
             group.create_task(self._keep_output(lease))
         if orders.starts:
             await self._start(group, orders.starts)
+        return True
 
     async def _start(self, group: asyncio.TaskGroup, wanted: Sequence[Lease]) -> None:
         """Have attempts started that the book still has there, some at a time."""
@@ -117,6 +127,9 @@ class Driving:
             and type(job.phase) is Placed
         ]
         leases = {job.lease: None for job in jobs}
+        if others := [lease.job for lease in wanted if lease not in leases]:
+            self.ledger.stir(others)  # what they were ahead of what is durable by may never have happened
+            self._news.set()
         for lease in leases:
             self.ledger.asking(lease)
         try:
@@ -146,10 +159,11 @@ class Driving:
     async def _stop(self, lease: Lease, grace: int) -> None:
         try:
             async with self._calls:
-                if not self._may_act():
-                    self.ledger.not_stopped(lease)
-                    return
-                await self.driver.stop(lease, grace)
+                if self._may_act():
+                    await self.driver.stop(lease, grace)
+                else:
+                    self.ledger.not_asked(lease)
+                    self._news.set()
         except DriverError as error:
             log.warning(
                 "cannot delete an attempt; will try again",
@@ -157,7 +171,8 @@ class Driving:
                 job=lease.job,
                 error=str(error),
             )
-            self.ledger.not_stopped(lease)
+            self.ledger.not_stopped(lease, self._loop.time.monotonic())
+            self._news.set()
 
     async def _keep_output(self, lease: Lease) -> None:
         """Keep what an attempt wrote; that it cannot be had is no reason not to say that it ended."""
@@ -175,9 +190,9 @@ class Driving:
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Take in what has become durable."""
-        self.ledger.note(events)
+        if self.ledger.note(events):
+            self._news.set()
         for event in events:
             if type(event) is ClusterChanged and event.cluster == self.driver.cluster:
                 log.info("a cluster changed", cluster=event.cluster, health=event.health, why=event.why)
-        if self.ledger.is_stirred:
-            self._news.set()
+                self._news.set()  # what it is to become next follows from what it is

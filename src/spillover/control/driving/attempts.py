@@ -57,8 +57,8 @@ class Attempt(Struct):
     """Since when the cluster says that it does not take it now, nanoseconds UTC; None if it does not say so."""
     message: str = ""
     """What the cluster said when it did not take it."""
-    stopped: int | None = None
-    """When it was last asked to be deleted, on the monotonic clock."""
+    stop_after: int = 0
+    """Its deletion is not to be asked for again before, on the monotonic clock."""
     withdrawal: Withdrawal | None = None
     outputs: str | None = None
     """The blob that lists what was kept of its output; None while it was not asked for."""

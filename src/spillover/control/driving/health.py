@@ -12,6 +12,10 @@ FEW: Final = 3
 """Tries in a row that may fail before a cluster is degraded."""
 
 
+AWAITED: Final = frozenset((Health.UNOBSERVED, Health.CLEARING))
+"""Where nothing is placed before what is left over is gone."""
+
+
 class View(Struct, frozen=True):
     """What is known of a cluster at one moment."""
 
@@ -19,7 +23,7 @@ class View(Struct, frozen=True):
     listed: bool
     """Whether what is there was listed since this server leads."""
     leftovers: int
-    """Attempts there that may run and that the book has not."""
+    """Attempts there that may run and that the book has not; of account while a cluster is AWAITED."""
     monotonic: int
 
 

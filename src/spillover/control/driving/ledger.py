@@ -33,6 +33,8 @@ from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pen
 
 LATE: Final = 5 * SECOND
 """Nanoseconds after which what was made, and is not seen, is not there any more."""
+TRY_AGAIN: Final = SECOND
+"""Nanoseconds after which it is asked again that something be deleted when that was not answered, or refused."""
 ASK_AGAIN: Final = 5 * SECOND
 """Nanoseconds, beyond its grace, after which it is asked again that something be deleted that is still there."""
 
@@ -80,7 +82,9 @@ class Ledger:
         self._stirred: dict[JobId, None] = {}
         """Jobs to look at."""
         self._timers: list[tuple[int, JobId]] = []
-        """When to look at jobs again, on the monotonic clock."""
+        """When to look at jobs again, on the monotonic clock; some are of no account any more."""
+        self._due: dict[JobId, int] = {}
+        """Which of them counts for each job: the next."""
 
     # --- what is new
 
@@ -90,8 +94,9 @@ class Ledger:
             if _is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
 
-    def note(self, events: Sequence[AnyEvent]) -> None:
-        """Take in events that have become durable."""
+    def note(self, events: Sequence[AnyEvent]) -> bool:
+        """Take in events that have become durable; whether there is something to look at by them."""
+        before = len(self._stirred)
         for event in events:
             match event:
                 case JobPlaced() | GangPlaced() if event.cluster == self.cluster:
@@ -104,6 +109,7 @@ class Ledger:
                     self._stirred[event.job] = None
                 case _:
                     pass
+        return len(self._stirred) > before
 
     def take(self, changes: Changes, monotonic: int) -> None:
         """Take in what a driver sees."""
@@ -151,10 +157,16 @@ class Ledger:
                 attempt.known = Known.UNSURE
                 self._look_at(lease.job, attempt.retry(monotonic))
 
-    def not_stopped(self, lease: Lease) -> None:
+    def not_stopped(self, lease: Lease, monotonic: int) -> None:
         """The cluster could not be asked to delete an attempt."""
         if (attempt := self._find(lease)) is not None:
-            attempt.stopped = None
+            attempt.stop_after = monotonic + TRY_AGAIN
+            self._look_at(lease.job, attempt.stop_after)
+
+    def not_asked(self, lease: Lease) -> None:
+        """Nobody has asked the cluster to delete an attempt after all."""
+        if (attempt := self._find(lease)) is not None:
+            attempt.stop_after = 0
         self._stirred[lease.job] = None
 
     def kept(self, lease: Lease, outputs: str) -> None:
@@ -179,7 +191,10 @@ class Ledger:
         """What to say and what to ask for, when what a driver sees is what is there."""
         orders = Orders.none()
         while self._timers and self._timers[0][0] <= monotonic:
-            self._stirred[heapq.heappop(self._timers)[1]] = None
+            due, waited_for = heapq.heappop(self._timers)
+            if self._due.get(waited_for) == due:
+                del self._due[waited_for]
+                self._stirred[waited_for] = None
         stirred, self._stirred = self._stirred, {}
         bound: dict[Lease, tuple[NodeName, ...]] = {}
         for job_id in stirred:
@@ -224,11 +239,6 @@ class Ledger:
         attempt = self._find(lease)
         return attempt is not None and attempt.wanted
 
-    @property
-    def is_stirred(self) -> bool:
-        """Whether there is something to look at."""
-        return bool(self._stirred)
-
     def next_look(self) -> int | None:
         """When to ask for orders if nothing happens until then, on the monotonic clock."""
         return self._timers[0][0] if self._timers else None
@@ -270,7 +280,7 @@ class Ledger:
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)
-        elif seen.pending is not None and seen.started is None and not seen.going:
+        elif seen.pending is not None and type(job.phase) is Placed and not attempt.ran and not seen.going:
             self._be_patient(case, seen.pending, orders)
 
     def _be_patient(self, case: "_Case", pending: Pending, orders: Orders) -> None:
@@ -294,6 +304,8 @@ class Ledger:
             case.say(orders, _result(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
         else:
             why = f"its Job on {self.cluster} was deleted by somebody else"
+            if attempt.withdrawal is not None:
+                why = f"it began while it was being taken away: {attempt.withdrawal.message}"
             case.say(
                 orders, _result(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
             )
@@ -341,11 +353,10 @@ class Ledger:
 
     def _stop(self, attempt: Attempt, grace: int, orders: Orders, monotonic: int) -> None:
         """Ask for something to be deleted, unless that was done a moment ago."""
-        wait = ASK_AGAIN + grace
-        if attempt.stopped is None or monotonic - attempt.stopped >= wait:
-            attempt.stopped = monotonic
+        if monotonic >= attempt.stop_after:
+            attempt.stop_after = monotonic + ASK_AGAIN + grace
             orders.stops.append((attempt.lease, grace))
-        self._look_at(attempt.lease.job, attempt.stopped + wait)
+        self._look_at(attempt.lease.job, attempt.stop_after)
 
     # --- records
 
@@ -381,7 +392,7 @@ class Ledger:
 
     def _vanish(self, attempt: Attempt) -> None:
         """Something that was seen is not there any more."""
-        attempt.known, attempt.stopped = Known.GONE, None
+        attempt.known, attempt.stop_after = Known.GONE, 0
         self.nodes.forget(attempt.lease)
         self._stirred[attempt.lease.job] = None
 
@@ -390,9 +401,13 @@ class Ledger:
         del attempts[attempt.lease]
         if not attempts:
             del self._jobs[attempt.lease.job]
+            self._due.pop(attempt.lease.job, None)
 
     def _look_at(self, job: JobId, monotonic: int) -> None:
-        heapq.heappush(self._timers, (monotonic, job))
+        """Look at a job then, unless that is done before: each look says when the next is to be."""
+        if (due := self._due.get(job)) is None or monotonic < due:
+            self._due[job] = monotonic
+            heapq.heappush(self._timers, (monotonic, job))
 
 
 class _Case(Struct, frozen=True):

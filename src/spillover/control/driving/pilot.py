@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from spillover.control.driving.health import View, health_of
+from spillover.control.driving.health import AWAITED, View, health_of
 from spillover.control.driving.ledger import Ledger, Orders, Patience
 from spillover.core.proposals import SeeCluster
 from spillover.core.state import State
@@ -55,7 +55,7 @@ class Pilot:
         ledger.stir(orders.jobs)
         ledger.stir(lease.job for lease in orders.starts)
         for lease, _ in orders.stops:
-            ledger.not_stopped(lease)
+            ledger.not_asked(lease)
         for lease in orders.keeps:
             ledger.not_kept(lease)
         ledger.nodes.tell_again()
@@ -63,7 +63,8 @@ class Pilot:
     def _health(self, state: State, connection: Connection, monotonic: int) -> SeeCluster | None:
         """What to say of how the cluster is; None if that is as it was."""
         book = state.health(self.cluster) or Health.UNOBSERVED
-        view = View(connection, self._listed, self.ledger.leftovers(), monotonic)
+        leftovers = self.ledger.leftovers() if book in AWAITED else 0
+        view = View(connection, self._listed, leftovers, monotonic)
         health = health_of(book, view, self._failed_after)
         if health is book:
             return None

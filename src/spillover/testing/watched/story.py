@@ -203,7 +203,7 @@ class Story:
         def arrive() -> None:
             if lost or self._down.get(name, 0) > self._now:
                 if epoch == self._epoch and self._pilots:
-                    pilot.ledger.not_stopped(lease)
+                    pilot.ledger.not_stopped(lease, self._now)
             else:
                 self._clusters[name].delete(lease, self._now)
 

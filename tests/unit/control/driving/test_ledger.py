@@ -187,6 +187,31 @@ def test_what_is_still_there_is_asked_again_to_go(bench: Bench) -> None:
     assert len(bench.do().stops) == 1
 
 
+def test_what_cannot_be_deleted_is_asked_for_again_soon_and_not_at_every_look(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.world.cancel(lease.job)
+    bench.note()
+    assert len(bench.do().stops) == 1
+    bench.ledger.not_stopped(lease, bench.now)
+    assert bench.do().stops == []
+    following = bench.ledger.next_look()
+    assert following is not None
+    bench.world.wait(seconds=(following - bench.now) / SECOND)
+    assert len(bench.do().stops) == 1
+
+
+def test_however_often_a_job_is_looked_at_it_is_waited_for_once(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    for _ in range(100):
+        bench.see(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now))
+        bench.do()
+        bench.world.wait(seconds=0.1)
+    assert len(bench.ledger._timers) < 5
+
+
 def test_what_no_node_takes_goes_back_and_is_not_tried_there_for_a_while(bench: Bench) -> None:
     lease = bench.job()
     bench.made(lease)
@@ -225,8 +250,23 @@ def test_what_began_while_it_was_taken_away_is_lost(bench: Bench) -> None:
     bench.see(running(lease, bench.now, N1))
     bench.do()
     bench.see(gone=(lease,))
-    bench.do()
+    (result,) = bench.do().proposals
+    assert isinstance(result, Result)
+    assert result.message == "it began while it was being taken away: so it says"
     assert bench.world.job(lease.job).attempt == 2
+
+
+def test_what_runs_by_the_book_is_not_taken_away_because_it_waits_for_a_node_again(bench: Bench) -> None:
+    """Kubernetes may have put another pod in the place of one that it evicted, and a server that was not there did not see that one."""
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.ledger = Ledger(CLUSTER, PATIENCE)
+    bench.ledger.adopt(bench.world.state)
+    bench.see(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now), whole=True)
+    bench.world.wait(seconds=600)
+    assert bench.do() == Orders.none()
 
 
 def test_a_refusal_ends_the_job_with_its_message(bench: Bench) -> None:

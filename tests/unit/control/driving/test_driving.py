@@ -1,0 +1,142 @@
+"""A cluster that others run, driven by a loop that cannot always write."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from spillover.control import loop as loop_module
+from spillover.control.controllers import driving as driving_module
+from spillover.control.controllers.driving import Driving
+from spillover.control.controllers.unwatched import Unwatched
+from spillover.core.events import JobState, Lease, SeenNode
+from spillover.core.jobs import Job
+from spillover.core.proposals import DRIVER, HandBack, SetPolicies, StartEpoch
+from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
+from spillover.ports.cluster import Start
+from spillover.ports.commands import CommandError
+from spillover.ports.driver import Answer, Changes, Connection, Link, Made
+from spillover.testing.builders import a_job
+from spillover.testing.live import Live, a_live_loop
+from spillover.testing.waiting import turn, until
+
+LAB = ClusterName("lab")
+NEVER = PolicySet(wait=Choice("never"))
+SPEC = ClusterSpec(LAB, "kubernetes", Role.OWNED, gangs=True)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr(loop_module, "RETRY", 0.001)
+    monkeypatch.setattr(driving_module, "AGAIN", 0.01)
+
+
+class Plain:
+    """A driver of a cluster of one node that makes whatever it is asked for."""
+
+    cluster = LAB
+
+    def __init__(self) -> None:
+        node = SeenNode(NodeName("n1"), Resources(4000, 2**30), Resources())
+        self._changes = Changes(True, (node,))
+        self.started: list[Lease] = []
+
+    async def run(self, news: Callable[[], None]) -> None:
+        news()
+        await asyncio.Event().wait()
+
+    def connection(self) -> Connection:
+        return Connection(Link.UP, 0)
+
+    def take(self) -> Changes:
+        changes, self._changes = self._changes, Changes(False)
+        return changes
+
+    async def start(self, start: Start) -> Answer:
+        self.started.append(start.lease)
+        return Answer(Made.MADE)
+
+    async def stop(self, lease: Lease, grace: int) -> None:
+        raise NotImplementedError
+
+    def output(self, lease: Lease, task: int, offset: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    async def check(self) -> Sequence[str]:
+        return ()
+
+
+async def starts_of(jobs: Sequence[Job]) -> list[Start]:
+    return [Start(job.lease, a_job(job.id).build().spec, LAB) for job in jobs]
+
+
+@asynccontextmanager
+async def running(*tasks: "asyncio.Task[None]") -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def unwritten(live: Live) -> "asyncio.Task[object]":
+    """Have something decided that is not written."""
+    live.journal.fault = "before"
+    deciding = asyncio.create_task(live.loop.propose(SetPolicies(PolicySet(wait=Choice("zero")), "ada")))
+    applied = live.loop.applied
+    while live.loop.applied == applied:
+        await turn()
+    return deciding
+
+
+async def test_a_server_that_cannot_write_as_it_begins_takes_over_what_is_there_later() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        deciding = await unwritten(live)
+        driver = Plain()
+        driving = asyncio.create_task(Driving(live.loop, driver, starts_of).run())
+        giving_up = asyncio.create_task(Unwatched(live.loop).run())
+        async with running(driving, giving_up):
+            with pytest.raises(CommandError):
+                await deciding
+            live.journal.fault = None
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("one"))
+            await until(lambda: driver.started, "its being asked for")
+            assert not driving.done()
+            assert not giving_up.done()
+
+
+async def test_what_was_not_asked_for_because_of_something_that_never_happened_is_asked_for_later() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Plain()
+        driving = Driving(live.loop, driver, starts_of)
+        async with running(asyncio.create_task(driving.run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+        await live.submit(a_job("one"))
+        lease = live.job("one").lease
+        driving.ledger.orders(live.loop.state, live.loop.now(), 0)
+        live.journal.fault = "before"
+        returning = asyncio.create_task(live.loop.propose(HandBack(DRIVER, (lease,))))
+        while live.job("one").lease == lease:
+            await turn()
+        async with asyncio.TaskGroup() as group:
+            await driving._start(group, [lease])
+        assert driver.started == []
+        with pytest.raises(CommandError):
+            await returning
+        live.journal.fault = None
+        await until(lambda: live.loop.problem is None, "its being able to write")
+        assert (live.job("one").state, live.job("one").lease) == (JobState.PLACED, lease)
+        assert driving.ledger.orders(live.loop.state, live.loop.now(), 0).starts == [lease]
