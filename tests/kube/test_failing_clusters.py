@@ -50,6 +50,8 @@ def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) ->
     wait_until(lambda: served.pods("cloud", starts), "a pod", PATIENCE)
     served.until(starts, "PLACED")
     left = {each["metadata"]["uid"] for each in served.jobs("cloud")}
+    [races] = served.submit(a_job("races", notes={"on-cluster-failure": "requeue"}, runs_for="12s"))
+    served.running(races)
 
     # 2. It is gone, which is not known at once: what is placed there now is surely not made.
     cloud.apiserver.kill()
@@ -100,6 +102,11 @@ def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) ->
         [on] = served.running(job)
         assert on.cluster == "onprem"
         assert not served.pods("cloud", job)
+    # One ran in both places for a while: the attempt counts that the book had at the end, once.
+    ended = served.ended(races)
+    assert (ended.state, ended.attempt, ended.cluster) == ("SUCCEEDED", 2, "onprem")
+    assert len(served.events(races, "job_ended")) == 1
+    served.await_gone("cloud", races)
     states = [each.text for each in served.client.events(0, follow=False) if each.type == "cluster_changed"]
     assert any("clearing" in text for text in states), states
     served.client.cancel(waits, requeues, unsent, starts)
