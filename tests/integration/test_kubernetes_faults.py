@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from spillover.clusters.kubernetes import api, driver, watching
+from spillover.clusters.kubernetes import api, driver, logs, watching
 from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.jobs import job_of
 from spillover.clusters.kubernetes.kubeconfig import Access, User
@@ -20,7 +20,7 @@ from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec, Shape, Shell
 from spillover.model.resources import Resources
-from spillover.ports.cluster import Start
+from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Changes, DriverError, Link, Made
 from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER
 
@@ -285,6 +285,17 @@ async def test_what_is_refused_is_told_from_what_may_be_taken_later(
     answer = await cluster.start(START)
     assert answer.made is made
     assert message in answer.message or code == 401
+
+
+@pytest.mark.parametrize("code", [422, 500])
+async def test_a_refusal_is_told_in_so_many_words_and_no_more(
+    server: Scripted, cluster: Kubernetes, code: int
+) -> None:
+    """A Job is shown whole by an API server that does not take it."""
+    server.then("POST", JOBS, *[says(code, "spec: Invalid value: " + "x" * 100_000)] * api.TRIES)
+    message = (await cluster.start(START)).message
+    assert "spec: Invalid value: xxx" in message
+    assert len(message) < 2100
 
 
 async def test_a_job_that_is_none_of_ours_is_not_taken_for_ours(
@@ -564,3 +575,36 @@ async def test_watches_that_end_at_once_are_begun_anew_ever_more_rarely(
     server.then("WATCH", "/api/v1/nodes", *[short] * 5)
     await running.until(lambda: server.asked["WATCH /api/v1/nodes"] == 6)
     assert pauses == [0, 1, 2, 3, 4]
+
+
+async def test_a_log_that_does_not_end_is_not_waited_for_once_its_pod_has_ended(
+    server: Scripted, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SILENCE", 0.05)
+    await up(running)
+    done = {"terminated": {"exitCode": 0, "startedAt": "2027-01-31T12:00:00Z"}}
+    labels = a_job()["metadata"]["labels"]
+    pod = {
+        "metadata": {
+            "name": "x",
+            "namespace": NAMESPACE,
+            "uid": "p1",
+            "resourceVersion": "9",
+            "labels": labels,
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "main"}]},
+        "status": {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": done}]},
+    }
+    await server.say("/api/v1/pods", ("ADDED", pod))
+    await running.until(lambda: running.leases)
+
+    async def stuck(request: web.Request) -> web.StreamResponse:
+        stream = await server.begin(request)
+        await stream.write(b"some")
+        return await silent(request)
+
+    server.then("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/x/log", stuck)
+    output = running.cluster.output(LEASE, 0, 0, follow=False)
+    assert await anext(output) == b"some"
+    with pytest.raises(OutputGone, match="does not answer in time"):
+        await anext(output)

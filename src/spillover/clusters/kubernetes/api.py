@@ -16,7 +16,7 @@ from aiohttp import ClientTimeout
 
 from spillover.clusters.kubernetes.credentials import Credential, Credentials, NoCredential
 from spillover.clusters.kubernetes.kubeconfig import Access
-from spillover.clusters.kubernetes.objects import Status
+from spillover.clusters.kubernetes.objects import MOST_MESSAGE, Status
 
 T = TypeVar("T")
 
@@ -137,9 +137,11 @@ class Api:
             except aiohttp.SocketTimeoutError:
                 return
 
-    async def chunks(self, path: str, params: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """A long answer as it comes; raises Trouble."""
-        patience = ClientTimeout(total=None, sock_connect=CONNECT)
+    async def chunks(
+        self, path: str, params: Mapping[str, str], silence: float | None
+    ) -> AsyncGenerator[bytes, None]:
+        """A long answer as it comes; raises Trouble, also when nothing comes for so many seconds."""
+        patience = ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
         async with self.open("GET", path, params, None, patience) as answer:
             async for chunk in answer.content.iter_any():
                 yield chunk
@@ -249,17 +251,16 @@ def _refusal(answer: aiohttp.ClientResponse, body: bytes, origin: str) -> Troubl
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         status = Status(message=body[:200].decode(errors="replace").strip())
-    code = answer.status
+    code, said = answer.status, (status.message or status.reason)[:MOST_MESSAGE]
     told = answer.headers.get("Retry-After", "")
     after = float(told) if told.isascii() and told.isdigit() else None
     if code >= 500:
-        unanswered = Unanswered(f"the API server answers {code}: {status.message or status.reason}")
+        unanswered = Unanswered(f"the API server answers {code}: {said}")
         unanswered.retry_after = after
         return unanswered
-    message = status.message
     if code == 401:
-        message = f"the API server does not know us (401 Unauthorized): the token or certificate of {origin} is wrong or has expired"
-    return Refused(Status(code, status.reason, message, status.details), after)
+        said = f"the API server does not know us (401 Unauthorized): the token or certificate of {origin} is wrong or has expired"
+    return Refused(Status(code, status.reason, said, status.details), after)
 
 
 def _tls(access: Access, shown: Credential) -> ssl.SSLContext:

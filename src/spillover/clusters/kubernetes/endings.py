@@ -4,15 +4,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.objects import ContainerStatus, Terminated
+from spillover.clusters.kubernetes.objects import MOST_MESSAGE, ContainerStatus, Terminated
 from spillover.clusters.kubernetes.sightings import Known, Sighting, last_end
 from spillover.core.events import Usage
 from spillover.core.proposals import Outcome
 from spillover.model.units import FOREVER, time_of
 from spillover.ports.driver import Ending
 
-MOST_MESSAGE: Final = 2000
-"""Characters of what a cluster says."""
 _DISRUPTED: Final = {
     "PreemptionByScheduler": "its pod made way for one of higher priority",
     "DeletionByTaintManager": "its node does not answer, or was tainted",

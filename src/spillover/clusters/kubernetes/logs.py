@@ -22,6 +22,8 @@ AHEAD: Final = 16
 """Pieces of a log that are read ahead of whoever wants them."""
 LINGER: Final = 1.0
 """Seconds for which a log is followed after its pod has ended; what comes later is read once more."""
+SILENCE: Final = 30.0
+"""Seconds after which more of what was written is not waited for; for what a task may yet write there is no such time."""
 NOT_FOUND: Final = 404
 
 
@@ -113,7 +115,7 @@ class Logs:
             params["follow"] = "true"
         path = f"/api/v1/namespaces/{self._namespace}/pods/{pod.name}/log"
         skip = offset
-        async with aclosing(self._api.chunks(path, params)) as chunks:
+        async with aclosing(self._api.chunks(path, params, None if follow else SILENCE)) as chunks:
             async for chunk in chunks:
                 if skip < len(chunk):
                     yield chunk[skip:] if skip else chunk

@@ -1,11 +1,14 @@
 """Objects of Kubernetes, as much of each as is read here. Everything else in them is passed over undecoded."""
 
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct, field
 
 T = TypeVar("T")
+
+MOST_MESSAGE: Final = 2000
+"""Characters of what a cluster says that are passed on; it may show all that it was given."""
 
 
 class _Object(Struct, frozen=True, rename="camel"):

@@ -3,8 +3,8 @@
 from typing import Final
 
 from spillover.clusters.kubernetes.accounting import used_by
-from spillover.clusters.kubernetes.endings import MOST_MESSAGE, ending_of
-from spillover.clusters.kubernetes.objects import Event
+from spillover.clusters.kubernetes.endings import ending_of
+from spillover.clusters.kubernetes.objects import MOST_MESSAGE, Event
 from spillover.clusters.kubernetes.sightings import Known, Sighting
 from spillover.core.events import Lease
 from spillover.forms.pods import GPU
