@@ -354,6 +354,18 @@ async def test_a_new_token_is_shown_when_the_old_one_is_refused(server: Scripted
     assert shown == ["Bearer old", "Bearer new"]
 
 
+@pytest.mark.parametrize("token", ["to\nken", "to\rken", "tok\0en", "tokén"])
+async def test_a_token_that_is_none_is_told_and_not_shown(server: Scripted, token: str) -> None:
+    cluster = Kubernetes(OPTIONS, Access(server.url, User(token=token), origin="the test"))
+    try:
+        (line,) = await cluster.check()
+        answer = await cluster.start(START)
+    finally:
+        await cluster.close()
+    assert line == "the token of the test has characters that no token has"
+    assert answer.made is Made.UNSENT
+
+
 # --- deleting
 
 

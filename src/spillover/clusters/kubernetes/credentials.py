@@ -69,7 +69,12 @@ class Credentials:
         if self._now is None or self._monotonic() >= self._until:
             async with self._asking:
                 if self._now is None or self._monotonic() >= self._until:
-                    self._now, self._until = await self._renew(self._access.user)
+                    shown, until = await self._renew(self._access.user)
+                    if shown.token is not None and not (shown.token.isascii() and shown.token.isprintable()):
+                        raise NoCredential(
+                            f"the token of {self._access.origin} has characters that no token has"
+                        )
+                    self._now, self._until = shown, until
         return self._now
 
     def refused(self, shown: Credential) -> None:
