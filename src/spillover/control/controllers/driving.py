@@ -49,6 +49,8 @@ class Driving:
         """What placed jobs run."""
         self._news = asyncio.Event()
         self._calls = asyncio.Semaphore(AT_ONCE)
+        self._reads = asyncio.Semaphore(AT_ONCE)
+        """Apart, so that output that does not come keeps nothing from being started or stopped."""
         loop.listen(self._see)
 
     async def run(self) -> None:
@@ -178,7 +180,7 @@ class Driving:
         """Keep what an attempt wrote; that it cannot be had is no reason not to say that it ended."""
         outputs = ""
         if self._keep is not None:
-            async with self._calls:
+            async with self._reads:
                 try:
                     outputs = await self._keep(self.driver, lease)
                 except (OutputGone, BlobError, OSError) as error:

@@ -12,14 +12,14 @@ from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.unwatched import Unwatched
 from spillover.core.events import JobState, Lease, SeenNode
 from spillover.core.jobs import Job
-from spillover.core.proposals import DRIVER, HandBack, SetPolicies, StartEpoch
+from spillover.core.proposals import DRIVER, HandBack, Outcome, SetPolicies, StartEpoch
 from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError
-from spillover.ports.driver import Answer, Changes, Connection, Link, Made
+from spillover.ports.driver import Answer, Changes, Connection, Driver, Ending, Link, Made, Seen, Stage
 from spillover.testing.builders import a_job
 from spillover.testing.live import Live, a_live_loop
 from spillover.testing.waiting import turn, until
@@ -45,8 +45,10 @@ class Plain:
         node = SeenNode(NodeName("n1"), Resources(4000, 2**30), Resources())
         self._changes = Changes(True, (node,))
         self.started: list[Lease] = []
+        self._news: Callable[[], None] = lambda: None
 
     async def run(self, news: Callable[[], None]) -> None:
+        self._news = news
         news()
         await asyncio.Event().wait()
 
@@ -56,6 +58,11 @@ class Plain:
     def take(self) -> Changes:
         changes, self._changes = self._changes, Changes(False)
         return changes
+
+    def see(self, *attempts: Seen) -> None:
+        """Have something seen."""
+        self._changes = Changes(False, attempts=attempts)
+        self._news()
 
     async def start(self, start: Start) -> Answer:
         self.started.append(start.lease)
@@ -140,3 +147,29 @@ async def test_what_was_not_asked_for_because_of_something_that_never_happened_i
         await until(lambda: live.loop.problem is None, "its being able to write")
         assert (live.job("one").state, live.job("one").lease) == (JobState.PLACED, lease)
         assert driving.ledger.orders(live.loop.state, live.loop.now(), 0).starts == [lease]
+
+
+async def test_output_that_does_not_come_keeps_nothing_from_being_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving_module, "AT_ONCE", 1)
+    kept = asyncio.Event()
+
+    async def keep(_: Driver, lease: Lease) -> str:
+        await kept.wait()
+        return ""
+
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Plain()
+        driving = Driving(live.loop, driver, starts_of, keep=keep)
+        async with running(asyncio.create_task(driving.run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("one"))
+            await until(lambda: driver.started, "its being asked for")
+            ending = Ending(Outcome.EXITED, 0, finished=live.loop.now())
+            driver.see(Seen(driver.started[0], Stage.ENDED, started=live.loop.now(), ending=ending))
+            await live.submit(a_job("two"))
+            await until(lambda: len(driver.started) == 2, "another being asked for")
+            kept.set()
+            await until(lambda: live.job("one").state is JobState.SUCCEEDED, "the end of the first")
