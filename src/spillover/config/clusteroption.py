@@ -27,6 +27,8 @@ _REACHED: Final = (
     "failed_after",
 )
 _LABEL: Final = "label."
+_MANY: Final = 10
+"""Digits that a number of jobs does not have."""
 _KNOWN: Final = (*_ROLES, "region", "startup", "jobs", *_PRICES, f"{_LABEL}KEY")
 
 
@@ -47,7 +49,10 @@ def read_options(options: Sequence[str]) -> Clusters:
             meaning = Findings()
             read_clusters([doc], meaning)
             found.found += [(path[2:], message) for path, message in meaning.found]
-        problems += [Problem("", None, f"{OPTION} {option}", message) for _, message in found.found]
+        problems += [
+            Problem("", None, f"{OPTION} {option}", f"{path[-1]}: {message}" if path else message)
+            for path, message in found.found
+        ]
     if problems:
         raise BadForm(problems)
     return read_clusters(docs, Findings())
@@ -61,17 +66,21 @@ def _value(option: str, found: Findings) -> dict[str, Any]:
         found.add((), f"write it as {FORM}, such as onprem=kubernetes:context=kind-onprem,owned")
         return {}
     value: dict[str, Any] = {"name": name, "kind": kind}
+    told: dict[str, str] = {}
     for word in words.split(",") if words else ():
         key, equals, said = word.partition("=")
-        if key in _ROLES and not equals:
+        what = "role" if key in _ROLES else key
+        if told.setdefault(what, word) != word:
+            found.add((), f"{shown(told[what])} and {shown(word)} cannot both be; leave one of them out")
+        elif key in _ROLES and not equals:
             value["role"] = key
         elif key in _PRICES and equals:
             value.setdefault("price", {})[_PRICES[key]] = said
         elif key in {"region", "startup"} and equals:
             value[key] = said
-        elif key == "jobs" and said.isascii() and said.isdigit():
+        elif key == "jobs" and said.isascii() and said.isdigit() and len(said) < _MANY:
             value["limits"] = {"jobs": int(said)}
-        elif key.startswith(_LABEL) and equals:
+        elif key.startswith(_LABEL) and key != _LABEL and equals:
             value.setdefault("labels", {})[key.removeprefix(_LABEL)] = said
         elif kind == "kubernetes" and key in _REACHED and equals:
             value.setdefault("kubernetes", {})[key] = said
