@@ -40,7 +40,7 @@ def check_access(config: Config, environ: Mapping[str, str] | None = None) -> No
 
 
 def identity_for(state: State) -> str:
-    """What is made on clusters of others is known by; drawn once for each book."""
+    """What a book is known by on clusters of others; drawn once for each."""
     return state.facts.identity or secrets.token_hex(8)
 
 

@@ -11,7 +11,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     cluster: ClusterName
     owner: str
-    """Whose objects are ours: an id of this server's data, which other servers on the same cluster do not have."""
+    """Which objects are ours: a word that no other server has on that cluster, and this one under no other name of it."""
     kubeconfig: str | None = None
     """A file; None is where kubectl looks for it."""
     context: str | None = None
