@@ -288,6 +288,43 @@ def test_nobody_else_speaks_for_such_nodes_and_nothing_is_seen_of_agents() -> No
     assert w.agent("n1", cluster="desk") == (), "a name is taken only within its cluster"
 
 
+def test_a_cluster_of_agents_that_others_run_from_now_on_has_their_nodes_and_no_agents() -> None:
+    agents = ClusterSpec(ONPREM.name, "agents", Role.OWNED)
+    w = Watched(clusters=(agents, CLOUD))
+    for name in ("n1", "n2", "n3"):
+        w.agent(name)
+    w.submit(a_job("a"))
+    assert w.where("a") == "onprem/n1"
+    w.propose(StartEpoch(2, (ONPREM, CLOUD), w.state.facts.policies))
+    w.see(a_node("n1"), a_node("n2"), whole=True)
+    w.healthy()
+    assert [(key, node.is_agent) for key, node in w.state.nodes.items()] == [
+        ("onprem/n1", True),
+        ("onprem/n2", False),
+    ], "an agent that jobs are on is known until they are not"
+    assert list(w.state.agents) == ["onprem/n1"]
+    assert w.bound("a", "n2") == Done()
+    assert w.where("a") == "onprem/n1"
+    w.finish("a")
+    w.propose(AgentGone(ONPREM.name, NodeName("n1"), 1))
+    assert w.propose(Forget(ONPREM.name, NodeName("n1"), "ada")) == Done()
+    w.see(a_node("n1"), a_node("n2"), whole=True)
+    assert not w.state.agents
+    assert [node.status for node in w.state.nodes.values()] == ["ready", "ready"]
+
+
+def test_an_agent_does_not_take_the_place_of_a_node_that_jobs_are_on() -> None:
+    w = a_watched(a_node("n1"), a_node("n2"))
+    w.submit(a_job("a"))
+    w.propose(StartEpoch(2, (replace(ONPREM, kind="agents"), CLOUD), w.state.facts.policies))
+    refused = w.propose(Register(ONPREM.name, NodeName("n1"), 1, Resources(1000), (), {}, 0, ()))
+    assert isinstance(refused, Refusal)
+    assert "onprem/n1 is known as a node that others ran" in refused.message
+    assert w.agent("n2") == ()
+    w.submit(a_job("b"))
+    assert w.where("b") == "onprem/n2"
+
+
 # --- health
 
 

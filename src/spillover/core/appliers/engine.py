@@ -45,6 +45,10 @@ def clusters(state: State, event: ClustersConfigured) -> None:
             node.status = NODE[node.status, NodesSeen, "gone"]
             strike_off(state, node)
             state.touch_node(node.key)
+    for node in [each for each in state.agents.values() if state.health(each.cluster) is not None]:
+        if not node.holding and not node.ahead:  # others run its cluster from now on
+            del state.nodes[node.key], state.agents[node.key]
+            state.touch_node(node.key)
     for job in state.jobs.values():
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
             spec = before.get(job.phase.cluster)

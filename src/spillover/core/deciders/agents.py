@@ -49,6 +49,10 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         return [], Refusal(Refused.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
     if (taken := name_taken(state, proposal.node, proposal.token, now, admin=proposal.admin)) is not None:
         return [], Refusal(Refused.CONFLICT, taken)
+    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
+    if node is not None and not node.is_agent:
+        told = f"{node.key} is known as a node that others ran, with jobs that nobody has given up yet: cancel or requeue them"
+        return [], Refusal(Refused.CONFLICT, told)
     events: list[AnyEvent] = [
         AgentRegistered(
             proposal.cluster,
@@ -62,7 +66,6 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.token,
         )
     ]
-    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
     keep = tuple(lease for lease in proposal.held if holder(state, lease, proposal.node) is not None)
     kept = {lease.job: None for lease in keep}
     if node is not None:

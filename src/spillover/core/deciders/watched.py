@@ -41,6 +41,8 @@ def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent
     seen = {each.name: each for each in proposal.nodes}
     for name, each in seen.items():
         node = state.nodes.get(f"{cluster}/{name}")
+        if node is not None and node.is_agent:
+            continue  # it has jobs of the time when this was a cluster of agents
         if node is None or not _is_like(node, each):
             nodes.append(each)
         elif node.foreign != each.foreign or node.tasks != each.tasks:
@@ -52,7 +54,7 @@ def see_nodes(state: State, proposal: SeeNodes, now: int) -> tuple[list[AnyEvent
     else:
         named = [state.nodes.get(f"{cluster}/{name}") for name in dict.fromkeys(proposal.gone)]
         known = [node for node in named if node is not None and node.name not in seen]
-    gone = [node.name for node in known if node.status != "gone"]
+    gone = [node.name for node in known if node.status != "gone" and not node.is_agent]
     if not (nodes or used or same or gone):
         return [], Done()
     nodes.sort(key=lambda each: each.name)  # as a checkpoint has them
@@ -130,8 +132,9 @@ def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent
     bound: dict[JobId, tuple[NodeName, ...]] = {}
     for lease, nodes in zip(proposal.leases, proposal.nodes, strict=True):
         job = held.get(lease.job)
-        known = all(f"{cluster}/{name}" in state.nodes for name in nodes)
-        if job is not None and known and (after := _bound(job, nodes)) is not None:
+        if job is None or (after := _bound(job, nodes)) is None:
+            continue
+        if all(_is_watched(state, cluster, name) for name in (*after, *_places(job))):
             bound[job.id] = after
     if not bound:
         return [], Done()
@@ -140,16 +143,25 @@ def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent
 
 def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
     """Where all tasks of a job are if some are on these nodes; None if the book has them there."""
-    phase = job.phase
-    if not isinstance(phase, Placed | Running):
-        return None
-    before = (phase.node, *phase.others)
+    before = _places(job)
     nodes = nodes[: len(before)]
     if Counter(nodes) <= Counter(before):
         return None
     spare = Counter(before) - Counter(nodes)
     others = [name for name in before if _takes(spare, name)]
     return (*nodes, *others[: len(before) - len(nodes)])
+
+
+def _is_watched(state: State, cluster: ClusterName, name: NodeName) -> bool:
+    """Whether the book knows a node, and that others run it."""
+    node = state.nodes.get(f"{cluster}/{name}")
+    return node is not None and not node.is_agent
+
+
+def _places(job: Job) -> tuple[NodeName, ...]:
+    """Where the book has the tasks of a job."""
+    phase = job.phase
+    return (phase.node, *phase.others) if isinstance(phase, Placed | Running) else ()
 
 
 def _takes(spare: Counter[NodeName], name: NodeName) -> bool:
