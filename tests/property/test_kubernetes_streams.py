@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -128,6 +128,9 @@ class Telling:
         if LEASE in changes.gone:
             assert self.truth == Moment(None, None), "something is there that was taken for gone"
             self.gone = True
+            self.heard = (
+                False  # of what is gone nothing is kept, should a late stream tell of its Job once more
+            )
 
     def _check(self, ending: Ending) -> None:
         """How it ended is told as it was, or as lost if nobody could know by then."""
@@ -154,6 +157,9 @@ STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(["settle", "list_jobs", "list_p
 
 @settings(max_examples=1000, deadline=None)
 @given(CODES, REMOVALS, st.lists(STEPS, max_size=6))
+@example(
+    3, "pod first", [(5, 0, 2, "list_pods"), (5, 0, 2, "settle")]
+)  # its Job is heard of once all is gone
 def test_however_late_streams_are_nothing_untrue_is_told(
     code: int | None, removal: str, steps: list[tuple[int, int, int, str]]
 ) -> None:
