@@ -136,25 +136,37 @@ class _Template(Struct, frozen=True):
     spec: Pod
 
 
-class _Spec(Struct, frozen=True):
+class PodJob(Struct, frozen=True):
+    """How a Job runs its pods."""
+
     template: _Template
+    parallelism: int | None = None
+    completions: int | None = None
+
+    @property
+    def pod(self) -> Pod:
+        """What each of them is."""
+        return self.template.spec
 
 
 class _Manifest(Struct, frozen=True):
-    spec: _Spec
+    spec: PodJob
 
 
-def pod_of(manifest: Mapping[str, Any], path: Path, found: Findings) -> Pod | None:
-    """The pod of a Job; None with what is wrong noted."""
+def pods_of(manifest: Mapping[str, Any], path: Path, found: Findings) -> PodJob | None:
+    """How a Job runs its pods; None with what is wrong noted."""
     try:
-        return msgspec.convert(manifest, _Manifest).spec.template.spec
+        return msgspec.convert(manifest, _Manifest).spec
     except (msgspec.ValidationError, RecursionError) as error:
         found.add(path, f"is no Job that can be read: {error}")
         return None
 
 
-def is_plain(pod: Pod) -> bool:
-    """Whether an engine for containers can do all that a pod asks for; if not, only Kubernetes can."""
+def is_plain(job: PodJob) -> bool:
+    """Whether an engine for containers can do all that a Job asks for; if not, only Kubernetes can."""
+    pod = job.pod
+    if (job.parallelism or 1) > 1 or (job.completions or 1) > 1:
+        return False
     if len(pod.containers) != 1 or pod.init_containers:
         return False
     (one,) = pod.containers

@@ -34,13 +34,13 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
             )
             found.add((*PATH, "role"), message)
     if manifest is not None:
-        from spillover.forms.pods import POD, is_plain, pod_of, rules_of  # noqa: PLC0415 - few jobs need it
+        from spillover.forms.pods import POD, is_plain, pods_of, rules_of  # noqa: PLC0415 - few jobs need it
 
         path: Path = ("spec", "container", "manifest")
-        pod = pod_of(manifest, path, found)
-        if pod is not None:
-            rules = rules_of(pod, (*path, *POD), found)
-            runs = runs if is_plain(pod) else tuple(sorted({*runs, PODS}))
+        job = pods_of(manifest, path, found)
+        if job is not None:
+            rules = rules_of(job.pod, (*path, *POD), found)
+            runs = runs if is_plain(job) else tuple(sorted({*runs, PODS}))
     if where is None and rules is None and runs == shape.runs:
         return shape
     return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))

@@ -10,7 +10,7 @@ from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Wher
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
 PODS: Final = "pods"
-"""What only clusters of Kubernetes do, and they always: pods of more than one plain container."""
+"""What only clusters of Kubernetes do, and they always: several pods, or such of more than one plain container."""
 NAME: Final = "metadata.name"
 """The one field of a node that rules may ask for."""
 MOST_DIGITS: Final = 64

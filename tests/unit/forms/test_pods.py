@@ -113,6 +113,14 @@ def test_a_pod_that_engines_for_containers_cannot_run_says_so(pod: dict[str, Any
     assert read(pod).spec.shape.runs == ("pods",)
 
 
+@pytest.mark.parametrize(
+    "spec", [{"completions": 10}, {"parallelism": 4}, {"parallelism": 4, "completions": 1}]
+)
+def test_a_job_of_several_pods_runs_on_kubernetes_only(spec: dict[str, Any]) -> None:
+    assert read({}, **spec).spec.shape.runs == ("pods",)
+    assert read({}, parallelism=1, completions=1).spec.shape.runs == ()
+
+
 def test_a_plain_pod_runs_on_agents_too() -> None:
     mounts = {"volumeMounts": [{"name": "v", "mountPath": "/v"}], "env": [{"name": "A", "value": "1"}]}
     pod = {"containers": [asks() | mounts], "volumes": [{"name": "v", "emptyDir": {}}]}

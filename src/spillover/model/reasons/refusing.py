@@ -74,8 +74,8 @@ class CannotRun(Never, frozen=True, tag="cannot_run"):
 _CANNOT = {
     "command": "a plain command runs there only in a default image, and none is configured; give the job a `container`",
     "files": "`inputs` and `outputs` are brought to agents and back, and to no other cluster",
-    "pods": "its manifest asks for what only a Kubernetes cluster can do: several containers, init containers, variables or volumes "
-    "from elsewhere",
+    "pods": "its manifest asks for what only a Kubernetes cluster can do: several pods or containers, init containers, "
+    "variables or volumes from elsewhere",
     "python": "calls of Python functions run on agents only",
 }
 
