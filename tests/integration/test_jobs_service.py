@@ -15,10 +15,21 @@ from spillover.api.grpc.jobs import PROBLEMS, RETRY_AFTER, SERVICE, JobsService
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
-from spillover.core.events import Usage
+from spillover.core.events import SeenNode, Usage
 from spillover.core.jobs import Placed, Running
-from spillover.core.proposals import Outcome, Result, Started
+from spillover.core.proposals import (
+    DRIVER,
+    Outcome,
+    Result,
+    SeeBound,
+    SeeCluster,
+    SeeNodes,
+    Started,
+    StartEpoch,
+)
+from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, MONEY, SECOND
@@ -365,6 +376,28 @@ async def test_jobs_are_watched_from_what_they_are_to_their_end(program: Program
     await program.cancel(two)
     told = [(change.job, change.state) for change in await rest(watching)]
     assert told == [(one, S.JOB_STATE_RUNNING), (one, S.JOB_STATE_FAILED), (two, S.JOB_STATE_CANCELLED)]
+
+
+async def test_a_job_that_its_cluster_moves_is_told_with_its_node(program: Program) -> None:
+    lab = ClusterSpec(ClusterName("lab"), "kubernetes", Role.OWNED)
+    k1, k2 = NodeName("k1"), NodeName("k2")
+    propose, jobs = program.control.propose, program.control.loop.state.jobs
+    await propose(StartEpoch(program.control.loop.epoch, (lab,), PolicySet()))
+    nodes = tuple(SeenNode(name, Resources(2000), Resources()) for name in (k1, k2))
+    await propose(SeeNodes(lab.name, nodes, whole=True))
+    await propose(SeeCluster(lab.name, Health.READY))
+    own, theirs = await program.submit(job("own", project="vision"), job("theirs"))
+    watching = program.watch(token="vision", after=program.control.loop.gate.durable)
+    leases = tuple(jobs[JobId(each)].lease for each in (own, theirs))
+    await propose(SeeBound(lab.name, leases, ((k2,), (k2,))))
+    await propose(Started(DRIVER, leases[0], 0))
+    await propose(SeeBound(lab.name, leases, ((k1,), (k1,))))
+    assert [(change.job, change.state, change.node) for change in await read(watching, 3)] == [
+        (own, S.JOB_STATE_PLACED, "k2"),
+        (own, S.JOB_STATE_RUNNING, ""),
+        (own, S.JOB_STATE_RUNNING, "k1"),
+    ]
+    watching.cancel()
 
 
 async def test_how_a_job_ended_is_told(program: Program) -> None:

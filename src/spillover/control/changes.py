@@ -22,6 +22,7 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    TasksBound,
 )
 from spillover.core.jobs import Ended, Job, Placed, Running, Spread
 from spillover.core.transitions import TERMINAL
@@ -111,17 +112,20 @@ class Watching:
 
     async def _told(self, revision: int, event: AnyEvent) -> list[JobChange]:
         """What an event says of the jobs that are watched."""
-        change = change_of(revision, event)
-        if change is None:
+        changes = changes_of(revision, event)
+        if self._named:
+            changes = [change for change in changes if self._is_watched(change)]
+        if not changes:
             return []
-        if self._named and not self._is_watched(change):
-            return []
-        if self._own is not None and await self._own.part(event) is None:
-            return []
-        if self._left is not None and change.state in TERMINAL:
-            for job in _dropped(change, self._left) if change.members else [JobId(change.job)]:
-                self._left.pop(job, None)
-        return [change]
+        if self._own is not None:
+            own = await self._own.part(event)
+            known = {change.job for change in changes_of(revision, own)} if own is not None else ()
+            changes = [change for change in changes if change.job in known]
+        if self._left is not None:
+            for change in [change for change in changes if change.state in TERMINAL]:
+                for job in _dropped(change, self._left) if change.members else [JobId(change.job)]:
+                    self._left.pop(job, None)
+        return changes
 
     def _is_watched(self, change: JobChange) -> bool:
         """Whether a job was named, or its array, or one of the members that a change is about."""
@@ -167,7 +171,26 @@ def _live(job: Job, revision: int) -> JobChange:
             return JobChange(revision, job.submitted, job.id, job.state, job.attempt)
 
 
-def change_of(revision: int, event: AnyEvent) -> JobChange | None:
+def changes_of(revision: int, event: AnyEvent) -> list[JobChange]:
+    """The states that an event brings jobs to, or in which it moves them."""
+    if isinstance(event, TasksBound):
+        return [
+            JobChange(
+                revision,
+                event.at,
+                job,
+                JobState.RUNNING if job in event.running else JobState.PLACED,
+                0,
+                event.cluster,
+                nodes[0],
+            )
+            for job, nodes in zip(event.jobs, event.nodes, strict=True)
+        ]
+    change = _change_of(revision, event)
+    return [] if change is None else [change]
+
+
+def _change_of(revision: int, event: AnyEvent) -> JobChange | None:
     """The state that an event brings a job to; None if it brings none."""
     match event:
         case JobSubmitted():

@@ -102,7 +102,8 @@ class OwnHistory:
                     pair for pair in zip(event.jobs, event.nodes, strict=True) if await self._is_own(pair[0])
                 ]
                 mine, nodes = (*zip(*bound, strict=True),) if bound else ((), ())
-                return structs.replace(event, jobs=mine, nodes=nodes) if bound else None
+                running = tuple([job for job in event.running if job in mine])
+                return structs.replace(event, jobs=mine, nodes=nodes, running=running) if bound else None
             case WaitsExpired() | JobsArchived():
                 own = tuple([job for job in event.jobs if await self._is_own(job)])
                 return structs.replace(event, jobs=own) if own else None

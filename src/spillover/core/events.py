@@ -495,6 +495,8 @@ class TasksBound(Event, frozen=True, tag="tasks_bound"):
     jobs: tuple[JobId, ...]
     nodes: tuple[tuple[NodeName, ...], ...]
     """For each job where its tasks are, all of them; the first one speaks for the job."""
+    running: tuple[JobId, ...] = ()
+    """Those of the jobs that run; the others have not started yet."""
 
 
 # --- who may ask

@@ -6,8 +6,10 @@ import pytest
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
+from spillover.control.lookup import Lookup
+from spillover.control.projects import OwnHistory
 from spillover.control.tokens import Tokens
-from spillover.core.events import Usage
+from spillover.core.events import TasksBound, Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
 from spillover.forms.jobs import JobForm, read_job
@@ -92,6 +94,16 @@ async def test_jobs_of_other_projects_are_unknown_by_id_prefix_and_name(
         with pytest.raises(CommandError):
             [event async for event in mine.events(0, follow=False, job=ref)]
     assert control.loop.state.jobs[JobId(other)].state == "QUEUED"
+
+
+async def test_of_jobs_that_a_cluster_moved_together_only_those_of_the_project_are_told(
+    everybody: Commands, control: Inside
+) -> None:
+    own, other = map(JobId, await everybody.submit([of("a", "vision"), of("b", "nlp")], "ada"))
+    k1 = NodeName("k1")
+    moved = TasksBound(ClusterName("lab"), 1, (other, own), ((k1,), (k1, k1)), (other, own))
+    part = await OwnHistory(Lookup(control.loop, control.store.archive, "vision")).part(moved)
+    assert part == TasksBound(ClusterName("lab"), 1, (own,), ((k1, k1),), (own,))
 
 
 async def test_a_name_that_another_project_has_too_is_not_ambiguous(

@@ -138,7 +138,8 @@ def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent
             bound[job.id] = after
     if not bound:
         return [], Done()
-    return [TasksBound(cluster, now, tuple(bound), tuple(bound.values()))], Done()
+    running = tuple([job for job in bound if type(state.jobs[job].phase) is Running])
+    return [TasksBound(cluster, now, tuple(bound), tuple(bound.values()), running)], Done()
 
 
 def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
