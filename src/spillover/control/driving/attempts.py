@@ -7,11 +7,15 @@ from msgspec import Struct
 
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
-from spillover.model.units import SECOND
+from spillover.model.units import MINUTE, SECOND
 from spillover.ports.driver import Seen
 
 RETRIES: Final = (SECOND // 4, SECOND, 4 * SECOND, 15 * SECOND)
 """Nanoseconds before an attempt is asked for again, each time longer."""
+
+
+LASTS: Final = MINUTE
+"""Nanoseconds that something left over may be going before it is not waited for any more."""
 
 
 class Known(Enum):
@@ -59,6 +63,8 @@ class Attempt(Struct):
     """What the cluster said when it did not take it."""
     stop_after: int = 0
     """Its deletion is not to be asked for again before, on the monotonic clock."""
+    going: int | None = None
+    """Since when it is seen being deleted, on the monotonic clock; None if it is not."""
     withdrawal: Withdrawal | None = None
     outputs: str | None = None
     """The blob that lists what was kept of its output; None while it was not asked for."""
@@ -70,12 +76,18 @@ class Attempt(Struct):
         """Whether any of it was ever seen to run."""
         return self.seen is not None and self.seen.started is not None
 
-    @property
-    def is_left_over(self) -> bool:
-        """Whether it is there, may run, and the book has it not."""
-        return (
-            self.known is Known.SEEN and not self.wanted and (self.seen is None or self.seen.ending is None)
-        )
+    def is_left_over(self, monotonic: int) -> bool:
+        """Whether it is there, may run, and the book has it not.
+
+        One that has been going for so long is on a node that does not answer: it counts among what others use, and is not waited for.
+        """
+        if (
+            self.known is not Known.SEEN
+            or self.wanted
+            or (self.seen is not None and self.seen.ending is not None)
+        ):
+            return False
+        return self.going is None or monotonic - self.going < LASTS
 
     @property
     def is_unsent(self) -> bool:

@@ -125,6 +125,10 @@ class Ledger:
         for each in changes.attempts:
             attempt = self._attempt(each.lease)
             attempt.known, attempt.seen = Known.SEEN, each
+            if not each.going:
+                attempt.going = None
+            elif attempt.going is None:
+                attempt.going = monotonic
             self.nodes.use(each)
             self._stirred[each.lease.job] = None
         for lease in changes.gone:
@@ -208,9 +212,9 @@ class Ledger:
             orders.proposals.append(SeeBound(self.cluster, tuple(bound), tuple(bound.values())))
         return orders
 
-    def leftovers(self) -> int:
+    def leftovers(self, monotonic: int) -> int:
         """How many attempts are there, and may run, that the book has not."""
-        return sum(attempt.is_left_over for attempt in self._attempts())
+        return sum(attempt.is_left_over(monotonic) for attempt in self._attempts())
 
     def unsent(self) -> tuple[Lease, ...]:
         """Leases that the cluster surely knows nothing of."""

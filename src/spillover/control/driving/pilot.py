@@ -63,7 +63,7 @@ class Pilot:
     def _health(self, state: State, connection: Connection, monotonic: int) -> SeeCluster | None:
         """What to say of how the cluster is; None if that is as it was."""
         book = state.health(self.cluster) or Health.UNOBSERVED
-        leftovers = self.ledger.leftovers() if book in AWAITED else 0
+        leftovers = self.ledger.leftovers(monotonic) if book in AWAITED else 0
         view = View(connection, self._listed, leftovers, monotonic)
         health = health_of(book, view, self._failed_after)
         if health is book:

@@ -1,6 +1,7 @@
 """What is asked of a cluster that others run, and what is told of it, case by case."""
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
 from spillover.core.events import JobState, Lease, SeenNode, Usage
@@ -306,7 +307,7 @@ def test_another_server_adopts_what_runs_and_deletes_what_it_does_not_know(bench
     bench.see(running(lease, bench.now, N1), running(stranger, bench.now, N2), whole=True)
     orders = bench.do()
     assert (orders.starts, orders.stops) == ([], [(stranger, 0)])
-    assert other.leftovers() == 1
+    assert other.leftovers(bench.now) == 1
     assert type(bench.world.job(lease.job).phase) is Running
 
 
@@ -360,3 +361,19 @@ def test_output_is_kept_before_the_end_is_told() -> None:
     (result,) = bench.do().proposals
     assert isinstance(result, Result)
     assert result.outputs == "ab" * 32
+
+
+def test_what_is_left_over_on_a_node_that_does_not_answer_is_not_waited_for_without_end(bench: Bench) -> None:
+    lease = bench.job()
+    stray = Lease(lease.job, 9, 9)
+    bench.see(running(stray, bench.now, N2))
+    bench.world.wait(seconds=120)
+    assert bench.ledger.leftovers(bench.now) == 1
+    bench.see(replace(running(stray, bench.now, N2), going=True))
+    bench.world.wait(seconds=59)
+    assert bench.ledger.leftovers(bench.now) == 1
+    bench.world.wait(seconds=1)
+    assert bench.ledger.leftovers(bench.now) == 0
+    seen = bench.ledger.nodes.proposal()
+    assert seen is not None
+    assert {node.name: node.foreign.cpu for node in seen.nodes} == {N2: 1000}
