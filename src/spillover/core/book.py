@@ -49,12 +49,12 @@ def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
 
 
 def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) -> None:
-    """Let a lease hold its room, or wait for it."""
+    """Let a lease hold its room, or wait for it; where others run the node, nothing waits."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
     asked = job.kind.shape.resources
     after = node.used + asked
-    if not node.ahead and after.fits(node.capacity):
+    if node.foreign is not None or (not node.ahead and after.fits(node.capacity)):
         node.used = after
         node.holding[job.id] = asked
     else:

@@ -51,10 +51,17 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
                     f"{node.key} holds {len(node.ahead)} leases ahead of room, more than its {node.queue}"
                 )
             room = node.capacity if node.foreign is None else node.capacity - node.foreign
-            if job in node.holding and not node.used.fits(room):
+            if job in node.holding and not _of(node.holding[job], node.used).fits(room):
                 raise Broken(f"{node.key} was given {node.used}, more than its {room}")
             if node.places is not None and node.places < 0:
                 raise Broken(f"{node.key} was given more tasks than the {node.tasks} that it takes")
+
+
+def _of(asked: Resources, used: Resources) -> Resources:
+    """What is used in all, of what a job asks for: of the rest there may be too little, as tasks are bound where others were."""
+    names = {name for name, _ in asked.other}
+    other = tuple([(name, amount) for name, amount in used.other if name in names])
+    return Resources(used.cpu, used.memory, used.gpu, other)
 
 
 def breaches(state: State) -> list[str]:

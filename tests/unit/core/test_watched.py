@@ -325,6 +325,17 @@ def test_an_agent_does_not_take_the_place_of_a_node_that_jobs_are_on() -> None:
     assert w.where("b") == "onprem/n2"
 
 
+def test_a_node_with_more_of_something_in_use_than_it_has_takes_jobs_that_do_not_ask_for_it() -> None:
+    fpga = Resources(2000, 2**40, 0, (("fpga", 1),))
+    w = a_watched(*[SeenNode(NodeName(name), fpga, NOTHING) for name in ("n1", "n2")])
+    w.submit(a_job("a").cpus(0.5).others(fpga=1), a_job("b").cpus(0.5).others(fpga=1))
+    w.bound("a", "n1")
+    w.bound("b", "n1")  # what was there has ended, and that is not told yet
+    assert w.state.nodes["onprem/n1"].used.other == (("fpga", 2),)
+    w.submit(a_job("c").cpus(1), a_job("d").cpus(2))
+    assert (w.where("c"), w.where("d")) == ("onprem/n1", "onprem/n2")
+
+
 # --- health
 
 
