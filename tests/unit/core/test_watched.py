@@ -66,8 +66,10 @@ NOTHING = Resources()
 class Watched(World):
     """Two clusters that others run."""
 
-    def __init__(self, wait: str = "never", clusters: tuple[ClusterSpec, ...] = (ONPREM, CLOUD)) -> None:
-        super().__init__(load, PolicySet(wait=Choice(wait)), clusters)
+    def __init__(
+        self, wait: str = "never", clusters: tuple[ClusterSpec, ...] = (ONPREM, CLOUD), **options: float
+    ) -> None:
+        super().__init__(load, PolicySet(wait=Choice(wait, {**options})), clusters)
 
     def see(self, *nodes: SeenNode, cluster: str = "onprem", gone: str = "", whole: bool = False) -> Reply:
         names = tuple(NodeName(name) for name in gone.split())
@@ -568,3 +570,22 @@ def test_a_checkpoint_keeps_all_of_it() -> None:
 
 def test_terms_say_what_becomes_of_a_job_whose_cluster_fails() -> None:
     assert Terms().on_cluster_failure is OnFailure.WAIT
+
+
+def test_who_looks_ahead_does_not_take_a_job_to_start_on_a_cluster_that_it_shuns() -> None:
+    w = Watched("break_even", coefficient=0.2)
+    w.see(a_node("n1"), whole=True)
+    w.see(a_node("c1", 8), whole=True, cluster="cloud")
+    w.healthy()
+    w.healthy(cluster="cloud")
+    w.submit(a_job("runs").expected(minutes=1), a_job("shuns").expected(minutes=10))
+    w.start("runs")
+    w.step(
+        SeeNodes(ONPREM.name, (a_node("n1", foreign=1),)),
+        HandBack(DRIVER, (w.job("shuns").lease,), "no node takes it", 3000 * SECOND),
+    )
+    w.submit(a_job("next").expected(minutes=10))
+    assert (w.where("shuns"), w.where("next")) == ("cloud/c1", None)
+    w.wait(seconds=59)
+    w.finish("runs")
+    assert w.where("next") == "onprem/n1"
