@@ -42,6 +42,11 @@ def likely(job: Expecting, unknown: int) -> int:
     return unknown if terms.walltime is None else terms.walltime
 
 
+def foreseen(job: Expecting) -> int:
+    """Nanoseconds that a job runs by its own word, or as jobs like it did; 0 if there is only a limit, or nothing."""
+    return likely(job, 0) if job.terms.estimate is not None or job.predicted is not None else 0
+
+
 def estimate(job: Expecting, unknown: int) -> Estimate:
     """The person's own word, else the limit, else what jobs like it did, else what is assumed of jobs that nothing is known of."""
     terms = job.terms

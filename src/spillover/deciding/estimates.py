@@ -1,6 +1,6 @@
 """How long a job is expected to run, and until when."""
 
-from spillover.core.estimates import Estimate, Expecting, estimate, likely
+from spillover.core.estimates import Estimate, Expecting, estimate, foreseen
 from spillover.core.jobs import Job, Placed, Running
 from spillover.model.cluster import ClusterSpec
 from spillover.model.reasons import TooLate
@@ -12,18 +12,18 @@ __all__ = ["Estimate", "Expecting", "began_at", "estimate", "expected_end", "lat
 def late_on(job: Job, spec: ClusterSpec, now: int) -> TooLate | None:
     """Whether a job that is placed on a cluster now is expected to end after its deadline; None if not, or if it has none.
 
-    A job of which nothing is known is taken to end as soon as it has begun.
+    A walltime is a limit, which many jobs stay far below: a job of which nothing else is known is taken to end as soon as it has begun.
     """
     deadline = job.extra.deadline
     if deadline is None or now < late_from(job, spec):
         return None
-    return TooLate(deadline, now + spec.startup + likely(job, 0))
+    return TooLate(deadline, now + spec.startup + foreseen(job))
 
 
 def late_from(job: Job, spec: ClusterSpec) -> int:
     """From when on a job is too late for a cluster, nanoseconds UTC; FOREVER if it has no deadline."""
     deadline = job.extra.deadline
-    return FOREVER if deadline is None else deadline - spec.startup - likely(job, 0) + 1
+    return FOREVER if deadline is None else deadline - spec.startup - foreseen(job) + 1
 
 
 def began_at(phase: Placed | Running, jumped: int) -> int:

@@ -24,7 +24,7 @@ from spillover.model.reasons import (
     TooLate,
 )
 from spillover.model.resources import Resources
-from spillover.model.units import MINUTE
+from spillover.model.units import MINUTE, SECOND
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -268,3 +268,13 @@ def test_a_job_of_which_nothing_is_known_is_not_too_late() -> None:
     world = Places(LAB)
     world.submit(a_job("a").between(deadline=world.now + 1))
     assert world.where("a") == "lab/lab-1"
+
+
+def test_a_walltime_alone_makes_no_job_too_late() -> None:
+    w = World(load)
+    w.agent("n1")
+    limited = a_job("limited").terms(walltime=3600 * SECOND).between(deadline=w.now + 600 * SECOND)
+    expected = a_job("expected").expected(seconds=3600).between(deadline=w.now + 600 * SECOND)
+    w.submit(limited, expected)
+    assert w.where("limited") == "onprem/n1"
+    assert w.where("expected") is None
