@@ -34,6 +34,24 @@ _ENTRY = itemgetter(0)
 class Placer:
     """Lives for one cycle, and writes the places that it finds into the draft of a plan."""
 
+    __slots__ = (
+        "_board",
+        "_counted",
+        "_draft",
+        "_keep",
+        "_late",
+        "_late_from",
+        "_looks",
+        "_policies",
+        "_state",
+        "_trials",
+        "_turns",
+        "holds",
+        "keeper",
+        "passed",
+        "till",
+    )
+
     def __init__(self, board: Board, policies: Policies, draft: Draft, *, keep: bool) -> None:
         self._state = draft.state
         self._board = board
