@@ -42,7 +42,7 @@ test-deploy: $(STAMP)
 kube: $(STAMP)
 	@$(BIN)/python -m spillover.testing.kube.building
 
-# Tests on two real Kubernetes clusters; make test has them too once make kube was run.
+# Tests on two real Kubernetes clusters; make test has the quick ones of them too once make kube was run.
 test-kube: kube
 	@$(BIN)/python -m pytest -m kube tests/kube
 
