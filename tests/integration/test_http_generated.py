@@ -45,5 +45,7 @@ def test_no_request_is_too_strange(case: Any, url: str) -> None:
     for endless in ("follow", "timeout"):
         if endless in case.query:
             case.query[endless] = "0"
+    if case.operation.path.endswith("/wait"):
+        case.query["timeout"] = "0"  # the job that is drawn may be there, and never ends
     response = case.call(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10)
     case.validate_response(response, checks=CHECKS)
