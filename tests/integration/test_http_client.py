@@ -122,6 +122,20 @@ async def test_waiting_can_time_out(asked: AsyncClient) -> None:
     assert error.value.jobs == ("a",)
 
 
+def test_a_client_works_after_an_interrupt_that_left_its_connections_locked(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = client.submit(run="true")
+
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt  # between two steps of the pool, whose lock stays locked
+
+    monkeypatch.setattr(client._http, "request", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.wait(job)
+    assert client.cancel(job) == [job]
+
+
 def test_waiting_can_time_out_in_the_synchronous_face(client: Client) -> None:
     client.submit(run="true", name="a")
     with pytest.raises(WaitTimeout):

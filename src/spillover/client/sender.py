@@ -112,6 +112,9 @@ class Sender(Face):
             response = self._http.request(**asked)
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
         return transport.answer(ask, self._place, response.status_code, response.content)
 
     def _chunks(self, ask: Ask[bytes]) -> Iterator[bytes]:
@@ -126,3 +129,10 @@ class Sender(Face):
                 yield from response.iter_bytes()
         except httpx.TransportError as error:
             raise transport.failure(ask, self._place, error) from None
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
+
+    def _interrupted(self) -> None:
+        """Leave connections as they are and have new ones: an interrupt may come while a lock of theirs is held, which nobody releases then."""
+        self.__dict__.pop("_http", None)
