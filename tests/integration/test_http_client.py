@@ -130,10 +130,12 @@ def test_a_client_works_after_an_interrupt_that_left_its_connections_locked(
     def interrupted(**_: object) -> None:
         raise KeyboardInterrupt  # between two steps of the pool, whose lock stays locked
 
-    monkeypatch.setattr(client._http, "request", interrupted)
+    connections = client._http
+    monkeypatch.setattr(connections, "request", interrupted)
     with pytest.raises(KeyboardInterrupt):
         client.wait(job)
     assert client.cancel(job) == [job]
+    connections.close()
 
 
 def test_waiting_can_time_out_in_the_synchronous_face(client: Client) -> None:
