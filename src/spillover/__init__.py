@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spillover.client import Client
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = ["Client", "__version__"]
 
