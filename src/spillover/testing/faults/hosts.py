@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from spillover.model.units import SECOND
-from spillover.testing.faults.standstill import Standstill
+from spillover.testing.faults.standstill import Patience, Standstill
 
 MILLISECOND: Final = SECOND // 1000
 EPOCH: Final = 1_800_000_000 * SECOND
@@ -31,6 +31,7 @@ class Universe:
         self.hosts: list[Host] = []
         self.mistakes: list[str] = []
         """Errors that ended a task of a host, which none should."""
+        self.patience = Patience()
         self.told: list[tuple[int, str]] = []
         """What happened, if somebody is to read it."""
         self._tell = tell
@@ -54,6 +55,7 @@ class Universe:
     def run(self, until: Callable[[], bool]) -> None:
         """Let everything happen in its time, until asked to stop after any of it."""
         while not until():
+            self.patience.ask()
             busy = [host for host in self.hosts if host.ready and not host.paused]
             if busy:
                 for host in busy:

@@ -390,7 +390,7 @@ def play(story: Story, *, tell: bool = False, limit: float = LIMIT) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="story-") as folder, _quietly():
         stage = Stage(story, Path(folder), tell=tell)
         try:
-            with noticed(limit):
+            with noticed(limit) as stage.universe.patience:
                 stage.play()
         except Standstill as where:
             stage.checks.breach("time goes on", f"the story stands still in {where}")
