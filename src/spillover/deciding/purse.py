@@ -114,13 +114,18 @@ class Purser:
                 self.renews = min(self.renews, refusal.until)
 
     def gives_up(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
-        """Whether no other job of a lane is worth a look: its project has nothing left, or too many were looked at."""
-        if self._refused.get(job.kind, 0) >= REFUSALS or self._refusals >= ALL_REFUSALS:
-            return True
-        left = min((self._left(cap) for cap in self._caps(job) if cap.budget.of is Of.PROJECT), default=None)
-        if left is None:
-            return False
-        return all(cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) > left for spec in specs)
+        """Whether no other job of a lane is worth a look: its project has nothing left, or too many were looked at.
+
+        They are worth one once a budget begins anew that keeps them from being looked at, whatever refused this one.
+        """
+        caps = self._caps(job)
+        if self._refused.get(job.kind, 0) < REFUSALS and self._refusals < ALL_REFUSALS:
+            least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
+            caps = [cap for cap in caps if cap.budget.of is Of.PROJECT and self._left(cap) < least]
+            if not caps:
+                return False
+        self.renews = min([self.renews, *(cap.until for cap in caps)])
+        return True
 
     def _caps(self, job: Job) -> list[Cap]:
         caps = self._state.caps

@@ -7,6 +7,7 @@ from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
 from spillover.deciding.engine import Trial
 from spillover.deciding.explain import explain
+from spillover.deciding.purse import REFUSALS
 from spillover.deciding.quotes import quote
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
@@ -121,6 +122,24 @@ def test_when_a_period_ends_what_waited_for_its_budget_is_rented_without_anybody
         "2027-01-15",
         "2027-01-16",
     ]
+
+
+def test_a_job_that_may_never_be_rented_does_not_keep_those_behind_it_waiting_past_the_period() -> None:
+    world = a_world(per(Per.DAY, 110))
+    world.submit(limited("spends", 60), limited("dear", 60).max_cost(MONEY), limited("behind", 60))
+    assert (world.where("spends"), world.where("dear"), world.where("behind")) == ("cloud/v1", None, None)
+    assert isinstance(reason_of(world, "dear"), OverMaxCost)
+    midnight = (world.now // DAY + 1) * DAY
+    world.wait(seconds=(midnight - world.now) / SECOND)
+    assert (world.where("dear"), world.where("behind")) == (None, "cloud/v1")
+
+
+def test_jobs_behind_many_that_may_never_be_rented_are_looked_at_when_the_period_ends() -> None:
+    world = a_world(per(Per.DAY, 10_000))
+    dear = [limited(f"dear{number}", 60).max_cost(MONEY) for number in range(REFUSALS)]
+    world.submit(*dear, limited("behind", 60))
+    assert world.where("behind") is None
+    assert world.engine.next_time() == (world.now // DAY + 1) * DAY
 
 
 def test_an_old_period_is_forgotten_once_nothing_is_held_in_it() -> None:
