@@ -55,13 +55,15 @@ class FakeAgent:
         return reconnect
 
     def _end(self) -> None:
-        """What was begun is over."""
-        over, self._over = self._over, []
+        """What was begun is over, and so is all that begins because of that."""
         now = time.monotonic_ns()
         out: list[Instruction] = []
-        for lease in over:
-            out += self.state.ended(now, lease, Exit(now, True, 0, None, Usage(ran=1_000_000), ""))
-        self.act(out)
+        for lease in self._over:  # grows meanwhile
+            more = self.state.ended(now, lease, Exit(now, True, 0, None, Usage(ran=1_000_000), ""))
+            out += more
+            self._over += [each.lease for each in more if isinstance(each, Start)]
+        self._over = []
+        self.act([each for each in out if not isinstance(each, Start)])
 
     def flush(self) -> None:
         """Nothing is kept."""

@@ -264,9 +264,11 @@ class Link:
 
     async def _report(self, calls: "_Calls") -> None:
         """Tell what happened: everything that is ready in one message, one message at a time."""
+        begun = 0
         while True:
             await self._ready.wait()
             self._ready.clear()
+            await self._linger(begun)
             begun = self._now()
             report, instructions = self._state.report(begun)
             self._act(instructions)
@@ -278,15 +280,17 @@ class Link:
             reply = await calls.unary("Report", request, pb.ReportReply, REPORT_LIMIT)
             self._act(self._state.reported(self._now(), convert.answered_in(reply)))
             self._ready.set()
-            await self._linger(begun)
 
-    async def _linger(self, begun: int) -> None:
-        """Let what happens meanwhile go into one message: for longer while there is enough to do."""
-        await asyncio.sleep(max(0.0, LINGER - (self._now() - begun) / 1e9))
+    async def _linger(self, last: int) -> None:
+        """Let what happens meanwhile go into one message, of which the last was begun then: for longer while there is enough to do."""
+        since = (self._now() - last) / 1e9
+        if since < LINGER:
+            await asyncio.sleep(LINGER - since)
+            since = LINGER
         self._hungry.clear()
         if not self._state.hungry():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, LONGEST_LINGER - (self._now() - begun) / 1e9)):
+                async with asyncio.timeout(max(LINGER, LONGEST_LINGER - since)):
                     await self._hungry.wait()
 
     async def _send_output(self, calls: "_Calls", incarnation: int) -> None:

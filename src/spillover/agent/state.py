@@ -72,6 +72,8 @@ class AgentState:
         self._timers = Timers()
         self._plenty = 0
         """How many leases were in hand when the last ones came."""
+        self._vacant = False
+        """Whether a task ended since the last report and nothing that is here took its room."""
         self._now = 0
         """Monotonic time of what is being done."""
 
@@ -247,6 +249,7 @@ class AgentState:
         run = self.running.pop(lease, None)
         if run is None:
             return self._renewable(now)
+        free = self.room.free
         self.room.leave(lease, run.task, now)
         self._telling.ended(lease)
         outcome = run.cause or _outcome_of(end)
@@ -268,7 +271,9 @@ class AgentState:
         )
         if end.spawned and end.usage.ran:
             self.room.chains.learn(run.task, end.usage.ran)
-        return self._renewable(now) + self._fill()
+        out = self._renewable(now) + self._fill()
+        self._vacant = self._vacant or self.room.free != free
+        return out
 
     def moving(self, lease: Lease, moving: bool) -> None:
         """Files of a task begin to be brought here or away, or are all here."""
@@ -300,12 +305,14 @@ class AgentState:
         return self._telling.news(self.incarnation, leaving=self.leaving)
 
     def hungry(self) -> bool:
-        """Whether most of what was given to do is done, so that telling it should not wait for more to tell."""
-        return 2 * (len(self.waiting) + len(self.running)) <= self._plenty
+        """Whether telling should not wait for more to tell: most is done, room came free, or a peer with nothing to do wants an answer."""
+        few = 2 * (len(self.waiting) + len(self.running)) <= self._plenty
+        return few or self._vacant or bool(self._yielding.answers)
 
     def report(self, now: int) -> tuple[Report | None, list[Instruction]]:
         """What is ready to be told, if no report is under way."""
         out = self._renewable(now)
+        self._vacant = False
         return self._telling.report(self.incarnation, self.running, leaving=self.leaving), out
 
     def reported(self, now: int, answer: Answered) -> list[Instruction]:
