@@ -53,6 +53,18 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
         server.clear()
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """As `server`, for the tests of one file: each ends what it began there, and looks at jobs of its own."""
+    folder = tmp_path_factory.mktemp("standing")
+    ports = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    server = ServerProcess(folder, "--data", str(folder / "data"), *ports, "--slots", "2")
+    try:
+        yield server.up()
+    finally:
+        server.clear()
+
+
 @pytest.fixture
 def server(start_server: Callable[..., ServerProcess]) -> ServerProcess:
     """A server with one owned cluster of two CPUs on this machine."""

@@ -1,4 +1,4 @@
-"""The command line against a real server with a real agent."""
+"""The command line against a real server with a real agent, which most tests share."""
 
 import json
 import os
@@ -54,8 +54,8 @@ def test_a_submission_runs_and_its_output_is_there(server: Any) -> None:
     ("command", "code"),
     [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)],
 )
-def test_run_ends_as_its_job_does(server: Any, command: str, code: int) -> None:
-    done = server.spill("run", "--wait", "--", "sh", "-c", f"echo to out; echo to err >&2; {command}")
+def test_run_ends_as_its_job_does(standing: Any, command: str, code: int) -> None:
+    done = standing.spill("run", "--wait", "--", "sh", "-c", f"echo to out; echo to err >&2; {command}")
     assert done.returncode == code
     assert done.stdout == "to out\n"
     assert done.stderr.startswith("to err\n")
@@ -66,15 +66,15 @@ def test_run_ends_as_its_job_does(server: Any, command: str, code: int) -> None:
     [("nosuchprogram", 127, "No such file or directory"), ("./notes.txt", 126, "Permission denied")],
 )
 def test_run_of_what_is_no_program_ends_as_in_a_shell(
-    server: Any, program: str, code: int, said: str
+    standing: Any, program: str, code: int, said: str
 ) -> None:
-    (server.folder / "notes.txt").write_text("to do\n")
-    done = server.spill("run", "--wait", "--", program)
+    (standing.folder / "notes.txt").write_text("to do\n")
+    done = standing.spill("run", "--wait", "--", program)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"{program}: {said}\n")
 
 
-def test_a_folder_that_is_not_on_the_agent_is_told_with_what_to_do(server: Any) -> None:
-    done = server.spill("run", "--wait", "--name", "far", "--workdir", "/no/such/folder", "--", "true")
+def test_a_folder_that_is_not_on_the_agent_is_told_with_what_to_do(standing: Any) -> None:
+    done = standing.spill("run", "--wait", "--name", "far", "--workdir", "/no/such/folder", "--", "true")
     assert done.returncode == 125
     assert done.stderr.endswith(
         "(far) is FAILED: could not be started on local/local-1: workdir '/no/such/folder': No such file or directory; "
@@ -82,29 +82,29 @@ def test_a_folder_that_is_not_on_the_agent_is_told_with_what_to_do(server: Any) 
     )
 
 
-def test_run_is_124_when_a_job_reached_its_walltime(server: Any) -> None:
-    done = server.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60")
+def test_run_is_124_when_a_job_reached_its_walltime(standing: Any) -> None:
+    done = standing.spill("run", "--wait", "--walltime", "1s", "--grace", "1s", "--", "sleep", "60")
     assert done.returncode == 124
     assert "it ran longer than its walltime" in done.stderr
 
 
-def test_run_is_125_when_a_job_was_cancelled_before_it_ran(server: Any) -> None:
-    filler = server.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
-    waiting = server.start("run", "--wait", "--cpu", "2", "--name", "late", "--", "true")
+def test_run_is_125_when_a_job_was_cancelled_before_it_ran(standing: Any) -> None:
+    filler = standing.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
+    waiting = standing.start("run", "--wait", "--cpu", "2", "--name", "late", "--", "true")
     try:
-        wait_until(lambda: server.spill("cancel", "late").returncode == 0, "cancelling")
+        wait_until(lambda: standing.spill("cancel", "late").returncode == 0, "cancelling")
         waiting.communicate(timeout=15)
     finally:
         waiting.kill()
         waiting.communicate()
     assert waiting.returncode == 125
-    assert server.spill("cancel", filler).returncode == 0
+    assert standing.spill("cancel", filler).returncode == 0
 
 
-def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
-    running = server.start("run", "--wait", "--name", "long", "--", "sleep", "60")
+def test_ctrl_c_cancels_what_run_waits_for(standing: Any) -> None:
+    running = standing.start("run", "--wait", "--name", "long", "--", "sleep", "60")
     try:
-        wait_until(lambda: "RUNNING" in server.spill("ls").stdout, "running")
+        wait_until(lambda: "RUNNING" in standing.spill("ls", "--name", "long").stdout, "running")
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=15)
     finally:
@@ -112,7 +112,7 @@ def test_ctrl_c_cancels_what_run_waits_for(server: Any) -> None:
         running.wait()
     assert running.returncode == 128 + signal.SIGTERM
     assert "cancelling" in errors
-    assert state_of(server, "long") == "CANCELLED"
+    assert state_of(standing, "long") == "CANCELLED"
 
 
 def test_ctrl_c_without_a_server_leaves_the_job_and_says_so(server: Any) -> None:
@@ -133,85 +133,87 @@ def test_ctrl_c_without_a_server_leaves_the_job_and_says_so(server: Any) -> None
     assert server.spill("wait", "long").returncode == 1
 
 
-def test_logs_of_a_job_that_never_ran_say_so(server: Any) -> None:
-    job = server.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
-    done = server.spill("logs", job)
+def test_logs_of_a_job_that_never_ran_say_so(standing: Any) -> None:
+    job = standing.spill("run", "--detach", "--cpu", "64", "--", "true").stdout.strip()
+    done = standing.spill("logs", job)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"spill: {job} has not run: there is no output\n"
+    assert standing.spill("cancel", job).returncode == 0
 
 
-def test_logs_of_a_job_that_wrote_only_to_standard_error_say_where_that_is(server: Any) -> None:
-    job = server.spill("run", "--name", "train", "--", "nosuchprogram").stdout.strip()
-    assert server.spill("wait", job, "--timeout", "20s").returncode == 1
-    done = server.spill("logs", "train")
+def test_logs_of_a_job_that_wrote_only_to_standard_error_say_where_that_is(standing: Any) -> None:
+    job = standing.spill("run", "--name", "train", "--", "nosuchprogram").stdout.strip()
+    assert standing.spill("wait", job, "--timeout", "20s").returncode == 1
+    done = standing.spill("logs", "train")
     told = "train wrote nothing to standard output; `spill logs train --stderr` has its standard error"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"spill: {told}\n")
-    assert server.spill("logs", "train", "--stderr").stdout == "nosuchprogram: No such file or directory\n"
+    assert standing.spill("logs", "train", "--stderr").stdout == "nosuchprogram: No such file or directory\n"
 
 
-def test_logs_are_followed_until_the_end(server: Any) -> None:
-    job = server.spill("run", "--", "sh", "-c", "echo a; sleep 0.5; echo b; echo c >&2").stdout.strip()
-    assert server.spill("wait", job, "--timeout", "20s").returncode == 0
-    assert server.spill("logs", job, "-f").stdout == "a\nb\n"
-    assert server.spill("logs", job, "--stderr").stdout == "c\n"
+def test_logs_are_followed_until_the_end(standing: Any) -> None:
+    job = standing.spill("run", "--", "sh", "-c", "echo a; sleep 0.5; echo b; echo c >&2").stdout.strip()
+    assert standing.spill("wait", job, "--timeout", "20s").returncode == 0
+    assert standing.spill("logs", job, "-f").stdout == "a\nb\n"
+    assert standing.spill("logs", job, "--stderr").stdout == "c\n"
 
 
-def test_logs_of_a_job_that_runs_come_at_once(server: Any) -> None:
-    job = server.spill("run", "--", "sh", "-c", "echo now; sleep 60").stdout.strip()
-    wait_until(lambda: state_of(server, job) == "RUNNING", "running")
-    following = server.start("logs", "-f", job)
+def test_logs_of_a_job_that_runs_come_at_once(standing: Any) -> None:
+    job = standing.spill("run", "--", "sh", "-c", "echo now; sleep 60").stdout.strip()
+    wait_until(lambda: state_of(standing, job) == "RUNNING", "running")
+    following = standing.start("logs", "-f", job)
     try:
         assert following.stdout.readline() == "now\n"
-        assert server.spill("cancel", job).returncode == 0
+        assert standing.spill("cancel", job).returncode == 0
         assert following.wait(timeout=15) == 0
     finally:
         following.kill()
         following.communicate()
 
 
-def test_an_array_fails_if_one_of_its_members_does(server: Any) -> None:
-    done = server.spill("submit", "-", "--wait", typed=ARRAY)
+def test_an_array_fails_if_one_of_its_members_does(standing: Any) -> None:
+    done = standing.spill("submit", "-", "--wait", typed=ARRAY)
     assert done.returncode == 1
     assert "is FAILED" in done.stderr
     array = done.stdout.strip()
-    assert [state_of(server, f"{array}.{index}") for index in (1, 2, 3)] == [
+    assert [state_of(standing, f"{array}.{index}") for index in (1, 2, 3)] == [
         "SUCCEEDED",
         "FAILED",
         "SUCCEEDED",
     ]
-    listed = json.loads(server.spill("ls", "--members", "--name", "sweep", "--json").stdout)
+    listed = json.loads(standing.spill("ls", "--members", "--name", "sweep", "--json").stdout)
     assert [job["id"] for job in listed] == [array, *(f"{array}.{index}" for index in (1, 2, 3))]
-    assert "3 members, " in server.spill("show", "sweep").stdout
+    assert "3 members, " in standing.spill("show", "sweep").stdout
 
 
-def test_a_held_job_waits_until_it_is_released(server: Any) -> None:
-    filler = server.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
-    job = server.spill("run", "--cpu", "2", "--name", "later", "--", "true").stdout.strip()
-    assert server.spill("hold", job).returncode == 0
-    assert state_of(server, job) == "HELD"
-    assert "held by" in server.spill("why", "later").stdout
-    assert server.spill("set", job, "--priority", "5").returncode == 0
-    assert server.spill("release", job).returncode == 0
-    assert server.spill("wait", job, "--timeout", "100ms").returncode == 124
-    assert server.spill("cancel", filler).returncode == 0
-    assert server.spill("wait", job, "--timeout", "20s").returncode == 0
+def test_a_held_job_waits_until_it_is_released(standing: Any) -> None:
+    filler = standing.spill("run", "--cpu", "2", "--", "sleep", "60").stdout.strip()
+    job = standing.spill("run", "--cpu", "2", "--name", "later", "--", "true").stdout.strip()
+    assert standing.spill("hold", job).returncode == 0
+    assert state_of(standing, job) == "HELD"
+    assert "held by" in standing.spill("why", "later").stdout
+    assert standing.spill("set", job, "--priority", "5").returncode == 0
+    assert standing.spill("release", job).returncode == 0
+    assert standing.spill("wait", job, "--timeout", "100ms").returncode == 124
+    assert standing.spill("cancel", filler).returncode == 0
+    assert standing.spill("wait", job, "--timeout", "20s").returncode == 0
 
 
-def test_a_dry_run_submits_nothing(server: Any) -> None:
-    [told] = json.loads(server.spill("run", "--dry-run", "--json", "--", "true").stdout)
+def test_a_dry_run_submits_nothing(standing: Any) -> None:
+    before = json.loads(standing.spill("ls", "--json").stdout)
+    [told] = json.loads(standing.spill("run", "--dry-run", "--json", "--", "true").stdout)
     assert told["name"] == "true"
-    [never] = json.loads(server.spill("run", "--dry-run", "--json", "--cpu", "64", "--", "true").stdout)
+    [never] = json.loads(standing.spill("run", "--dry-run", "--json", "--cpu", "64", "--", "true").stdout)
     assert never["reason"]["never"] is True
-    assert json.loads(server.spill("ls", "--json").stdout) == []
+    assert json.loads(standing.spill("ls", "--json").stdout) == before
 
 
-def test_clusters_and_agents_are_listed(server: Any) -> None:
-    assert server.spill("run", "--wait", "--", "true").returncode == 0  # so that its agent is there
-    [cluster] = json.loads(server.spill("clusters", "--json").stdout)
-    [agent] = json.loads(server.spill("agents", "--json").stdout)
+def test_clusters_and_agents_are_listed(standing: Any) -> None:
+    assert standing.spill("run", "--wait", "--", "true").returncode == 0  # so that its agent is there
+    [cluster] = json.loads(standing.spill("clusters", "--json").stdout)
+    [agent] = json.loads(standing.spill("agents", "--json").stdout)
     assert (cluster["role"], cluster["capacity"]["cpu"]) == ("owned", 2.0)
     assert (agent["cluster"], agent["capacity"]["cpu"]) == (cluster["name"], 2.0)
-    assert server.spill("clusters").returncode == server.spill("agents").returncode == 0
+    assert standing.spill("clusters").returncode == standing.spill("agents").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -226,9 +228,9 @@ def test_clusters_and_agents_are_listed(server: Any) -> None:
     ],
 )
 def test_what_is_refused_is_one_line_and_exit_code_2(
-    server: Any, arguments: tuple[str, ...], says: str
+    standing: Any, arguments: tuple[str, ...], says: str
 ) -> None:
-    done = server.spill(*arguments)
+    done = standing.spill(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("spill: ")
     assert done.stderr.count("\n") == 1
@@ -243,10 +245,10 @@ def test_after_a_stop_no_server_runs_in_the_folder(server: Any) -> None:
     assert "start one with `spill up`" in done.stderr
 
 
-def test_a_wrong_token_is_refused(server: Any) -> None:
+def test_a_wrong_token_is_refused(standing: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "spillover.cli", "ls"],
-        env=dict(os.environ) | {"SPILL_SERVER": server.url, "SPILL_TOKEN": "wrong"},
+        env=dict(os.environ) | {"SPILL_SERVER": standing.url, "SPILL_TOKEN": "wrong"},
         capture_output=True,
         text=True,
         timeout=30,
@@ -256,13 +258,13 @@ def test_a_wrong_token_is_refused(server: Any) -> None:
     assert "token" in done.stderr
 
 
-def test_run_waits_by_itself_on_a_terminal(server: Any) -> None:
+def test_run_waits_by_itself_on_a_terminal(standing: Any) -> None:
     """A pseudo-terminal stands for the person."""
     leader, follower = pty.openpty()
     running = subprocess.Popen(
         [sys.executable, "-m", "spillover.cli", "run", "--", "sh", "-c", "echo seen; exit 4"],
-        cwd=server.folder,
-        env=dict(os.environ) | {"SPILL_DATA": str(server.data)},
+        cwd=standing.folder,
+        env=dict(os.environ) | {"SPILL_DATA": str(standing.data)},
         stdout=follower,
         stderr=follower,
     )
@@ -284,16 +286,16 @@ def test_run_waits_by_itself_on_a_terminal(server: Any) -> None:
     assert b"is FAILED: exited with code 4" in shown
 
 
-def test_a_job_that_uses_more_memory_than_it_asked_for_is_told_so(server: Any) -> None:
+def test_a_job_that_uses_more_memory_than_it_asked_for_is_told_so(standing: Any) -> None:
     hog = "head -c 300000000 /dev/zero | tail -c 300000000 | sleep 2; sleep 1000"
-    done = server.spill("run", "--wait", "--memory", "64Mi", "--", "sh", "-c", hog)
+    done = standing.spill("run", "--wait", "--name", "hog", "--memory", "64Mi", "--", "sh", "-c", hog)
     assert done.returncode != 0
-    (job,) = json.loads(server.spill("ls", "--json").stdout)
+    (job,) = json.loads(standing.spill("ls", "--name", "hog", "--json").stdout)
     assert job["state"] == "FAILED"
-    why = server.spill("why", job["id"]).stdout
+    why = standing.spill("why", job["id"]).stdout
     assert "used more memory than the 64Mi that it asked for; it used" in why
-    shown = json.loads(server.spill("show", job["id"], "--json").stdout)
+    shown = json.loads(standing.spill("show", job["id"], "--json").stdout)
     assert shown["reason"]["code"] == "out_of_memory"
     assert shown["peak_memory"] >= 60 << 20
-    (agent,) = json.loads(server.spill("agents", "--json").stdout)
+    (agent,) = json.loads(standing.spill("agents", "--json").stdout)
     assert agent["labels"]["isolation"]

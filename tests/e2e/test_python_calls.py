@@ -1,4 +1,4 @@
-"""`client.call` and `client.map` with a real server and a real agent."""
+"""`client.call` and `client.map` with a real server and a real agent, which most tests share."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture
-def client(server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def client(standing: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.chdir(tmp_path)
-    with Client(data=server.data) as client:
+    with Client(data=standing.data) as client:
         yield client
 
 
@@ -106,9 +106,10 @@ def test_a_map_takes_several_iterables_and_common_arguments(client: Client) -> N
 
 
 def test_a_map_of_nothing_is_nothing(client: Client) -> None:
+    before = [job.id for job in client.jobs()]
     nothing = client.map(len, [])
     assert (len(nothing), list(nothing), nothing.done(), nothing.job) == (0, [], True, "")
-    assert list(client.jobs()) == []
+    assert [job.id for job in client.jobs()] == before
 
 
 def test_one_failure_of_a_map_is_its_own(client: Client) -> None:
@@ -169,9 +170,9 @@ def test_a_call_has_its_folder_environment_and_name(client: Client, tmp_path: Pa
     assert (client.job("looker").project, client.job("looker").id) == ("vision", call.job)
 
 
-def test_the_same_results_for_asyncio(client: Client, server: ServerProcess) -> None:
+def test_the_same_results_for_asyncio(client: Client, standing: ServerProcess) -> None:
     async def use() -> None:
-        async with AsyncClient(data=server.data) as other:
+        async with AsyncClient(data=standing.data) as other:
             call = await other.call(divmod, 7, 2)
             assert await call.result(60) == (3, 1)
             assert await call.done()
@@ -183,10 +184,12 @@ def test_the_same_results_for_asyncio(client: Client, server: ServerProcess) -> 
     asyncio.run(use())
 
 
-def test_results_outlive_the_server(client: Client, server: ServerProcess) -> None:
-    call = client.call(lambda: "kept")
-    calls = client.map(int, ["1", "2"])
-    assert (call.result(60), calls.results(60)) == ("kept", [1, 2])
+def test_results_outlive_the_server(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(server.folder)
+    with Client(data=server.data) as client:
+        call = client.call(lambda: "kept")
+        calls = client.map(int, ["1", "2"])
+        assert (call.result(60), calls.results(60)) == ("kept", [1, 2])
     server.kill()
     server.up()
     with Client(data=server.data) as after:
@@ -197,45 +200,47 @@ def test_results_outlive_the_server(client: Client, server: ServerProcess) -> No
             after.map_of(call.job)
 
 
-def test_the_job_file_calls_functions_of_modules(server: ServerProcess) -> None:
-    (server.folder / "mine.py").write_text("def add(a, b):\n    print('adding')\n    return {'sum': a + b}\n")
+def test_the_job_file_calls_functions_of_modules(standing: ServerProcess) -> None:
+    (standing.folder / "adding.py").write_text(
+        "def add(a, b):\n    print('adding')\n    return {'sum': a + b}\n"
+    )
     job = """\
 apiVersion: spillover/v1
 kind: Job
 metadata: {name: adder}
-spec: {python: {call: "mine:add", args: [1, 2]}}
+spec: {python: {call: "adding:add", args: [1, 2]}}
 """
-    submitted = server.spill("submit", "-", "--wait", typed=job)
+    submitted = standing.spill("submit", "-", "--wait", typed=job)
     assert (submitted.returncode, submitted.stderr) == (0, "")
-    assert server.spill("logs", "adder").stdout == "adding\n"
+    assert standing.spill("logs", "adder").stdout == "adding\n"
 
 
-def test_a_module_travels_as_an_input_and_what_it_wrote_comes_back(server: ServerProcess) -> None:
-    (server.folder / "mine.py").write_text(
+def test_a_module_travels_as_an_input_and_what_it_wrote_comes_back(standing: ServerProcess) -> None:
+    (standing.folder / "writing.py").write_text(
         "import pathlib\n\ndef write(text):\n    pathlib.Path('made.txt').write_text(text)\n    return pathlib.Path(__file__).parent.name\n"
     )
     job = """\
 apiVersion: spillover/v1
 kind: Job
 metadata: {name: writer}
-spec: {python: {call: "mine:write", args: [hello]}, inputs: [mine.py], outputs: [made.txt]}
+spec: {python: {call: "writing:write", args: [hello]}, inputs: [writing.py], outputs: [made.txt]}
 """
-    submitted = server.spill("submit", "-", "--wait", typed=job)
+    submitted = standing.spill("submit", "-", "--wait", typed=job)
     assert (submitted.returncode, submitted.stderr) == (0, "")
-    (server.folder / "mine.py").unlink()
-    fetched = server.spill("fetch", "writer", "back")
+    (standing.folder / "writing.py").unlink()
+    fetched = standing.spill("fetch", "writer", "back")
     assert fetched.returncode == 0, fetched
-    assert (server.folder / "back" / "made.txt").read_text() == "hello"
-    with Client(data=server.data) as client:
-        assert client.call_of("writer").result(60) != server.folder.name
+    assert (standing.folder / "back" / "made.txt").read_text() == "hello"
+    with Client(data=standing.data) as client:
+        assert client.call_of("writer").result(60) != standing.folder.name
 
 
-def test_the_example_does_what_it_says(server: ServerProcess) -> None:
+def test_the_example_does_what_it_says(standing: ServerProcess) -> None:
     example = Path(__file__).parents[2] / "examples" / "calls.py"
     done = subprocess.run(
         [sys.executable, str(example)],
-        env=os.environ | {"SPILL_DATA": str(server.data)},
-        cwd=server.folder,
+        env=os.environ | {"SPILL_DATA": str(standing.data)},
+        cwd=standing.folder,
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,18 +3,29 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from spillover.client import Client, Refused
-from spillover.testing.processes import ServerProcess, clean_environment, wait_until
+from spillover.testing.processes import ServerProcess, clean_environment, wait_until, write_config
 
 CLUSTERS = [
     {"name": "onprem", "local": [{"name": "n1", "cpu": 2}]},
     {"name": "cloud", "role": "rented", "price": {"cpu_hour": 1}},
 ]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server for all tests that leave it running; each has tokens of its own."""
+    folder = tmp_path_factory.mktemp("standing")
+    server = ServerProcess(folder, *write_config(folder, clusters=CLUSTERS))
+    try:
+        yield server.up()
+    finally:
+        server.clear()
 
 
 @pytest.fixture
@@ -60,39 +71,43 @@ def files_with(folder: Path, text: str) -> list[str]:
     ]
 
 
-def test_a_project_s_token_sees_submits_and_changes_jobs_of_the_project_alone(server: ServerProcess) -> None:
-    token = make(server, "--role", "submit", "--project", "vision", "--user", "grace")
-    other = server.spill(
+def test_a_project_s_token_sees_submits_and_changes_jobs_of_the_project_alone(
+    standing: ServerProcess,
+) -> None:
+    token = make(standing, "--role", "submit", "--project", "vision", "--user", "grace")
+    other = standing.spill(
         "run", "--detach", "--project", "nlp", "--name", "theirs", "--", "sleep", "60"
     ).stdout.strip()
-    own = spill_with(server, token, "run", "--detach", "--name", "mine", "--", "echo", "hello")
+    own = spill_with(standing, token, "run", "--detach", "--name", "mine", "--", "echo", "hello")
     assert own.returncode == 0, own
     job = own.stdout.strip()
-    assert spill_with(server, token, "wait", job).returncode == 0
-    assert spill_with(server, token, "logs", job).stdout == "hello\n"
-    shown = json.loads(spill_with(server, token, "show", "mine", "--json").stdout)
+    assert spill_with(standing, token, "wait", job).returncode == 0
+    assert spill_with(standing, token, "logs", job).stdout == "hello\n"
+    shown = json.loads(spill_with(standing, token, "show", "mine", "--json").stdout)
     assert (shown["project"], shown["user"]) == ("vision", "grace")
-    listed = json.loads(spill_with(server, token, "ls", "--json").stdout)
+    listed = json.loads(spill_with(standing, token, "ls", "--json").stdout)
     assert [each["id"] for each in listed] == [job]
-    history = spill_with(server, token, "events", "--json").stdout
+    history = spill_with(standing, token, "events", "--json").stdout
     assert job in history
     assert other not in history
     for command in ("show", "why", "logs", "cancel", "requeue", "wait", "hold"):
-        refused(spill_with(server, token, command, other), f"there is no job '{other}'")
-        refused(spill_with(server, token, command, "theirs"), "there is no job 'theirs'")
+        refused(spill_with(standing, token, command, other), f"there is no job '{other}'")
+        refused(spill_with(standing, token, command, "theirs"), "there is no job 'theirs'")
     refused(
-        spill_with(server, token, "run", "--detach", "--project", "nlp", "--", "true"),
+        spill_with(standing, token, "run", "--detach", "--project", "nlp", "--", "true"),
         "your token is for project 'vision'; it may not submit to 'nlp'",
     )
-    refused(spill_with(server, token, "policy", "set", "order=lifo"), "it takes one of role admin")
-    refused(spill_with(server, token, "token", "list"), "it takes one of role admin")
+    refused(spill_with(standing, token, "policy", "set", "order=lifo"), "it takes one of role admin")
+    refused(spill_with(standing, token, "token", "list"), "it takes one of role admin")
     for words in (("clusters",), ("agents",), ("policy", "show"), ("cost",), ("budgets",)):
-        assert spill_with(server, token, *words).returncode == 0, words
-    assert server.spill("cancel", other).returncode == 0
+        assert spill_with(standing, token, *words).returncode == 0, words
+    assert standing.spill("cancel", other).returncode == 0
 
 
-def test_an_agent_s_token_is_of_no_use_to_people(server: ServerProcess) -> None:
-    token = make(server, "--role", "agent")
+def test_an_agent_s_token_is_of_no_use_to_people(standing: ServerProcess) -> None:
+    token = make(standing, "--role", "agent")
+    with standing.client() as client:
+        before = [job.id for job in client.jobs()]
     for words in (
         ("ls",),
         ("run", "--detach", "--", "true"),
@@ -101,9 +116,9 @@ def test_an_agent_s_token_is_of_no_use_to_people(server: ServerProcess) -> None:
         ("policy", "show"),
         ("token", "list"),
     ):
-        refused(spill_with(server, token, *words), "a token of role agent may not do this")
-    with server.client() as client:
-        assert not list(client.jobs())
+        refused(spill_with(standing, token, *words), "a token of role agent may not do this")
+    with standing.client() as client:
+        assert [job.id for job in client.jobs()] == before
 
 
 def test_an_admin_s_token_makes_others_and_all_of_them_outlive_a_restart(server: ServerProcess) -> None:
@@ -130,9 +145,9 @@ def test_an_admin_s_token_makes_others_and_all_of_them_outlive_a_restart(server:
     assert "for the operators" in table
 
 
-def test_a_token_that_expires_lets_nobody_in_any_more(server: ServerProcess) -> None:
-    token = make(server, "--role", "submit", "--expires", "2s")
-    with Client(server.url, token=token) as client:
+def test_a_token_that_expires_lets_nobody_in_any_more(standing: ServerProcess) -> None:
+    token = make(standing, "--role", "submit", "--expires", "2s")
+    with Client(standing.url, token=token) as client:
         client.server()
 
         def ended() -> bool:
@@ -145,21 +160,21 @@ def test_a_token_that_expires_lets_nobody_in_any_more(server: ServerProcess) -> 
         wait_until(ended, "the end of the token")
 
 
-def test_whoever_follows_history_is_told_nothing_once_their_token_is_revoked(server: ServerProcess) -> None:
-    token = make(server, "--role", "submit")
-    before = server.spill("run", "--", "true").stdout.strip()
-    with Client(server.url, token=token) as client:
+def test_whoever_follows_history_is_told_nothing_once_their_token_is_revoked(standing: ServerProcess) -> None:
+    token = make(standing, "--role", "submit")
+    before = standing.spill("run", "--", "true").stdout.strip()
+    with Client(standing.url, token=token) as client:
         following = client.events(after=0, follow=True)
         while next(following).job != before:
             pass
-        assert server.spill("token", "revoke", token.split("_")[1]).returncode == 0
-        after = server.spill("run", "--", "true").stdout.strip()
+        assert standing.spill("token", "revoke", token.split("_")[1]).returncode == 0
+        after = standing.spill("run", "--", "true").stdout.strip()
         told: list[str | None] = []
         with pytest.raises(Refused, match=r"was revoked|is not valid any more") as refusal:
             told.extend(event.job for event in following)
         assert refusal.value.status == 401
         assert after not in told
-    assert "Traceback" not in server.log.read_text()
+    assert "Traceback" not in standing.log.read_text()
 
 
 WRONG = [
@@ -175,9 +190,9 @@ WRONG = [
 ]
 
 
-def test_what_makes_no_sense_is_one_line(server: ServerProcess) -> None:
+def test_what_makes_no_sense_is_one_line(standing: ServerProcess) -> None:
     for words, says in WRONG:
-        refused(server.spill("token", *words), says)
+        refused(standing.spill("token", *words), says)
 
 
 def test_secrets_are_nowhere_but_with_their_holders(server: ServerProcess) -> None:
