@@ -41,6 +41,8 @@ MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
 _PATH: Final = "/spillover.agents.v1.Agents/"
 _SESSION: Final = "spillover-session-bin"
+_FENCED: Final = grpc.StatusCode.ABORTED
+"""What a registration is refused with while another agent has the name."""
 _NEEDS_MENDING: Final = {
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
@@ -211,7 +213,13 @@ class Link:
             epoch=self._state.epoch, held=convert.held_out(held), number=self._registrations
         )
         request.MergeFrom(self._introduction)
-        reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
+        try:
+            reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not _FENCED:
+                raise
+            self._worker.act(self._state.fenced(self._now()))
+            raise Over(str(error.details()), fenced=True, slow=True) from None
         calls.admitted(reply.session)
         welcome = convert.welcome_in(reply)
         self._act(self._state.registered(self._now(), sent, welcome))

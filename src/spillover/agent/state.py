@@ -180,7 +180,7 @@ class AgentState:
             return [*self._renewable(now), self._stale(renewal.epoch)]
         self.epoch = renewal.epoch
         if renewal.fenced:
-            return self._fenced(now)
+            return self.fenced(now)
         self._terms.renew(sent, self.running.values())
         out = self._renewable(now)
         for lease, kill in renewal.stops:
@@ -201,7 +201,7 @@ class AgentState:
         self._telling.again()
         return out + self._fill()
 
-    def _fenced(self, now: int) -> list[Instruction]:
+    def fenced(self, now: int) -> list[Instruction]:
         """A newer registration holds: all that runs here runs without a lease."""
         self.incarnation = None
         self._hand_back(self._unstarted())
@@ -329,7 +329,7 @@ class AgentState:
             if (run := self.running.get(lease)) is not None:
                 run.acknowledged = True
         if answer.fenced and report.incarnation == self.incarnation:
-            return out + self._fenced(now)
+            return out + self.fenced(now)
         return out + self._renewable(now)
 
     def unreported(self) -> None:

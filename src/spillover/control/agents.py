@@ -139,10 +139,10 @@ class Desk:
         taken = name_taken(self._loop.state, intro.name, intro.token, now, admin=intro.admin)
         if taken is not None:
             raise CommandError(Kind.INVALID, taken)
-        self._lives.check(key, intro.life, intro.number, present=self._is_present(key))
+        self._lives.check(key, intro.life, intro.number, present=self._present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
-        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer)
+        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -175,13 +175,13 @@ class Desk:
             case _:
                 raise TypeError(reply)
 
-    def _is_present(self, key: str) -> bool:
-        """Whether the agent that registered last under a name is there, as far as can be told."""
+    def _present(self, key: str) -> str | None:
+        """The life that registered last under a name, for good, if it is there as far as can be told."""
         contact = self._agents.contact(key)
         if contact is None:
-            return False
+            return None
         silent = self._loop.time.monotonic() - contact.heard
-        return contact.connected or silent < 2 * self.terms().heartbeat
+        return contact.life if contact.connected or silent < 2 * self.terms().heartbeat else None
 
     async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""

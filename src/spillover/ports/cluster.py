@@ -54,6 +54,8 @@ class Contact(Struct, frozen=True):
     """Where other agents may ask it for tasks, HOST:PORT; empty if nowhere."""
     load: int = 0
     """Thousandths: how many processes its machine runs or would run, as it last said."""
+    life: str = ""
+    """Which life of the agent it is; empty for one that does not say."""
 
 
 class OutputAsked(Struct, frozen=True):
@@ -72,7 +74,7 @@ class OutputGone(Exception):
 class Agents(Protocol):
     """The agents that are connected, each under the key `cluster/name` of its node."""
 
-    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "") -> None:
+    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
         """An agent is about to register: get ready to hold what it will be given. Others may ask it for tasks at `peer`."""
         ...
 

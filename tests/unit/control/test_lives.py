@@ -1,43 +1,152 @@
-"""A registration that was late on its way does not undo the one that overtook it."""
+"""A registration that was late on its way does not undo the one that overtook it; of two agents of one name, one is fenced."""
 
 import pytest
+from msgspec.structs import replace
 
-from spillover.control.lives import Lives
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk, Introduction, Welcome
+from spillover.control.lives import Followed, Lives
+from spillover.control.runner import Runner
+from spillover.core.events import Lease
+from spillover.core.jobs import Placed
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError
+from spillover.testing.inside import Inside
+
+N1 = "onprem/n1"
+
+
+def late(lives: Lives, life: str, number: int, *, present: str | None) -> bool:
+    """Whether a registration is refused as a late one, which fences nobody."""
+    with pytest.raises(CommandError, match="overtaken") as refused:
+        lives.check(N1, life, number, present=present)
+    return not isinstance(refused.value, Followed)
 
 
 def test_registrations_of_a_life_count_in_their_order() -> None:
     lives = Lives()
-    lives.check("onprem/n1", "a", 1, present=True)
-    lives.check("onprem/n1", "a", 3, present=True)
-    for late in (1, 2, 3):
-        with pytest.raises(CommandError, match="overtaken"):
-            lives.check("onprem/n1", "a", late, present=True)
-    lives.check("onprem/n2", "a", 1, present=True)
-    lives.check("onprem/n1", "a", 4, present=True)
+    lives.check(N1, "a", 1, present=None)
+    lives.check(N1, "a", 3, present="a")
+    assert all(late(lives, "a", number, present="a") for number in (1, 2, 3))
+    lives.check("onprem/n2", "a", 1, present=None)
+    lives.check(N1, "a", 4, present="a")
 
 
-def test_an_earlier_life_is_over_when_a_later_one_has_registered() -> None:
+def test_an_earlier_life_is_fenced_when_a_later_one_has_registered() -> None:
     lives = Lives()
-    lives.check("onprem/n1", "a", 7, present=True)
-    lives.check("onprem/n1", "b", 1, present=True)
-    with pytest.raises(CommandError, match="overtaken"):
-        lives.check("onprem/n1", "a", 8, present=True)
-    lives.check("onprem/n1", "b", 2, present=True)
+    lives.check(N1, "a", 7, present=None)
+    lives.check(N1, "b", 1, present="a")
+    with pytest.raises(Followed, match="another agent has the name 'n1'"):
+        lives.check(N1, "a", 8, present="b")
+    lives.check(N1, "b", 2, present="b")
+
+
+def test_a_late_registration_of_an_earlier_life_fences_nobody() -> None:
+    lives = Lives()
+    lives.check(N1, "a", 7, present=None)
+    lives.check(N1, "b", 1, present="a")
+    assert all(late(lives, "a", number, present="b") for number in (1, 6, 7))
+
+
+def test_a_refused_registration_that_comes_once_more_is_late() -> None:
+    lives = Lives()
+    lives.check(N1, "a", 7, present=None)
+    lives.check(N1, "b", 1, present="a")
+    with pytest.raises(Followed):
+        lives.check(N1, "a", 8, present="b")
+    assert late(lives, "a", 8, present="b")
+    assert late(lives, "a", 8, present=None)
+
+
+def test_nobody_is_fenced_by_a_life_that_is_not_registered_for_good() -> None:
+    lives = Lives()
+    lives.check(N1, "a", 7, present=None)
+    lives.check(N1, "b", 1, present="a")
+    assert late(lives, "a", 8, present="a")
 
 
 def test_an_earlier_life_is_let_in_again_when_the_later_one_is_gone() -> None:
     lives = Lives()
-    lives.check("onprem/n1", "a", 7, present=True)
-    lives.check("onprem/n1", "b", 1, present=True)
-    with pytest.raises(CommandError, match="overtaken"):
-        lives.check("onprem/n1", "a", 7, present=False)
-    lives.check("onprem/n1", "a", 8, present=False)
-    with pytest.raises(CommandError, match="overtaken"):
-        lives.check("onprem/n1", "b", 2, present=True)
+    lives.check(N1, "a", 7, present=None)
+    lives.check(N1, "b", 1, present="a")
+    assert late(lives, "a", 7, present=None)
+    lives.check(N1, "a", 8, present=None)
+    with pytest.raises(Followed):
+        lives.check(N1, "b", 2, present="a")
 
 
 def test_an_agent_that_does_not_count_is_let_in() -> None:
     lives = Lives()
-    lives.check("onprem/n1", "a", 2, present=True)
-    lives.check("onprem/n1", "a", 0, present=True)
+    lives.check(N1, "a", 2, present=None)
+    lives.check(N1, "a", 0, present="a")
+
+
+# --- two agents of one name at a desk
+
+
+class Namesakes:
+    """Agents that live under one name and register with one server."""
+
+    def __init__(self, control: Inside) -> None:
+        self.control = control
+        self.hub = Hub()
+        self.desk = Desk(control.loop, self.hub, DAY)
+        Runner(control.loop, self.hub, control.specs)
+        self._numbers: dict[str, int] = {}
+
+    async def register(self, life: str, *held: Lease) -> Welcome:
+        self._numbers[life] = number = self._numbers.get(life, 0) + 1
+        intro = Introduction(
+            ClusterName("onprem"), NodeName("n1"), Resources(1000, 2**40), (), {}, 0, tuple(held), 0
+        )
+        return await self.desk.register(replace(intro, life=life, number=number))
+
+    def lease(self, job: str) -> Lease:
+        found = self.control.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed), found
+        return found.lease
+
+
+async def test_who_is_fenced_holds_no_lease(control: Inside) -> None:
+    agents = Namesakes(control)
+    (job,) = await control.submit("train")
+    await agents.register("a")
+    first = agents.lease(job)
+    await agents.register("b")
+    with pytest.raises(Followed):
+        await agents.register("a", first)
+    assert agents.lease(job).seq > first.seq
+
+
+async def test_two_agents_of_one_name_do_not_take_it_from_each_other_in_turn(control: Inside) -> None:
+    agents = Namesakes(control)
+    (job,) = await control.submit("train")
+    await agents.register("a")
+    stays = await agents.register("b")
+    lease = agents.lease(job)
+    for _ in range(100):
+        with pytest.raises(Followed):
+            await agents.register("a")
+        assert not (await agents.desk.heartbeat(stays.incarnation)).fenced
+        control.clock.pass_by(agents.desk.terms().heartbeat / SECOND)
+    assert agents.lease(job) == lease
+    # Neither when the one that has it connects anew, and the other one asks again at once.
+    for _ in range(100):
+        stays = await agents.register("b", lease)
+        assert stays.keep == (lease,)
+        with pytest.raises(Followed):
+            await agents.register("a")
+
+
+async def test_who_waits_for_a_name_has_it_when_the_other_one_is_gone(control: Inside) -> None:
+    agents = Namesakes(control)
+    await agents.register("a")
+    await agents.register("b")
+    with pytest.raises(Followed):
+        await agents.register("a")
+    control.clock.pass_by(2 * agents.desk.terms().heartbeat / SECOND)
+    await agents.register("a")
+    with pytest.raises(Followed):
+        await agents.register("b")

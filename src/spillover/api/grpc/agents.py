@@ -12,6 +12,7 @@ from spillover.api.grpc.entry import Entry, abort
 from spillover.api.grpc.methods import CODES, method
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
+from spillover.control.lives import Followed
 from spillover.core.jobs import Job
 from spillover.forms.quantities import WORD_RULE, is_word
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
@@ -256,6 +257,8 @@ async def _told(call: Awaitable[Reply], context: Any) -> Reply:
     """What comes of a call, with refusals told as gRPC has them."""
     try:
         return await call
+    except Followed as error:
+        await abort(context, grpc.StatusCode.ABORTED, error.message)  # tells it that it is fenced
     except CommandError as error:
         await abort(context, _CODES[error.kind], error.message)
     except StoreError as error:

@@ -44,8 +44,9 @@ class _Parcel(NamedTuple):
 class Session:
     """One registration of one agent."""
 
-    def __init__(self, node: str, incarnation: int, monotonic: int, peer: str) -> None:
+    def __init__(self, node: str, incarnation: int, monotonic: int, peer: str, life: str = "") -> None:
         self.node = node
+        self.life = life
         self.incarnation = incarnation
         self.heard = monotonic
         self.peer = peer
@@ -160,9 +161,9 @@ class Hub:
         """Who was asked, and where the answer goes."""
         self._asked = 0
 
-    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "") -> None:
+    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
         """An agent is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic, peer)
+        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life)
 
     def activate(self, node: str, incarnation: int) -> None:
         """Its registration is durable."""
@@ -196,7 +197,9 @@ class Hub:
         session = self._sessions.get(node)
         if session is None:
             return None
-        return Contact(session.incarnation, session.connected, session.heard, session.peer, session.load)
+        return Contact(
+            session.incarnation, session.connected, session.heard, session.peer, session.load, session.life
+        )
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
         """Hand out leases; returns those that cannot be sent."""

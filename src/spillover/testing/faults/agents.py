@@ -121,7 +121,9 @@ class AgentLife:
         self._dice = dice
         capacity = Resources(plan.cpus * 1000, MEMORY)
         options = Options(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
-        self._introduction = introduce(options, f"{dice.getrandbits(64):x}", pid=1)
+        self.name = f"{dice.getrandbits(64):x}"
+        """No two lives have the same."""
+        self._introduction = introduce(options, self.name, pid=1)
         self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
         clocks = Clocks(self.host.monotonic, self.host.wall)
         self._life = life = Life(AgentState(capacity), self._spool, folder, clocks)

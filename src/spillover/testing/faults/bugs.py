@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from spillover.agent import link
 from spillover.agent.state import AgentState
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.lives import Lives
@@ -100,10 +101,17 @@ def over_for_good() -> Iterator[None]:
     """A life of an agent that another one followed is never let in again, though that one may have come from long ago."""
     check = Lives.check
 
-    def for_good(self: Lives, agent: str, life: str, number: int, *, present: bool) -> None:  # noqa: ARG001
-        check(self, agent, life, number, present=True)
+    def for_good(self: Lives, agent: str, life: str, number: int, *, present: str | None) -> None:
+        check(self, agent, life, number, present=present or "somebody")
 
     with _instead(Lives, "check", for_good):
+        yield
+
+
+@contextlib.contextmanager
+def unfenced_namesake() -> Iterator[None]:
+    """An agent whose name another one has runs its tasks on when it is told so."""
+    with _instead(link, "_FENCED", None):
         yield
 
 
@@ -146,6 +154,7 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "accepted-after-reclaim": accepted_after_reclaim,
     "late-registration": late_registration,
     "over-for-good": over_for_good,
+    "unfenced-namesake": unfenced_namesake,
     "untellable-news": untellable_news,
     "restless": restless,
 }

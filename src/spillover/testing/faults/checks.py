@@ -4,12 +4,13 @@ They are held against the truth, which no part of the story can see as a whole: 
 ran where and when.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from spillover.core.events import (
+    AgentRegistered,
     AnyEvent,
     Back,
     JobEnded,
@@ -29,6 +30,7 @@ from spillover.core.proposals import Outcome, Result, Verdict
 from spillover.model.ids import JobId, NodeName, member_id
 from spillover.model.units import SECOND
 from spillover.testing.faults.hosts import MILLISECOND, Universe
+from spillover.testing.faults.names import Names
 from spillover.testing.faults.situations import Situation, Tally
 from spillover.testing.faults.tasks import Execution, Machine
 
@@ -46,10 +48,11 @@ class Owned(Struct, frozen=True):
 class Checks:
     """Looks on, and notes what must not be."""
 
-    def __init__(self, universe: Universe, absent: Callable[[str], bool], met: Tally) -> None:
+    def __init__(self, universe: Universe, absent: Callable[[str], bool], names: Names, met: Tally) -> None:
         self._universe = universe
+        self.names = names
         self._absent = absent
-        """Whether the agent of a machine is stopped, dead, or only just awake."""
+        """Whether the agent of a machine is stopped, dead, only just awake, or cannot know that another one has its name."""
         self.met = met
         """What the story got into."""
         self.breaches: list[str] = []
@@ -81,6 +84,8 @@ class Checks:
         """Events are in the journal."""
         for event in events:
             match event:
+                case AgentRegistered():
+                    self.names.registered(event)
                 case JobPlaced():
                     self._grant(Lease(event.job, event.attempt, event.seq), event.node)
                 case MemberPlaced():
@@ -228,11 +233,11 @@ class Checks:
                 given_away = owned is None or owned.lease != run.lease
                 self.met[Situation.WOKE_WITHOUT] += run.agent == machine and given_away
 
-    def ended_all(self, machine: Machine) -> None:
+    def ended_all(self, machine: Machine, had: Iterable[Execution]) -> None:
         """An agent that was replaced has learned of it: nothing of what it had is its own any more."""
-        if machine.executions:
-            left = ", ".join(lease.job for lease in machine.executions)
-            self.breach("the fenced stop", f"{machine.name} was replaced, is awake, and still runs {left}")
+        if left := [run.lease.job for run in had if machine.executions.get(run.lease) is run]:
+            told = f"{machine.name} was replaced, is awake, and still runs {', '.join(left)}"
+            self.breach("the fenced stop", told)
 
     # --- once quiet
 

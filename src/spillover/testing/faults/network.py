@@ -107,6 +107,8 @@ class Network:
         """By address."""
         self.met: Tally = Tally()
         """How messages fared."""
+        self.heard: Callable[[Host, str, Any], None] = lambda *_: None
+        """Told of the answer to a call when it has come back: to whom, the path of the method, and the answer."""
         self._dice: dict[str, random.Random] = {}
         self._seed = seed
         self._held: dict[str, list[tuple[str, str, Deliver]]] = {}
@@ -276,6 +278,7 @@ class _Call:
     def _come_back(self, answer: Any) -> None:
         if self._host.dead or self.answer.done():
             return
+        self._network.heard(self._host, self._details.method, answer)
         if isinstance(answer, grpc.aio.AioRpcError):
             self.answer.set_exception(answer)
             self.answer.exception()

@@ -11,7 +11,7 @@ from spillover.control.agents import Answers, Desk, Introduction, Orders, Welcom
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
-from spillover.control.lives import Lives
+from spillover.control.lives import Followed, Lives
 from spillover.control.lookup import Lookup
 from spillover.control.loop import Loop
 from spillover.control.runner import Runner
@@ -99,17 +99,33 @@ class _Journal:
         return getattr(self._journal, name)
 
 
-class _Lives(Lives):
-    """Tells of registrations that came too late."""
+class _Hub(Hub):
+    """Tells which life a registration is of."""
 
     def __init__(self, checks: Checks) -> None:
         super().__init__()
         self._checks = checks
 
-    def check(self, agent: str, life: str, number: int, *, present: bool) -> None:
+    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
+        """See Hub."""
+        super().open(node, incarnation, monotonic, peer, life)
+        self._checks.names.opened(incarnation, life)
+
+
+class _Lives(Lives):
+    """Tells of registrations that came too late, or while another life was there."""
+
+    def __init__(self, checks: Checks) -> None:
+        super().__init__()
+        self._checks = checks
+
+    def check(self, agent: str, life: str, number: int, *, present: str | None) -> None:
         """See Lives."""
         try:
             super().check(agent, life, number, present=present)
+        except Followed:
+            self._checks.met[Situation.NAMESAKE] += 1
+            raise
         except CommandError:
             self._checks.met[Situation.OVERTAKEN] += 1
             raise
@@ -199,7 +215,7 @@ class ServerLife:
         self._election, self.archive = store.election, store.archive
         journal = _Journal(store.journal, self.host, disk)
         self.loop = _Loop(journal, load, self.host, debug=True, checks=checks)
-        self.hub = Hub()
+        self.hub = _Hub(checks)
         self._specs = specs = Specs(journal)
         tickets = Tickets()
         self.desk = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, checks=checks)

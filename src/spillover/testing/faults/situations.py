@@ -45,6 +45,7 @@ class Situation(StrEnum):
     WOKE_WITHOUT = "an agent that woke to tasks that were no longer its own"
     FENCED = "a message under a registration that another one followed"
     OVERTAKEN = "a registration that came after a later one"
+    NAMESAKE = "a registration while another agent has the name"
     RECLAIMED = "a lease that ran out and was taken back"
     HELD_BACK = "so many leases run out that none is taken back yet"
     GIVEN_BACK = "a lease given back by an agent that had not started it"

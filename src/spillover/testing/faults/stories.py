@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from msgspec import Struct
@@ -18,7 +18,8 @@ from spillover.model.units import SECOND
 from spillover.stores.memory import Shelf
 from spillover.testing.faults.agents import AgentLife
 from spillover.testing.faults.checks import AWAKE, Checks
-from spillover.testing.faults.hosts import MILLISECOND, Universe
+from spillover.testing.faults.hosts import MILLISECOND, Host, Universe
+from spillover.testing.faults.names import Names, fences
 from spillover.testing.faults.network import ADDRESS, SERVER, Network, Weather
 from spillover.testing.faults.people import People
 from spillover.testing.faults.plans import (
@@ -37,7 +38,7 @@ from spillover.testing.faults.plans import (
 from spillover.testing.faults.servers import Disk, ServerLife
 from spillover.testing.faults.situations import KINDS, Tally
 from spillover.testing.faults.standstill import LIMIT, Standstill, noticed
-from spillover.testing.faults.tasks import Machine
+from spillover.testing.faults.tasks import Execution, Machine
 
 LOOK: Final = 250 * MILLISECOND
 UNTOUCHED: Final = 10 * SECOND
@@ -66,7 +67,10 @@ class Stage:
         self.universe = Universe(tell)
         self.met: Tally = Tally()
         self.network = Network(self.universe, f"{story.seed}")
-        self.checks = Checks(self.universe, self._absent, self.met)
+        self.network.heard = self._heard
+        term = max(self.setting.lost_after, 4 * self.setting.heartbeat) + self.setting.heartbeat
+        names = Names(lambda: self.universe.now, term, AWAKE)
+        self.checks = Checks(self.universe, self._absent, names, self.met)
         self._folder = folder
         self._shelf = Shelf()
         self._disk = Disk(self._dice("disk"), self.met)
@@ -78,11 +82,6 @@ class Stage:
         """None while dead."""
         self._replaced: dict[ReplaceAgent, AgentLife] = {}
         """Lives that stand still, or woke up, while another one has their name."""
-        self._contested: dict[str, int] = {}
-        """Machines whose agent may find its place taken by one of the same name, and until when it may have tasks of that time.
-
-        Who is refused for that runs on what it has until its own leases end.
-        """
         self._woke: dict[str, int] = {}
         self._down: dict[str, int] = {}
         """How many faults keep an agent, or the server, dead or stopped."""
@@ -178,14 +177,38 @@ class Stage:
                 )
 
     def _absent(self, machine: str) -> bool:
-        """Whether the agent of a machine is stopped, dead, replaced, ending what an earlier life left, or only just awake."""
-        lives = (life for life in self.agents.values() if life is not None)
-        life = next((life for life in lives if life.machine.name == machine), None)
-        if life is None or life.host.paused or not life.recovered:
+        """Whether the agent of a machine is stopped, dead, ending what an earlier life left, or cannot know that this is not its own.
+
+        It cannot when it is only just awake, or another one has its name and nobody has told it so.
+        """
+        life = next((life for life in self._living() if life.machine.name == machine), None)
+        if life is None or life.host.paused or not life.recovered or self.checks.names.unaware(life.name):
             return True
-        if self.universe.now < self._contested.get(machine, 0):
-            return True
+        return self._only_just_awake(machine)
+
+    def _only_just_awake(self, machine: str) -> bool:
         return self.universe.now - self._woke.get(machine, -AWAKE) < AWAKE
+
+    def _living(self) -> list[AgentLife]:
+        """All agents that live, also those whose name another one has."""
+        lives = (*self.agents.values(), *self._replaced.values())
+        return [life for life in lives if life is not None and not life.host.dead]
+
+    def _heard(self, host: Host, path: str, answer: Any) -> None:
+        """An answer came to an agent. One that stands still may find it too late, and have given the call up."""
+        life = next((life for life in self._living() if life.host is host), None)
+        if life is None or host.paused:
+            return
+        self.checks.names.heard(life.name, path, answer)
+        if fences(path, answer):
+            had = list(life.machine.executions.values())
+            self.universe.after(AWAKE, lambda: self._check_fenced(life, had))
+
+    def _check_fenced(self, life: AgentLife, had: list[Execution]) -> None:
+        """An agent whose registration was refused, as another one has its name, has ended what it had, unless it stood still since."""
+        if life.host.dead or life.host.paused or self._only_just_awake(life.machine.name):
+            return
+        self.checks.ended_all(life.machine, had)
 
     def _leader(self) -> ServerLife | None:
         return self.server if self.server is not None and self.server.leading else None
@@ -318,11 +341,12 @@ class Stage:
         self._replaced[fault] = life
         self._new_machine(fault.agent, f"{fault.agent}/{self._lives + 1}")
         self._start_agent(fault.agent)
-        term = max(self.setting.lost_after, 4 * self.setting.heartbeat) + self.setting.heartbeat
-        self._contested[self.machines[fault.agent].name] = self.universe.now + fault.lasts + term
         self.universe.after(fault.sleeps, lambda: self._wake(life))
         if not self._disturbed(fault):
-            self.universe.after(fault.sleeps + AWAKE, lambda: self.checks.ended_all(life.machine))
+            had = life.machine.executions
+            self.universe.after(
+                fault.sleeps + AWAKE, lambda: self.checks.ended_all(life.machine, had.values())
+            )
 
     def _disturbed(self, fault: ReplaceAgent) -> bool:
         """Whether another fault may have kept an agent from learning that it was replaced."""
@@ -378,9 +402,8 @@ class Stage:
         """End all hosts."""
         for host in list(self.universe.hosts):
             host.paused = False
-        for life in (*self.agents.values(), *self._replaced.values()):
-            if life is not None:
-                life.kill(orphans=True)
+        for life in self._living():
+            life.kill(orphans=True)
         if self.server is not None:
             self.server.kill()
 

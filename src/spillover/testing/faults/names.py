@@ -1,0 +1,85 @@
+"""Agents that live under one name: who of them cannot know yet that another one has it.
+
+A registration gives away at once what an earlier life of its agent held. That one may live after all, and runs its tasks on: until the
+server has told it, and if nobody can, until its leases end by its own clock. Not a moment longer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from spillover.core.events import AgentRegistered
+from spillover.wire import agents_pb2 as pb
+
+
+class Names:
+    """All registrations that became durable, and what the lives that they followed have heard of them."""
+
+    def __init__(self, now: Callable[[], int], term: int, stops: int) -> None:
+        self._now = now
+        self._term = term
+        """Nanoseconds after which an agent that hears nothing has ended its tasks."""
+        self._stops = stops
+        """Nanoseconds within which one that was told has ended them."""
+        self._lives: dict[int, str] = {}
+        """By incarnation."""
+        self._had: dict[str, dict[str, None]] = {}
+        """All lives that ever registered under a name."""
+        self._taken: dict[str, dict[int, int]] = {}
+        """By life: later registrations of others that it has not heard of, and when they became durable."""
+        self._told: dict[str, int] = {}
+        """By life: when it was last told."""
+
+    def opened(self, incarnation: int, life: str) -> None:
+        """A life is about to register."""
+        self._lives[incarnation] = life
+
+    def registered(self, event: AgentRegistered) -> None:
+        """It did, and every other one of its name has lost what it had."""
+        life = self._lives[event.incarnation]
+        had = self._had.setdefault(event.node, {})
+        for other in had:
+            if other != life:
+                self._taken.setdefault(other, {})[event.incarnation] = self._now()
+        had[life] = None
+
+    def heard(self, life: str, path: str, answer: Any) -> None:
+        """A life got the answer to a call."""
+        taken = self._taken.get(life)
+        if not taken:
+            return
+        known = _known(path, answer)
+        if known is None or known < min(taken):
+            return
+        self._taken[life] = {each: at for each, at in taken.items() if each > known}
+        self._told[life] = self._now()
+
+    def unaware(self, life: str) -> bool:
+        """Whether a life may still run what it lost."""
+        now, taken = self._now(), self._taken.get(life)
+        if taken and now < min(taken.values()) + self._term:
+            return True
+        return life in self._told and now < self._told[life] + self._stops
+
+
+def fences(path: str, answer: Any) -> bool:
+    """Whether an answer refuses a registration because another agent has the name."""
+    is_refused = isinstance(answer, grpc.aio.AioRpcError) and answer.code() is grpc.StatusCode.ABORTED
+    return is_refused and path.endswith("/Register")
+
+
+def _known(path: str, answer: Any) -> int | None:
+    """The last registration of which an answer tells; None if it tells of none."""
+    every = 1 << 62
+    if isinstance(answer, grpc.aio.AioRpcError):
+        return every if fences(path, answer) else None
+    match path.rpartition("/")[2]:
+        case "Register":
+            return pb.RegisterReply.FromString(answer).incarnation
+        case "Heartbeat":
+            return every if pb.HeartbeatReply.FromString(answer).fenced else None
+        case "Report":
+            return every if pb.ReportReply.FromString(answer).fenced else None
+        case _:
+            return None
