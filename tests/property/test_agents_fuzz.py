@@ -5,11 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from spillover.agent.link import SLOW_DELAY
 from spillover.agent.state import AgentState
+from spillover.model.units import SECOND
 from spillover.testing.faults.bugs import BUGS
 from spillover.testing.faults.drawing import draw
-from spillover.testing.faults.plans import Story
+from spillover.testing.faults.plans import AgentPlan, JobPlan, ReplaceAgent, Story
 from spillover.testing.faults.shrinking import shrink
 from spillover.testing.faults.situations import Counts, Situation
 from spillover.testing.faults.stories import Outcome, play
@@ -72,6 +75,19 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     found = next((seed for seed in range(1, WITHIN + 1) if play_seed(seed, bug).breaches), None)
     assert found is not None, f"no story within {WITHIN} seeds tells of {bug}"
     assert not played(found).breaches, "the story goes wrong without the bug too"
+
+
+def test_two_agents_that_live_under_one_name_do_not_fight_over_it() -> None:
+    story = read(STORIES[0])
+    plan = AgentPlan("n1", cpus=1, queue=1, rate=1.0)
+    setting = replace(story.setting, agents=(plan,), heartbeat=SECOND, lost_after=10 * SECOND)
+    jobs = (JobPlan("j1", at=SECOND, runs=5 * SECOND, members=40),)
+    both = ReplaceAgent(at=4 * SECOND, lasts=120 * SECOND, agent="n1", sleeps=2 * SECOND)
+    outcome = play(replace(story, setting=setting, jobs=jobs, faults=(both,)), tell=True)
+    assert not outcome.breaches, "\n".join(report(outcome))
+    assert outcome.met[Situation.FENCED] == 1, "the first one, when it wakes up"
+    assert 120 / SLOW_DELAY - 2 <= outcome.met[Situation.NAMESAKE] <= 2 * 120 / SLOW_DELAY
+    assert outcome.lasted < (4 + 40 * 5 + 10) * SECOND, "the other one works without a pause"
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
