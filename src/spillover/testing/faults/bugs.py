@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from spillover.agent import link
+from spillover.agent.link import Link
 from spillover.agent.state import AgentState
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.lives import Lives
@@ -117,7 +118,10 @@ def unfenced_namesake() -> Iterator[None]:
 
 @contextlib.contextmanager
 def untellable_news() -> Iterator[None]:
-    """An agent wants to report what it cannot report before it has registered anew."""
+    """An agent wants to report what it cannot report before it has registered anew, and looks for it without a pause.
+
+    With the pause between two reports alone, it would look in vain a few times, until its connection has ended.
+    """
     real = AgentState.news
 
     def news(self: AgentState) -> bool:
@@ -128,7 +132,10 @@ def untellable_news() -> Iterator[None]:
         finally:
             self.incarnation = was
 
-    with _instead(AgentState, "news", news):
+    async def at_once(*_: object) -> None:
+        pass
+
+    with _instead(AgentState, "news", news), _instead(Link, "_linger", at_once):
         yield
 
 
