@@ -19,8 +19,9 @@ from spillover.testing.stores import Opener  # noqa: E402
 Opening = Callable[[float, Callable[[], float]], Awaitable[Store]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def postgresql() -> Iterator[PostgresqlServer]:
+    """One for all; its thousands of files are removed before they are all on the disk, which is much quicker."""
     server = PostgresqlServer()
     yield server
     server.stop()

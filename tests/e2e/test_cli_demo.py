@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -30,6 +31,7 @@ def left_running(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_demo_spills_over_and_leaves_nothing_behind(tmp_path: Path) -> None:
     began = time.monotonic()
     demo = start(tmp_path)

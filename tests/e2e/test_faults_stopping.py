@@ -10,7 +10,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.core.events import Back, JobEnded, JobRequeued, JobStarted
-from spillover.testing.processes import ServerProcess, processes_of, read_journal, wait_until
+from spillover.testing.processes import ServerProcess, command_lines, processes_of, read_journal, wait_until
 
 STOPS_WITHIN = 5.0
 CLUSTER = {
@@ -113,4 +113,4 @@ def test_tasks_that_are_kept_go_on_and_the_next_server_gets_their_results(
 
 def _tasks(server: ServerProcess, word: str) -> list[int]:
     """Tasks whose shell was told of a word."""
-    return [pid for pid in server.tasks() if word in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid, line in command_lines(server.tasks()).items() if word in line]

@@ -364,13 +364,12 @@ def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
         ((*good, "--name", "a b"), "--name 'a b' is not"),
         ((*good, "--label", "x"), "--label 'x' is not KEY=VALUE"),
     ]
-    for words, says in cases:
-        agent = agents(*words, folder="wrong").start()
+    started = [agents(*words, folder=f"wrong{at}").start() for at, (words, _) in enumerate(cases)]
+    for agent, (words, says) in zip(started, cases, strict=True):
         assert agent.end() == 2, words
         (line,) = agent.log().splitlines()
         assert line.startswith("spill: ")
         assert says in line
-        (agent.folder / "agent.log").unlink()
 
 
 def test_a_second_agent_of_one_name_and_folder_is_refused(

@@ -230,15 +230,16 @@ def test_a_server_does_not_start_with_what_cannot_work(
         ({"tls": {"cert": "x"}}, "key"),
         ({"tls": good, "hosts": ["a b"]}, "'a b' is not the name or address of a host"),
     ]
-    for settings, says in cases:
-        server = servers(clusters=CLUSTERS, **settings)
-        server.launch()
+    started = []
+    for at, (settings, _) in enumerate(cases):
+        started.append(servers(folder=tmp_path / f"server{at}", clusters=CLUSTERS, **settings))
+        started[-1].launch()
+    for server, (settings, says) in zip(started, cases, strict=True):
         assert server.await_end(20) == 2, says
         line = server.log.read_text().splitlines()[-1]
         assert line.startswith("spill: ")
         assert says in line, line
         assert "tls" not in settings or re.search(r"spill\.yaml:[0-9]+: (tls|hosts)", line), line
-        server.log.unlink()
     server = servers(clusters=CLUSTERS)
     server.launch("--http", "0.0.0.0:0")
     assert server.await_end(20) == 2

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ def spill_with(server: ServerProcess, token: str, *words: str) -> "subprocess.Co
     )
 
 
+def spill_each(
+    server: ServerProcess, token: str, *commands: tuple[str, ...]
+) -> "Iterator[subprocess.CompletedProcess[str]]":
+    """Type commands that have nothing to do with each other, two at a time; what they said, in their order."""
+    with ThreadPoolExecutor(2) as people:
+        yield from people.map(lambda words: spill_with(server, token, *words), commands)
+
+
 def refused(done: "subprocess.CompletedProcess[str]", says: str) -> None:
     assert done.returncode == 2, done
     (line,) = done.stderr.splitlines()
@@ -90,17 +99,19 @@ def test_a_project_s_token_sees_submits_and_changes_jobs_of_the_project_alone(
     history = spill_with(standing, token, "events", "--json").stdout
     assert job in history
     assert other not in history
-    for command in ("show", "why", "logs", "cancel", "requeue", "wait", "hold"):
-        refused(spill_with(standing, token, command, other), f"there is no job '{other}'")
-        refused(spill_with(standing, token, command, "theirs"), "there is no job 'theirs'")
+    commands = ("show", "why", "logs", "cancel", "requeue", "wait", "hold")
+    for name in (other, "theirs"):
+        for done in spill_each(standing, token, *((command, name) for command in commands)):
+            refused(done, f"there is no job '{name}'")
     refused(
         spill_with(standing, token, "run", "--detach", "--project", "nlp", "--", "true"),
         "your token is for project 'vision'; it may not submit to 'nlp'",
     )
     refused(spill_with(standing, token, "policy", "set", "order=lifo"), "it takes one of role admin")
     refused(spill_with(standing, token, "token", "list"), "it takes one of role admin")
-    for words in (("clusters",), ("agents",), ("policy", "show"), ("cost",), ("budgets",)):
-        assert spill_with(standing, token, *words).returncode == 0, words
+    open_to_all = (("clusters",), ("agents",), ("policy", "show"), ("cost",), ("budgets",))
+    for done in spill_each(standing, token, *open_to_all):
+        assert done.returncode == 0, done
     assert standing.spill("cancel", other).returncode == 0
 
 
@@ -108,15 +119,16 @@ def test_an_agent_s_token_is_of_no_use_to_people(standing: ServerProcess) -> Non
     token = make(standing, "--role", "agent")
     with standing.client() as client:
         before = [job.id for job in client.jobs()]
-    for words in (
+    commands = (
         ("ls",),
         ("run", "--detach", "--", "true"),
         ("agents",),
         ("events",),
         ("policy", "show"),
         ("token", "list"),
-    ):
-        refused(spill_with(standing, token, *words), "a token of role agent may not do this")
+    )
+    for done in spill_each(standing, token, *commands):
+        refused(done, "a token of role agent may not do this")
     with standing.client() as client:
         assert [job.id for job in client.jobs()] == before
 
@@ -191,8 +203,10 @@ WRONG = [
 
 
 def test_what_makes_no_sense_is_one_line(standing: ServerProcess) -> None:
-    for words, says in WRONG:
-        refused(standing.spill("token", *words), says)
+    own = (standing.data / "token").read_text().strip()
+    answers = spill_each(standing, own, *(("token", *words) for words, _ in WRONG))
+    for done, (_, says) in zip(answers, WRONG, strict=True):
+        refused(done, says)
 
 
 def test_secrets_are_nowhere_but_with_their_holders(server: ServerProcess) -> None:

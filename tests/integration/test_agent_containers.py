@@ -171,7 +171,7 @@ async def test_a_container_that_hears_term_ends_by_itself(
 async def test_what_an_agent_left_is_removed_by_the_next(
     server: ScriptedServer, agent: AgentProcess, engine: Engine
 ) -> None:
-    grant = a_container("a", "sleep", "1000", workdir="/tmp")
+    grant = a_container("a", "sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done", workdir="/tmp")
     server.grant(grant)
     await server.until(lambda: server.started[("a", 1, 1, 0)] > 0)
     await asyncio.to_thread(

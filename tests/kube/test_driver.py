@@ -244,6 +244,7 @@ async def test_a_jobs_own_time_limit_is_its_walltime(watcher: Watcher) -> None:
     assert (await watcher.ending(start.lease)).outcome is Outcome.WALLTIME
 
 
+@pytest.mark.slow  # Kubernetes waits ten seconds before it tries again
 async def test_kubernetes_own_retries_happen_within_an_attempt(watcher: Watcher) -> None:
     start = a_start(manifest({"backoffLimit": 1}, runs_for="100ms", exit_code="4"))
     await watcher.driver.start(start)

@@ -28,9 +28,9 @@ def test_everything_ends_once_and_nothing_is_left_behind() -> None:
     assert all(structs.astuple(met)), f"some things never happened: {met}"
 
 
-def found() -> int:
-    """The first seed whose story goes wrong."""
-    for seed in range(1, MOST + 1):
+def found(first: int = 1) -> int:
+    """The seed, from the first on, whose story goes wrong."""
+    for seed in range(first, first + MOST):
         try:
             Story(seed, load).play()
         except Wrong:
@@ -55,7 +55,7 @@ def test_an_answer_that_did_not_come_may_have_been_yes(monkeypatch: pytest.Monke
         answered(self, lease, Answer(Made.UNSENT) if answer.made is Made.UNKNOWN else answer, now, monotonic)
 
     monkeypatch.setattr(Ledger, "answered", forgetful)
-    assert found()
+    assert found(first=80)  # of the first hundred, 84 shows it
 
 
 def test_what_was_just_made_need_not_be_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
