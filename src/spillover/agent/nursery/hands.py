@@ -5,6 +5,8 @@ moment and tells them together; one that has nothing to do tells what there is a
 """
 
 import contextlib
+import os
+import select
 import socket
 import threading
 import time
@@ -31,9 +33,23 @@ class Hand:
         """Called when ends are kept back while a task runs: somebody else has to tell them if it takes long."""
         self._lock = threading.Lock()
         self._tasks: deque[tuple[Any, ...]] = deque()
+        """Received, and not begun."""
+        self._over = False
+        """Whether the agent is gone."""
+        self._left = os.eventfd(0, os.EFD_CLOEXEC)
+        """Wakes the thread for tasks that somebody else received for it."""
+        self._woken = False
+        self._news = select.poll()
+        for file in (end.fileno(), self._left):
+            self._news.register(file, select.POLLIN)
         self._ends: list[tuple[Any, ...]] = []
         self._since = 0.0
         """When the first of them came."""
+
+    def close(self) -> None:
+        """Let go of what nobody will work with."""
+        self._socket.close()
+        os.close(self._left)
 
     def take(self) -> tuple[Any, ...] | None:
         """The next task, waited for; None when the agent is gone."""
@@ -42,12 +58,10 @@ class Hand:
             with contextlib.suppress(OSError):
                 self.tell()
         while task is None:
-            # Whoever has tasks given back must find each either here or in the socket, so it is not received before the lock is held.
-            try:
-                if not self._socket.recv(1, socket.MSG_PEEK):
-                    return None
-            except OSError:
+            if self._over:
                 return None
+            # Whoever has tasks given back must find each either here or in the socket, so it is not received before the lock is held.
+            self._news.poll()
             task = self._draw()
         if self._ends:
             self._kept_back()
@@ -56,6 +70,9 @@ class Hand:
     def _draw(self) -> tuple[Any, ...] | None:
         """The next task, if there is one."""
         with self._lock:
+            if self._woken:
+                self._woken = False
+                os.eventfd_read(self._left)
             if not self._tasks:
                 self._receive()
             return self._tasks.popleft() if self._tasks else None
@@ -64,10 +81,14 @@ class Hand:
         """Take one message; False if there is none."""
         try:
             data = self._socket.recv(LARGEST, socket.MSG_DONTWAIT)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:
+            data = b""
         if data:
             self._tasks.extend(unpack(data))
+        else:
+            self._over = True
         return bool(data)
 
     def give_back(self, keys: Sequence[int]) -> list[int]:
@@ -77,6 +98,10 @@ class Hand:
                 pass
             back = [task[0] for task in self._tasks if task[0] in keys]
             self._tasks = deque([task for task in self._tasks if task[0] not in keys])
+            if self._tasks and not self._woken:
+                # The thread may have found nothing just before, and would wait for a message that is not in the socket any more.
+                self._woken = True
+                os.eventfd_write(self._left, 1)
         return back
 
     def ended(self, end: tuple[Any, ...]) -> None:

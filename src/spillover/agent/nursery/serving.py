@@ -149,12 +149,13 @@ class Nursery:
 
     def _grow(self, number: int, work: socket.socket) -> None:
         """Have one more thread; where the system allows none, the agent has its tasks wait for those that are there."""
-        hand = self._hands[number] = Hand(work, self._watch.wake)
+        hand: Hand | None = None
         try:
+            hand = self._hands[number] = Hand(work, self._watch.wake)
             threading.Thread(target=self._run_tasks, args=(number, hand), daemon=True).start()
-        except RuntimeError:
-            del self._hands[number]
-            work.close()
+        except (OSError, RuntimeError):
+            self._hands.pop(number, None)
+            (hand or work).close()
             self._say((REFUSED, number))
 
     def _signal(self, task: Task, number: int) -> None:

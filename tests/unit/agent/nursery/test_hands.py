@@ -3,12 +3,14 @@
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from spillover.agent.nursery.frames import LARGEST, pack, unpack
 from spillover.agent.nursery.hands import LONGEST, MOST, Hand
+from spillover.testing.processes import wait_until
 
 
 class Pair:
@@ -39,7 +41,7 @@ def pair() -> Iterator[Pair]:
     pair = Pair()
     yield pair
     pair.agent.close()
-    pair.end.close()
+    pair.hand.close()
 
 
 def test_tasks_are_taken_in_order_from_one_message_and_the_next(pair: Pair) -> None:
@@ -105,6 +107,46 @@ def test_what_has_not_begun_can_be_given_back_wherever_it_is(pair: Pair) -> None
     pair.give(4, 5)
     assert pair.hand.give_back([1, 4, 2, 9]) == [2, 4], "not what has begun, nor what was never given"
     assert [pair.hand.take() for _ in range(2)] == [(3,), (5,)]
+
+
+def test_what_others_receive_while_a_thread_is_about_to_wait_is_begun(pair: Pair) -> None:
+    tell = pair.hand.tell
+
+    def in_between(*, wait: bool = True) -> bool:
+        """What may happen once the thread has found nothing, and does not wait yet."""
+        pair.give(1, 2)
+        assert pair.hand.give_back([2]) == [2]
+        return tell(wait=wait)
+
+    pair.hand.tell = in_between  # type: ignore[method-assign]
+    taken: list[Any] = []
+    thread = threading.Thread(target=lambda: taken.append(pair.hand.take()), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert taken == [(1,)]
+
+
+def test_every_task_is_begun_or_given_back_and_never_both(pair: Pair) -> None:
+    begun: list[int] = []
+    back: list[int] = []
+
+    def work() -> None:
+        while (task := pair.hand.take()) is not None:
+            begun.append(task[0])
+
+    def all_there(count: int) -> bool:
+        return len(begun) + len(back) == count
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    for key in range(0, 20_000, 2):
+        pair.give(key, key + 1)
+        back += pair.hand.give_back([key + 1])
+        if key % 100 == 0:
+            wait_until(partial(all_there, key + 2), f"the end of task {key}", 10)
+    pair.agent.shutdown(socket.SHUT_WR)
+    thread.join()
+    assert sorted(begun + back) == list(range(20_000))
 
 
 def test_telling_does_not_wait_for_an_agent_that_does_not_listen(pair: Pair) -> None:
