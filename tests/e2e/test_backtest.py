@@ -63,7 +63,6 @@ def submitted(server: ServerProcess, count: int) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.slow
 def test_what_a_server_did_is_simulated_again_and_under_other_policies(
     servers: Callable[..., ServerProcess],
 ) -> None:
