@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.objects import Job, Pod
+from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage
 from spillover.testing.kubernetes import (
@@ -70,6 +71,7 @@ class Telling:
         self.mirror.list_jobs([], 1)
         self.mirror.take()
         self.ending: Ending | None = None
+        self.answers: list[tuple[Lease, Job | None, list[Pod]]] = []
         self.seen = self.gone = False
         self.heard = False
         """Whether the end of the pod was ever told: of one that was deleted while nobody listened it is not."""
@@ -112,6 +114,16 @@ class Telling:
         for lease in self.mirror.doubts():
             self.mirror.settle(lease, self.truth.job, self._pods_now())
 
+    def ask(self) -> None:
+        """Ask for what is in doubt; the answer is on its way while the streams go on."""
+        self.answers += [(lease, self.truth.job, self._pods_now()) for lease in self.mirror.doubts()]
+
+    def answer(self) -> None:
+        """All answers come that are on their way."""
+        answers, self.answers = self.answers, []
+        for lease, job, pods in answers:
+            self.mirror.settle(lease, job, pods)
+
     def _pods_now(self) -> list[Pod]:
         pod = self.truth.pod
         self.heard |= pod is not None and pod.is_over
@@ -151,7 +163,9 @@ def _at(thing: T | None, version: int) -> T | None:
 CODES = st.sampled_from([None, 0, 3])
 REMOVALS = st.sampled_from(["", "job first", "pod first"])
 FEW = st.integers(0, 6)
-STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(["settle", "list_jobs", "list_pods", "nothing"]))
+STEPS = st.tuples(
+    FEW, FEW, FEW, st.sampled_from(["settle", "ask", "answer", "list_jobs", "list_pods", "nothing"])
+)
 """How far the story goes on, how much of it each stream tells, and what else happens."""
 
 
@@ -176,6 +190,7 @@ def test_however_late_streams_are_nothing_untrue_is_told(
         telling.take()
     for _ in telling.moments:
         telling.go_on()
+    telling.answer()
     for _ in telling.moments:
         telling.hear_job()
         telling.hear_pod()

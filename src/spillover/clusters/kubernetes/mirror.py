@@ -82,8 +82,8 @@ class Mirror:
 
     # --- what is heard of pods
 
-    def list_pods(self, pods: Iterable[Pod], _: int) -> None:
-        """These are all the pods."""
+    def list_pods(self, pods: Iterable[Pod], version: int) -> None:
+        """These were all the pods at a version; what was made since is not among them."""
         ours: dict[str, Pod] = {}
         others: list[Pod] = []
         for pod in pods:
@@ -94,7 +94,8 @@ class Mirror:
         self._nodes.use_only(others)
         for attempt in self._attempts.values():
             for sighting in list(attempt.pods.values()):
-                if sighting.there and sighting.pod.metadata.uid not in ours:
+                meta = sighting.pod.metadata
+                if sighting.there and meta.uid not in ours and _version(meta) <= version:
                     self.drop_pod(sighting.pod)
         for pod in ours.values():
             self.put_pod(pod)
@@ -249,6 +250,9 @@ class Mirror:
 
     def _see(self, lease: Lease, sighting: Sighting) -> None:
         attempt = self._attempts.setdefault(lease, _Attempt())
+        had = attempt.pods.get(sighting.name)
+        if had is not None and sighting.there and _is_later(had, sighting.pod.metadata):
+            return  # an answer that came after what happened since
         attempt.pods[sighting.name] = sighting
         self._names[sighting.name] = lease
         self._changed[lease] = None
@@ -277,6 +281,12 @@ class Mirror:
 def _version(meta: Meta) -> int:
     """When an object was last changed, in the order of all changes of a cluster."""
     return int(meta.resource_version) if meta.resource_version.isdigit() else 0
+
+
+def _is_later(had: Sighting, meta: Meta) -> bool:
+    """Whether a pod was seen gone, or as it was after this."""
+    known = had.pod.metadata
+    return known.uid == meta.uid and (not had.there or _version(known) > _version(meta))
 
 
 def _age(each: Sighting) -> float:

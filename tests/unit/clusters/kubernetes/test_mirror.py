@@ -128,7 +128,7 @@ def test_a_new_list_tells_all_anew_and_what_is_not_in_it_is_gone() -> None:
         [a_job(), a_job(lease=OTHER)],
     )
     world.list_nodes([a_node()], 2)
-    world.list_pods([], 2)
+    world.list_pods([], 10**9)
     world.list_jobs([a_job()], 10**9)
     world.settle(OTHER, None, [])
     told = world.take()
@@ -136,6 +136,25 @@ def test_a_new_list_tells_all_anew_and_what_is_not_in_it_is_gone() -> None:
     assert [(node.name, node.foreign) for node in told.nodes] == [("node-1", Resources())]
     assert [seen.lease for seen in told.attempts] == [LEASE]
     assert told.gone == (OTHER,)
+
+
+def test_an_answer_that_comes_late_does_not_bring_back_a_pod_that_is_gone() -> None:
+    job, pod = a_job(), a_pod("Running", RUNNING)
+    world = mirror([a_node()], [pod], [job])
+    world.drop_job(job)
+    assert world.doubts() == (LEASE,)
+    world.drop_pod(pod)  # heard while its pods were asked for
+    world.settle(LEASE, None, [pod])
+    assert world.take().gone == (LEASE,)
+
+
+def test_a_list_of_before_does_not_take_away_a_pod_that_was_asked_for_since() -> None:
+    job = a_job()
+    world = mirror([a_node()], [], [job])
+    world.drop_job(job)
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
+    world.list_pods([], 1)
+    assert not world.take().gone
 
 
 def test_only_attempts_that_changed_are_told() -> None:
