@@ -28,6 +28,8 @@ class Witness:
         """Names of Jobs, and the uid of each that was there under it."""
         self.ran: defaultdict[str, set[str]] = defaultdict(set)
         """Ids of our jobs, and the uid of each pod that began to run for it."""
+        self.under: defaultdict[str, set[str]] = defaultdict(set)
+        """Ids of our jobs, and the uid of each Job of which a pod began to run."""
         self._cluster = cluster
         self._namespace = namespace
         self._over = threading.Event()
@@ -89,7 +91,9 @@ class Witness:
         if kind == "jobs":
             self.made[meta["name"]].add(meta["uid"])
         elif _began(thing):
-            self.ran[meta.get("labels", {}).get(JOB, meta["name"])].add(meta["uid"])
+            job = meta.get("labels", {}).get(JOB, meta["name"])
+            self.ran[job].add(meta["uid"])
+            self.under[job] |= {owner["uid"] for owner in meta.get("ownerReferences", ())}
 
 
 def _began(pod: dict[str, Any]) -> bool:
