@@ -47,15 +47,25 @@ def test_a_cluster_of_agents_needs_no_options() -> None:
         ("a=nomad", "'nomad' is not agents or kubernetes"),
         (
             "a=agents:context=x",
-            "'context=x' is not an option of a cluster of kind agents; known: owned, rented",
+            "'context' is not an option of a cluster of kind agents; known are owned, rented",
         ),
-        ("a=kubernetes:colour=red", "'colour=red' is not an option of a cluster of kind kubernetes; known:"),
+        (
+            "a=kubernetes:colour=red",
+            "'colour' is not an option of a cluster of kind kubernetes; known are owned, rented",
+        ),
+        ("a=slurm:x", "'slurm' is not agents or kubernetes"),
+        ("a=kubernetes:contxt=x,owned", "kind kubernetes; did you mean `context`?"),
+        ("a=kubernetes:owned=yes", "owned takes no value; write it alone"),
+        ("a=kubernetes:region", "region needs a value; write region=..."),
+        ("a=kubernetes:rentd,gpu=2.5", "did you mean `rented`?"),
         ("a=kubernetes:gpu=2.5", "price: is of an owned cluster, which is there anyway"),
         ("a=kubernetes:in_cluster,context=c", "in_cluster: cannot stand beside kubeconfig or context"),
         ("a=kubernetes:owned,rented", "'owned' and 'rented' cannot both be; leave one of them out"),
         ("a=kubernetes:context=x,context=y", "'context=x' and 'context=y' cannot both be"),
-        ("a=kubernetes:label.=x", "'label.=x' is not an option"),
-        ("a=kubernetes:jobs=99999999999", "'jobs=99999999999' is not an option"),
+        ("a=kubernetes:label.=x", "'label.' is not an option"),
+        ("a=kubernetes:jobs=99999999999", "jobs: '99999999999' is not a number of jobs; write 1 to 10000000"),
+        ("a=kubernetes:jobs=0", "jobs: '0' is not a number of jobs; write 1 to 10000000"),
+        ("a=kubernetes:rented,cpu=abc", "cpu: 'abc' is not"),
         ("a b=agents", "is not a name"),
         ("a=kubernetes:keep=soon", "'soon' is not"),
     ],
@@ -66,6 +76,16 @@ def test_what_makes_no_sense_is_refused_with_the_option(option: str, line: str) 
     (said,) = str(error.value).splitlines()
     assert said.startswith(f"--cluster {option}: ")
     assert line in said
+
+
+def test_all_that_is_wrong_with_an_option_is_told_at_once() -> None:
+    with pytest.raises(BadForm) as error:
+        read_options(["foo=kubernetes:contxt=x,rented,jobs=-1,cpu=abc,keep=soon"])
+    unknown, jobs, cpu, keep = (problem.message for problem in error.value.problems)
+    assert unknown == "'contxt' is not an option of a cluster of kind kubernetes; did you mean `context`?"
+    assert jobs == "jobs: '-1' is not a number of jobs; write 1 to 10000000"
+    assert cpu.startswith("cpu: 'abc' is not")
+    assert keep.startswith("keep: 'soon' is not")
 
 
 def test_two_clusters_of_one_name_are_refused() -> None:
