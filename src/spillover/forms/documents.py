@@ -69,8 +69,8 @@ class _Stop(Exception):
         self.line = line
 
 
-def read_documents(text: bytes | str, source: str) -> list[Document]:
-    """The documents of a file that are not empty; raises BadForm where it is not one."""
+def read_documents(text: bytes | str, source: str, what: str = "a configuration") -> list[Document]:
+    """The documents of a file that are not empty; raises BadForm where it is not one. `what` is to be written into an empty file."""
     plain = _decoded(text, source)
     try:
         documents = list(_Reader(plain, source).documents())
@@ -79,7 +79,7 @@ def read_documents(text: bytes | str, source: str) -> list[Document]:
         if not documents:
             raise BadForm([Problem(source, stop.line, "", str(stop))]) from None
     if not documents:
-        raise BadForm([Problem(source, None, "", "is empty; write a job or a configuration")])
+        raise BadForm([Problem(source, None, "", f"is empty; write {what}")])
     return documents
 
 

@@ -1,15 +1,15 @@
 """Job files to jobs: one from a plain value, all of a file, or one that is already decoded."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from spillover.forms.meaning import AfterRef, JobForm, understand
-from spillover.forms.problems import BadForm, Findings, Lines, Path, Problem
+from spillover.forms.problems import BadForm, Findings, Lines, Path, Problem, shown
 from spillover.forms.work import WORKS
 from spillover.forms.writing import to_doc
-from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc
+from spillover.wire.jobfile import API_VERSION, JobDoc, Metadata, SpecDoc
 
 __all__ = [
     "AfterRef",
@@ -26,6 +26,7 @@ __all__ = [
 MOST_JOBS = 100_000
 """Of one file."""
 
+_WHAT: Final = "a job, or the manifest of a Kubernetes Job"
 _SPEC_FIELDS = frozenset(SpecDoc.__struct_fields__)
 
 
@@ -72,7 +73,7 @@ def read_with_lines(
     forms: list[tuple[JobForm, Lines]] = []
     problems: list[Problem] = []
     more = 0
-    for document in read_documents(text, source):
+    for document in read_documents(text, source, _WHAT):
         if document.problems:
             problems += document.problems
         try:
@@ -111,7 +112,19 @@ def _explain(value: object, found: Findings, directory: str | None) -> None:
     """Note everything that is wrong with the form of a value, and with the meaning of what is right of it."""
     from spillover.forms.checking import check  # noqa: PLC0415 - slow to load, and only needed for what is wrong
 
+    if (other := _other_kind(value)) is not None:
+        found.add(("kind",), f"{other} is not read; write a Job, of {API_VERSION} or of batch/v1")
+        return
     right: Any = check(JobDoc, value, found)
+    found.found = [
+        (
+            path,
+            f"{message} or batch/v1"
+            if path == ("apiVersion",) and message.endswith(API_VERSION)
+            else message,
+        )
+        for path, message in found.found
+    ]
     if not isinstance(right, dict) or "spec" not in right:
         return
     form = list(found.found)
@@ -125,6 +138,16 @@ def _explain(value: object, found: Findings, directory: str | None) -> None:
     for path, message in meaning.found:
         if not (path == ("spec",) and _names_work(form)):
             found.add(found.written(path), message)
+
+
+def _other_kind(value: object) -> str | None:
+    """What a value says that it is, if that is something else of Kubernetes, of which no field is one of ours; else None."""
+    version, kind = (
+        (value.get("apiVersion"), value.get("kind")) if isinstance(value, Mapping) else (None, None)
+    )
+    if not (isinstance(version, str) and isinstance(kind, str)) or kind == "Job" or version == API_VERSION:
+        return None
+    return f"{shown(kind)} of {shown(version)}"
 
 
 def _names_work(form: list[tuple[Path, str]]) -> bool:

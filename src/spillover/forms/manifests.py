@@ -192,7 +192,7 @@ def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | 
         if word not in _PLACES:
             from spillover.forms.checking import nearest  # noqa: PLC0415 - slow to load, only needed for what is wrong
 
-            hint = nearest(word, _PLACES)
+            hint = nearest(word, ("estimate", *_PLACES))
             found.add(("metadata", "annotations", name), f"unknown annotation of {OURS.rstrip('/')}{hint}")
             continue
         *outer, last = _PLACES[word][1:]

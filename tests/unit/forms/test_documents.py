@@ -89,7 +89,7 @@ def test_aliases_repeat_values() -> None:
 
 @pytest.mark.parametrize("text", ["", "   \n", "# only a comment\n", "---\n---\n", "null\n"])
 def test_an_empty_file_is_said_to_be_empty(text: str) -> None:
-    assert problem_of(text) == "x.yaml: is empty; write a job or a configuration"
+    assert problem_of(text) == "x.yaml: is empty; write a configuration"
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,22 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
             manifest({}, spec={"template": {"spec": {"containers": []}}}),
             "spec.template.spec.containers: is empty; write at least one container",
         ),
+        (
+            manifest({}, annotations={"spillover.dev/estimat": "5m"}),
+            "metadata.annotations['spillover.dev/estimat']: unknown annotation of spillover.dev; did you mean `estimate`?",
+        ),
+        (
+            manifest({}, annotations={"spillover.dev/colour": "red"}),
+            "metadata.annotations['spillover.dev/colour']: unknown annotation of spillover.dev; known are estimate, queue,",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"image": "i"}]}},
+            "kind: 'Pod' of 'v1' is not read; write a Job, of spillover/v1 or of batch/v1",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "Job", "spec": {"run": "true"}},
+            "apiVersion: 'v1' is not spillover/v1 or batch/v1",
+        ),
         ({"apiVersion": "batch/v1", "kind": "Job", "spec": {}}, "spec.template: is missing"),
         ({"apiVersion": "batch/v1", "kind": "Job"}, "spec: is missing"),
     ],
@@ -155,6 +171,13 @@ def test_a_generated_name_is_used_without_its_dash() -> None:
 def test_what_is_wrong_is_told_where_it_stands_in_the_manifest(value: object, problem: str) -> None:
     (told,) = refused(value)
     assert told.startswith(problem)
+
+
+def test_of_an_empty_file_it_is_told_what_can_be_submitted() -> None:
+    with pytest.raises(
+        BadForm, match=r"^a\.yaml: is empty; write a job, or the manifest of a Kubernetes Job$"
+    ):
+        read_jobs(b"", "a.yaml")
 
 
 def test_lines_of_a_manifest_are_told() -> None:
