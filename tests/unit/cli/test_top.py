@@ -66,6 +66,19 @@ def a_look(seen: Overview, away: Away | None = None) -> Look:
     return Look("http://127.0.0.1:7070", seen, 50, away)
 
 
+@pytest.mark.parametrize("width", [40, 70, 80, 100, 160])
+def test_the_state_of_a_cluster_is_shown_however_narrow_the_terminal_is(
+    a_job: Callable[..., JobDetail], width: int
+) -> None:
+    seen = an_overview(a_job)
+    look = a_look(replace(seen, clusters=[replace(seen.clusters[0], state="DEGRADED")]))
+    for lines in (text(look, width=width), [line.plain for line in once(look, width)]):
+        titles = next(line for line in lines if line.startswith("CLUSTER"))
+        assert "STATE" in titles
+        assert any(line.startswith("onprem ") and "degraded" in line for line in lines)
+        assert ("GPU" in titles) == (width >= 100)
+
+
 def text(look: Look, view: View = ALL, width: int = 80, height: int = 24) -> list[str]:
     return [line.plain for line in frame(look, view, width, height).lines]
 

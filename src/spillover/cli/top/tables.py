@@ -21,13 +21,13 @@ def clusters(overview: "Overview", width: int) -> tuple[list[Column], list[Row]]
     bar = 20 if width >= 120 else 12
     columns = [
         _fixed("CLUSTER", 12),
-        _fixed("ROLE", 6, drops=1),
-        _fixed("STATE", 8, drops=4),
+        _fixed("ROLE", 6, drops=2),
+        _fixed("STATE", 8),  # one that fails must not look like the others, however narrow the terminal is
         _fixed("CPU", bar + 1 + 11),
-        _fixed("MEMORY", bar // 2 + 1 + 11),
-        _fixed("GPU", 7, drops=3),
+        _fixed("MEMORY", bar // 2 + 1 + 11, drops=1),
+        _fixed("GPU", 7, drops=4),
         _fixed("JOBS", 5, right=True),
-        _fixed("NODES", 6, right=True, drops=2),
+        _fixed("NODES", 6, right=True, drops=3),
     ]
     return _narrowed(columns, [_cluster(cluster, bar) for cluster in overview.clusters], width)
 
@@ -168,7 +168,7 @@ def _narrowed(
 ) -> tuple[list[Column], list[Row]]:
     """The table with as many columns as the terminal has room for, whatever stands in them; `last` is kept for the last one."""
     kept = list(range(len(columns)))
-    while sum(len(columns[at].title) + 2 for at in kept) + last > width:
+    while sum(len(columns[at].title) + 2 for at in kept) - 2 + last > width:
         drops, at = max((columns[at].drops, at) for at in kept)
         if not drops:
             break
