@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -155,40 +156,44 @@ def _listening(given: argparse.Namespace) -> Listening:
 
 
 def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Options:
-    """The options of an agent whose folder is in `data`; raises ValueError with what is wrong."""
-    for flag in ("name", "cluster"):
-        if not is_name(getattr(given, flag)):
-            raise ValueError(f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}")
-    try:
-        cpu, memory = parse_cpu(given.cpu), parse_memory(given.memory)
-    except UnitError as error:
-        raise ValueError(f"--cpu or --memory: {error}") from None
-    if cpu <= 0 or memory <= 0 or (given.gpu or 0) < 0 or given.queue < 0:
-        raise ValueError("--cpu and --memory must be above 0, --gpu and --queue not below")
-    if cpu > MOST_CPU or memory > MOST_MEMORY:
-        raise ValueError(f"--cpu {given.cpu} or --memory {given.memory} is more than any machine has")
+    """The options of an agent whose folder is in `data`; raises ValueError with all that is wrong, one line each."""
+    wrong = [
+        f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}"
+        for flag in ("name", "cluster")
+        if not is_name(getattr(given, flag))
+    ]
+    cpu = _quantity("--cpu", given.cpu, parse_cpu, wrong, 1, MOST_CPU)
+    memory = _quantity("--memory", given.memory, parse_memory, wrong, 1, MOST_MEMORY)
+    if (given.gpu or 0) < 0:
+        wrong.append(f"--gpu {given.gpu} must not be below 0")
+    if given.queue < 0:
+        wrong.append(f"--queue {given.queue} must not be below 0")
     if given.queue > MOST_QUEUE:
-        raise ValueError(f"--queue is {given.queue}; the most is {MOST_QUEUE}")
-    for word in given.offer:
-        if not is_word(word):
-            raise ValueError(f"--offer {word[:100]!r} is not a word to match; write {WORD_RULE}")
+        wrong.append(f"--queue is {given.queue}; the most is {MOST_QUEUE}")
+    wrong += [
+        f"--offer {word[:100]!r} is not a word to match; write {WORD_RULE}"
+        for word in given.offer
+        if not is_word(word)
+    ]
+    limit = _quantity("--output-limit", given.output_limit, parse_memory, wrong, LEAST_LIMIT)
+    cache = _quantity("--cache", given.cache, parse_memory, wrong)
+    drain = _quantity("--drain-timeout", given.drain_timeout, parse_duration, wrong)
+    wrong += [
+        f"--label {label!r} is not KEY=VALUE"
+        for label in given.label
+        if not label.partition("=")[0] or "=" not in label
+    ]
+    peers, settings = Listening(), dict[str, str]()
     try:
-        limit = parse_memory(given.output_limit)
-    except UnitError as error:
-        raise ValueError(f"--output-limit: {error}") from None
-    if limit < LEAST_LIMIT:
-        raise ValueError(f"--output-limit {given.output_limit}: the least is {format_memory(LEAST_LIMIT)}")
+        peers = _listening(given)
+    except ValueError as error:
+        wrong.append(str(error))
     try:
-        cache = parse_memory(given.cache)
-    except UnitError as error:
-        raise ValueError(f"--cache: {error}") from None
-    try:
-        drain = parse_duration(given.drain_timeout) / SECOND
-    except UnitError as error:
-        raise ValueError(f"--drain-timeout: {error}") from None
-    for label in given.label:
-        if not label.partition("=")[0] or "=" not in label:
-            raise ValueError(f"--label {label!r} is not KEY=VALUE")
+        settings = _settings(given)
+    except ValueError as error:
+        wrong.append(str(error))
+    if wrong:
+        raise ValueError("\n".join(wrong))
     devices = gpus.named(given.gpu, gpus.find() if given.gpu != 0 else ())
     return Options(
         folder=data / "agents" / given.name,
@@ -199,14 +204,39 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
         queue=given.queue,
         offers=tuple(given.offer),
         labels=dict(label.partition("=")[::2] for label in given.label),
-        drain=drain,
+        drain=drain / SECOND,
         isolation=given.isolation,
         output_limit=limit,
         cache=cache,
-        peers=_listening(given),
+        peers=peers,
         devices=devices,
-        settings=_settings(given),
+        settings=settings,
     )
+
+
+def _quantity(
+    flag: str,
+    text: str,
+    parse: Callable[[str], int],
+    wrong: list[str],
+    least: int = 0,
+    most: int | None = None,
+) -> int:
+    """What an option says; 0 with what is wrong with it noted."""
+    try:
+        value = parse(text)
+    except UnitError as error:
+        wrong.append(f"{flag}: {error}")
+        return 0
+    if value < least:
+        wrong.append(
+            f"{flag} {text} must be above 0"
+            if least == 1
+            else f"{flag} {text}: the least is {format_memory(least)}"
+        )
+    if most is not None and value > most:
+        wrong.append(f"{flag} {text} is more than any machine has")
+    return value
 
 
 def _settings(given: argparse.Namespace) -> dict[str, str]:

@@ -23,11 +23,13 @@ from spillover.wire import agents_pb2 as pb
     ("words", "problem"),
     [
         (["--name", "../x"], "--name '../x' is not 1 to 63 letters"),
-        (["--cpu", "many"], "'many' is not a number of CPUs"),
-        (["--memory", "lots"], "'lots' is not an amount of memory"),
-        (["--cpu", "0"], "must be above 0"),
+        (["--cpu", "many"], "--cpu: 'many' is not a number of CPUs"),
+        (["--memory", "lots"], "--memory: 'lots' is not an amount of memory"),
+        (["--cpu", "0"], "--cpu 0 must be above 0"),
+        (["--gpu", "-1"], "--gpu -1 must not be below 0"),
+        (["--output-limit", "1"], "--output-limit 1: the least is "),
         (["--cpu", "99999999999999999999"], "is more than any machine has"),
-        (["--memory", "1048576Ti"], "is more than any machine has"),
+        (["--memory", "1048576Ti"], "--memory 1048576Ti is more than any machine has"),
         (["--queue", "10001"], "--queue is 10001; the most is 10000"),
         (["--offer", "a b"], "--offer 'a b' is not a word to match"),
         (["--label", "nothing"], "--label 'nothing' is not KEY=VALUE"),
@@ -43,6 +45,25 @@ def test_bad_options_are_one_clear_line(
     assert problem in said
     assert said.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_each_bad_option_has_a_line_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--cpu",
+        "1e9",
+        "--memory",
+        "lots",
+        "--cache",
+        "some",
+        "--peer",
+        "here",
+        "--python",
+        "/no/python",
+    ]
+    with pytest.raises(SystemExit):
+        main(["--data", str(tmp_path), "--name", "n1", "--cluster", "lab", *words])
+    lines = capsys.readouterr().err.removeprefix("spillover.agent: ").splitlines()
+    assert [line.split(" ")[0].rstrip(":") for line in lines] == words[::2]
 
 
 def test_work_that_is_too_large_for_a_message_goes_through_a_file(tmp_path: Path) -> None:

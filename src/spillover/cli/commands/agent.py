@@ -66,7 +66,7 @@ def _run(args: Namespace, context: Context) -> int:
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
     except (ValueError, Taken) as error:
-        raise Usage(str(error)) from None
+        raise Usage(*str(error).splitlines()) from None
     return codes.OK
 
 
