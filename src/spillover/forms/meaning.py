@@ -281,9 +281,11 @@ def _check_labels(labels: dict[str, str], found: Findings) -> None:
 def _check_env(env: dict[str, str], found: Findings) -> None:
     """Names and values that a process can be given."""
     for name, value in env.items():
-        if not name or "=" in name:
-            found.add(("spec", "env", name), "is not a name of a variable; write it without `=`")
-        check_text(name, ("spec", "env", name), found)
+        if not name or "=" in name or " " in name or not name.isprintable():
+            message = f"{shown(name)} is not a name of a variable; write it without `=` and spaces"
+            found.add(("spec", "env", name), message)
+        else:
+            check_text(name, ("spec", "env", name), found)
         check_text(value, ("spec", "env", name), found)
 
 

@@ -187,6 +187,25 @@ def test_run_names_every_wrong_flag(client: Any, spill: Callable[..., Any]) -> N
     assert sorted(flags) == ["--burst", "--cpu", "--walltime"]
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("A B=3", "'A B' is not a name of a variable"),
+        (" =3", "' ' is not a name of a variable"),
+        ("=3", "'=3' is not NAME=VALUE"),
+        ("NOT_SET", "'NOT_SET' is not set here; write NOT_SET=VALUE"),
+        ("", "'' is not NAME=VALUE"),
+    ],
+)
+def test_a_variable_without_a_proper_name_is_refused(
+    client: Any, spill: Callable[..., Any], word: str, said: str
+) -> None:
+    typed = spill("run", "--env", word, "--", "true")
+    assert (typed.code, client.asked) == (2, [])
+    (line,) = typed.err.splitlines()
+    assert line.startswith(f"spill: --env: {said}")
+
+
 def test_run_prints_one_json_value(client: Any, spill: Callable[..., Any], a_reason: Any) -> None:
     assert json.loads(spill("run", "--json", "--detach", "--", "true").out) == "000000000000"
     client.forecasts = [Forecast("true", "onprem", "n1", None, a_reason(), 0.0, None, None)]

@@ -237,8 +237,23 @@ def test_what_makes_no_sense_is_refused(field: str, value: object, message: str)
     ("spec", "problem"),
     [
         ({"env": {"A": 4}}, 'spec.env.A: must be text, found 4; write it in quotes: "4"'),
-        ({"env": {"A=B": "x"}}, "spec.env['A=B']: is not a name of a variable; write it without `=`"),
-        ({"env": {"": "x"}}, "spec.env['']: is not a name of a variable; write it without `=`"),
+        (
+            {"env": {"A=B": "x"}},
+            "spec.env['A=B']: 'A=B' is not a name of a variable; write it without `=` and spaces",
+        ),
+        ({"env": {"": "x"}}, "spec.env['']: '' is not a name of a variable; write it without `=` and spaces"),
+        (
+            {"env": {"A B": "x"}},
+            "spec.env['A B']: 'A B' is not a name of a variable; write it without `=` and spaces",
+        ),
+        (
+            {"env": {"A\t": "x"}},
+            "spec.env['A\\t']: 'A\\t' is not a name of a variable; write it without `=` and spaces",
+        ),
+        (
+            {"env": {"A\0": "x"}},
+            "spec.env['A\\x00']: 'A\\x00' is not a name of a variable; write it without `=` and spaces",
+        ),
         ({"env": {"A": "\0"}}, "spec.env.A: holds a NUL character, which no process can be given"),
         ({"retry": {"exit": 1001}}, "spec.retry.exit: 1001 is too large; the most is 1000"),
         ({"needs": ["a b"]}, "spec.needs[0]: 'a b' is not a word to match; write 1 to 100 letters"),

@@ -112,7 +112,7 @@ def document_of(args: Namespace) -> dict[str, Any]:
 
 def _copied(word: str) -> str:
     """`NAME=VALUE` as it is; `NAME` with the value that it has here."""
-    if "=" in word:
+    if "=" in word or not word:
         return word
     if word not in os.environ:
         raise Usage(f"--env: {word!r} is not set here; write {word}=VALUE")
