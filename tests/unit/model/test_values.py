@@ -3,6 +3,7 @@ import pytest
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role, cost_of_job
 from spillover.model.ids import ClusterName, JobId, is_name, job_id, member_id, split_member
 from spillover.model.job import Shape
+from spillover.model.reasons import CouldNotStart
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 
@@ -75,3 +76,8 @@ def test_the_minimum_is_paid_even_by_what_did_not_run() -> None:
 
 def test_a_part_of_a_millionth_is_rounded_up() -> None:
     assert cost_of(Price(cpu_hour=1), Billing(), Resources(1), SECOND) == 1
+
+
+@pytest.mark.parametrize("message", ["no more threads", "could not be started: no more threads"])
+def test_that_a_job_could_not_be_started_is_said_once(message: str) -> None:
+    assert str(CouldNotStart(message, "lab/n1")) == "could not be started on lab/n1: no more threads"

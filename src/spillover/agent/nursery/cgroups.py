@@ -33,6 +33,10 @@ class Unavailable(Exception):
     """Groups cannot be used here; the text says why."""
 
 
+class TooLittle(Exception):
+    """A task asks for less memory than is in use before it starts; the text says so."""
+
+
 class Tree:
     """The groups of one agent."""
 
@@ -205,9 +209,16 @@ class Slot:
         return "/bin/sh", ["/bin/sh", "-c", _ENTER, f"{self._one}/cgroup.procs", program, *argv[1:]]
 
     def fit(self, memory: int, cpu: int) -> None:
-        """Set the limits of the next task: bytes, 0 is none, and thousandths of a CPU."""
+        """Set the limits of the next task: bytes, 0 is none, and thousandths of a CPU. Raises TooLittle or OSError."""
         if memory != self._memory and self._tree.limits_memory:
-            self._limit(memory)
+            try:
+                self._limit(memory)
+            except OSError as error:
+                self._limit(0)  # one of two limits may have been written
+                self._memory = 0
+                if error.errno != errno.EBUSY:
+                    raise
+                raise TooLittle(self._too_little(memory)) from None
             self._memory = memory
         if memory and self._kills >= 0:
             self._seen_kills = self.kills()
@@ -238,6 +249,11 @@ class Slot:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{folder}/{name}", str(memory or -1))
+
+    def _too_little(self, memory: int) -> str:
+        """Why a limit cannot be set: version 1 refuses one that is below what is in use and cannot be given back."""
+        used = _read(f"{self._folders['memory']}/memory.usage_in_bytes").strip()
+        return f"it asks for {memory} bytes of memory, and {used} are in use before anything is started; ask for more"
 
     def kills(self) -> int:
         """How many processes were ever killed here for want of memory."""

@@ -202,7 +202,7 @@ class Nursery:
             shop.prepare()
             message, clean = self._run(task, shop)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of the end
-            message = _failed(task, f"could not be started: {error}")
+            message = _failed(task, str(error) or repr(error))
         try:
             full = [n for n, file in enumerate(shop.files) if file >= 0 and os.fstat(file).st_size]
             if full or task.named:
@@ -259,7 +259,7 @@ class Nursery:
                 number = (error.errno or 0) if isinstance(error, OSError) else 0
                 code = _SHELL_CODES.get(number)
                 if code is None:
-                    return _failed(task, f"could not be started: {error}")
+                    return _failed(task, str(error))
                 # A program that is not there is the job's own mistake: it ends as it would in a shell.
                 os.write(files[1], f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
                 return (task.key, True, code, None, time.monotonic_ns(), 0, 0, 0, False, "")

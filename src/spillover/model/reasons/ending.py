@@ -125,7 +125,8 @@ class CouldNotStart(Never, frozen=True, tag="could_not_start"):
 
     def __str__(self) -> str:
         where = f" on {self.agent}" if self.agent else ""
-        return f"could not be started{where}: {self.message}{self._hint()}"
+        # Some agents begin with the same words.
+        return f"could not be started{where}: {self.message.removeprefix('could not be started: ')}{self._hint()}"
 
     def _hint(self) -> str:
         """What to do about a folder that the machine does not have, which an agent tells like this."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.nursery.cgroups import V1, V2, Slot, Tree, Unavailable, find
+from spillover.agent.nursery.cgroups import V1, V2, Slot, TooLittle, Tree, Unavailable, find
 
 
 @pytest.fixture(params=[V1, V2])
@@ -92,6 +92,31 @@ def test_memory_is_limited_and_peaks_are_known(tree: Tree) -> None:
             assert slot.starved() is starved, memory
             if memory:
                 assert (slot.peak() >= memory * 9 // 10) is starved
+
+    inside(slot, tree, run)
+
+
+@pytest.mark.parametrize("tree", [V1], indirect=True)
+def test_less_memory_than_is_in_use_is_told_and_leaves_no_limit_behind(tree: Tree) -> None:
+    slot = Slot(tree, 0)
+
+    def run() -> None:
+        slot.fit(64 << 20, 1000)
+        pid = spawn(slot, "/bin/sh", "-c", "sleep 1000 & wait")
+        while len(slot.members()) < 2:
+            pass
+        with pytest.raises(
+            TooLittle, match=r"^it asks for 5 bytes of memory, and [1-9]\d+ are in use before"
+        ):
+            slot.fit(5, 1000)
+        for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+            limit = Path(tree.folders["memory"], "0", name)
+            assert not limit.exists() or int(limit.read_text()) > 1 << 60
+        slot.kill()
+        os.waitpid(pid, 0)
+        slot.fit(64 << 20, 1000)
+        again = spawn(slot, "/bin/true")
+        assert os.waitstatus_to_exitcode(os.waitpid(again, 0)[1]) == 0
 
     inside(slot, tree, run)
 
