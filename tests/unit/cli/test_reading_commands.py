@@ -4,16 +4,17 @@ import io
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from spillover.cli.commands.ls import watch
 from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.listing import COLUMNS, rows
 from spillover.cli.output import Output
-from spillover.client import WaitTimeout
-from spillover.wire.api import ArrayView, EventView
+from spillover.client import Refused, WaitTimeout
+from spillover.wire.api import ArrayView, EventView, ReasonView
 
 
 def test_ls_prints_aligned_columns_in_a_pipe(
@@ -209,6 +210,36 @@ def test_why_prints_the_sentence_then_the_facts(spill: Callable[..., Any]) -> No
         "onprem   owned   waits for 2 CPU on one machine of onprem\n"
         "cloud    rented  would take it now\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "more"), [(1, ""), (3, "; train (j1), SUCCEEDED; train (j2), SUCCEEDED"), (5, "; 2 more")]
+)
+def test_why_names_the_jobs_that_one_waits_for(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, count: int, more: str
+) -> None:
+    reason = ReasonView("after", "waits", never=False, details={"jobs": [f"j{at}" for at in range(count)]})
+    why = replace(client.why("train"), reason=reason)
+    monkeypatch.setattr(client, "why", lambda _: why)
+    (line,) = (line for line in spill("why", "train").out.splitlines() if line.startswith("waits for"))
+    assert line.startswith("waits for        train (j0), SUCCEEDED")
+    assert line.endswith(more or "SUCCEEDED")
+    assert len([asked for asked in client.asked if asked[0] == "job"]) == min(3, count)
+
+
+def test_a_job_that_is_gone_by_now_is_not_named(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(job: str) -> NoReturn:
+        raise Refused(f"there is no job {job}", status=404, kind="unknown")
+
+    why = replace(
+        client.why("train"), reason=ReasonView("after", "waits", never=False, details={"jobs": ["j0"]})
+    )
+    monkeypatch.setattr(client, "why", lambda _: why)
+    monkeypatch.setattr(client, "job", gone)
+    typed = spill("why", "train")
+    assert (typed.code, "waits for  " in typed.out) == (0, False)
 
 
 def test_why_prints_one_json_object(spill: Callable[..., Any]) -> None:

@@ -1,7 +1,7 @@
 """`spill why`: why a job is where it is, and what would change that."""
 
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
@@ -9,7 +9,11 @@ from spillover.cli.output import Column, Output
 from spillover.cli.shown import duration, expected, local, money
 
 if TYPE_CHECKING:
+    from spillover.client import Client
     from spillover.wire.api import WhyView
+
+_AWAITED: Final = 3
+"""Jobs that are named of those that one waits for, as many as its sentence has."""
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -21,17 +25,35 @@ def _configure(parser: ArgumentParser) -> None:
 def _run(args: Namespace, context: Context) -> int:
     with context.connect(args) as client:
         why = client.why(args.job)
-    if args.json:
-        context.out.json(why)
-    else:
-        explain(context.out, why)
+        if args.json:
+            context.out.json(why)
+        else:
+            explain(context.out, why, _awaited(client, why))
     return codes.OK
 
 
-def explain(out: Output, why: "WhyView") -> None:
+def _awaited(client: "Client", why: "WhyView") -> str:
+    """The jobs that it waits for, each with its name and state; empty if it waits for none."""
+    if why.reason is None or why.reason.code != "after":
+        return ""
+    from spillover.client import Refused  # noqa: PLC0415 - heavy
+
+    jobs = why.reason.details.get("jobs", ())
+    told: list[str] = []
+    for job in jobs[:_AWAITED]:
+        try:
+            view = client.job(job)
+        except Refused:  # it is gone by now, or not for this person to see; its id is in the sentence
+            continue
+        told.append(f"{view.name} ({job}), {view.state}")
+    more = [f"{len(jobs) - _AWAITED} more"] if told and len(jobs) > _AWAITED else []
+    return "; ".join([*told, *more])
+
+
+def explain(out: Output, why: "WhyView", awaited: str = "") -> None:
     """Print the sentence, then the facts that it rests on, then what each cluster says."""
     out.line(why.sentence)
-    if listed := [(name, text) for name, text in facts(why) if text]:
+    if listed := [(name, text) for name, text in facts(why, awaited) if text]:
         out.line()
         out.sheet(listed)
     if why.clusters:
@@ -45,12 +67,13 @@ def explain(out: Output, why: "WhyView") -> None:
         )
 
 
-def facts(why: "WhyView") -> list[tuple[str, str]]:
+def facts(why: "WhyView", awaited: str = "") -> list[tuple[str, str]]:
     """What the sentence rests on; an empty text is left out."""
     waited = f" ({duration(why.waited_s)} ago)" if why.waited_s is not None else ""
     spills = f" (in {duration(why.spills_in_s)})" if why.spills_in_s is not None else ""
     return [
         ("state", why.state),
+        ("waits for", awaited),
         ("waiting since", local(why.waiting_since) + waited if why.waiting_since else ""),
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
         ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
