@@ -18,7 +18,7 @@ from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Terms
-from spillover.model.units import format_duration
+from spillover.model.units import format_duration, format_moment
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.commands import CommandError, Kind
 from spillover.wire.api import FieldProblem
@@ -120,7 +120,9 @@ class Submitting:
     ) -> tuple[Submit, dict[int, str]]:
         """The proposal, and the ids of jobs that the archive knows by their keys, by position."""
         keys = [form.key for form in forms if form.key is not None]
-        archived = (await self._loop.read()).state.facts.archived if keys else None
+        state = (await self._loop.read()).state if keys else None
+        archived = state.facts.archived if state is not None else None
+        live = frozenset(key for key in keys if state is not None and key in state.keys)
         rows = await self._archive.keyed(keys) if keys else {}
         known: dict[int, str] = {}
         names: dict[str, list[Dependency]] = {}
@@ -140,6 +142,10 @@ class Submitting:
                 known[at] = _same(row, form, signature)
                 same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
             else:
+                # One that is there under its key is answered with that, however late it is repeated.
+                if spec.deadline is not None and spec.deadline <= self._loop.now() and form.key not in live:
+                    told = f"{spec.name}: its deadline, {format_moment(spec.deadline)}, has passed; write a later one"
+                    problems.append(FieldProblem(f"jobs[{at}].spec.deadline", told))
                 job = NewJob(self._draw(), spec, digest, (), form.key, signature)
                 same = Dependency(job.job)
                 drawn.append((at, form, job, body))

@@ -10,6 +10,7 @@ from spillover.control.lookup import Pending
 from spillover.core.jobs import Job
 from spillover.core.proposals import Act, Archived, Change
 from spillover.model.ids import JobId
+from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Finished, Query
 from spillover.ports.commands import CommandError, JobQuery, Kind
 from spillover.testing.inside import Inside, form
@@ -124,6 +125,27 @@ async def test_a_key_gives_the_same_job_also_from_the_archive(control: Inside) -
     with pytest.raises(CommandError) as caught:
         await control.submitting.submit([form("nightly", key="k", priority=3)], "ada")
     assert caught.value.kind is Kind.CONFLICT
+
+
+async def test_a_deadline_that_has_passed_is_refused(control: Inside) -> None:
+    deadline = format_time(control.clock.at)
+    with pytest.raises(
+        CommandError, match=r"late: its deadline, .* UTC, has passed; write a later one"
+    ) as caught:
+        await control.submit("late", deadline=deadline)
+    assert caught.value.kind is Kind.INVALID
+    assert [problem.path for problem in caught.value.problems] == ["jobs[0].spec.deadline"]
+    assert not control.loop.state.jobs
+
+
+async def test_a_job_is_known_by_its_key_after_its_deadline_too(control: Inside) -> None:
+    one = [form("nightly", key="k", deadline=format_time(control.clock.at + SECOND))]
+    (job,) = await control.submitting.submit(one, "ada")
+    control.clock.pass_by(2)
+    assert await control.submitting.submit(one, "ada") == (job,)
+    await end(control, job)
+    await control.archive()
+    assert await control.submitting.submit(one, "ada") == (job,)
 
 
 async def test_a_job_runs_after_one_that_is_archived_under_its_key(control: Inside) -> None:
