@@ -47,7 +47,7 @@ def test_a_signal_stops_the_server_and_its_tasks_within_five_seconds(
         for job in (polite, stubborn):
             wait_until(partial(runs, client, job), "running again")
             assert client.job(job).attempt == 2
-    server.kill()  # with its tasks, one of which would not be asked
+    server.kill()  # one of its tasks would not be asked; they are ended with what is left of it
     back = [event.why for event in events if isinstance(event, JobRequeued)]
     assert back == [Back.REQUESTED, Back.REQUESTED], "a restart takes nothing from what a job may lose"
 

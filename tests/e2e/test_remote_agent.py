@@ -359,7 +359,7 @@ def test_options_that_make_no_sense_are_one_line_and_exit_code_2(
             "without TLS others could read the token on its way there; write https://x:1",
         ),
         ((*good, "--slots", "2", "--cpu", "2"), "--slots is short for --cpu"),
-        ((*good, "--cpu", "many"), "--cpu or --memory"),
+        ((*good, "--cpu", "many"), "--cpu: 'many' is not a number of CPUs"),
         ((*good, "--drain-timeout", "soon"), "--drain-timeout"),
         ((*good, "--name", "a b"), "--name 'a b' is not"),
         ((*good, "--label", "x"), "--label 'x' is not KEY=VALUE"),

@@ -93,7 +93,7 @@ class Crew:
             if (tell := self._launched.get(what.lease)) is None:
                 continue
             if isinstance(what, Returned):
-                message = DIED if what.lost else "could not be started: the system allows no more threads"
+                message = DIED if what.lost else "the system allows no more threads"
                 what = Ended(what.lease, Exit(now, spawned=False, message=message, lost=what.lost))  # noqa: PLW2901
             if not isinstance(what, Spawned):
                 del self._launched[what.lease]

@@ -277,12 +277,13 @@ class Link:
             await self._ready.wait()
             self._ready.clear()
             await self._linger(begun)
-            begun = self._now()
-            report, instructions = self._state.report(begun)
+            now = self._now()
+            report, instructions = self._state.report(now)
             self._act(instructions)
             if report is None:
                 self._drained.set()
                 continue
+            begun = now
             self._worker.flush()
             request = convert.report_out(report, begun)
             reply = await calls.unary("Report", request, pb.ReportReply, REPORT_LIMIT)

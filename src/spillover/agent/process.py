@@ -193,7 +193,7 @@ class Processes:
         if thread is None:
             thread = pick(self._nurseries.values())
             if thread is None:
-                self._never(lease, "could not be started: the system allows no thread that waits for it")
+                self._never(lease, "the system allows no thread that waits for it")
                 return
             if slot >= 0 and not thread.tasks:
                 self._slots[slot] = thread

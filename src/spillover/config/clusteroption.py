@@ -71,9 +71,8 @@ def _value(option: str, found: Findings) -> dict[str, Any]:
         found.add((), f"write it as {FORM}, such as onprem=kubernetes:context=kind-onprem,owned")
         return {}
     value: dict[str, Any] = {"name": name, "kind": kind}
-    if (
-        kind not in _KINDS
-    ):  # which options it would have, nobody knows; that there is no such kind is told with its form
+    # Which options an unknown kind would have, nobody knows; that there is no such kind is told with its form.
+    if kind not in _KINDS:
         return value
     told: dict[str, str] = {}
     for word in words.split(",") if words else ():

@@ -143,8 +143,10 @@ class Submitting:
                 same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
             else:
                 # One that is there under its key is answered with that, however late it is repeated.
-                if spec.deadline is not None and spec.deadline <= self._loop.now() and form.key not in live:
-                    told = f"{spec.name}: its deadline, {format_moment(spec.deadline)}, has passed; write a later one"
+                now = self._loop.now()
+                if spec.deadline is not None and spec.deadline <= now and form.key not in live:
+                    until, here = format_moment(spec.deadline), format_moment(now)
+                    told = f"{spec.name}: its deadline, {until}, has passed: it is {here} on the server; write a later one"
                     problems.append(FieldProblem(f"jobs[{at}].spec.deadline", told))
                 job = NewJob(self._draw(), spec, digest, (), form.key, signature)
                 same = Dependency(job.job)

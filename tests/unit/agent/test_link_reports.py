@@ -121,6 +121,13 @@ def test_a_result_is_told_at_once_where_nothing_follows_it(agent: Agent) -> None
     assert agent.passes(400) == [(200, 0, 1), (220, 0, 1)]
 
 
+def test_a_result_waits_for_the_last_message_and_not_for_a_look_that_found_nothing(agent: Agent) -> None:
+    agent.gets(100, "a", "b")
+    agent.ends(101, "a")
+    agent.ends(114, "b")  # at 111 there was nothing to tell
+    assert agent.passes(300) == [(101, 0, 1), (114, 0, 1)]
+
+
 def test_a_peer_that_has_nothing_to_do_is_answered_at_once(agent: Agent) -> None:
     agent.gets(100, *"abcdefgh")
     agent.at(150, agent.state.renewed, 150 * MS, Renewal(1, yields=((a_lease("h"), b"ticket"),)))

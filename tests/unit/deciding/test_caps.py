@@ -134,7 +134,7 @@ def test_a_job_that_may_never_be_rented_does_not_keep_those_behind_it_waiting_pa
     assert (world.where("dear"), world.where("behind")) == (None, "cloud/v1")
 
 
-def test_jobs_behind_many_that_may_never_be_rented_are_looked_at_when_the_period_ends() -> None:
+def test_a_lane_that_was_not_looked_at_to_its_end_is_looked_at_when_the_period_ends() -> None:
     world = a_world(per(Per.DAY, 10_000))
     dear = [limited(f"dear{number}", 60).max_cost(MONEY) for number in range(REFUSALS)]
     world.submit(*dear, limited("behind", 60))

@@ -214,6 +214,7 @@ class Slot:
             try:
                 self._limit(memory)
             except OSError as error:
+                self._memory = -1  # whatever it is now
                 self._limit(0)  # one of two limits may have been written
                 self._memory = 0
                 if error.errno != errno.EBUSY:

@@ -124,11 +124,17 @@ class Nursery:
         """One message of the agent."""
         kind, key = message[0], message[1]
         if kind == THREAD:
-            self._grow(key, socket.socket(fileno=files[0]))
+            if files:
+                self._grow(key, socket.socket(fileno=files[0]))
+            else:  # it could not be received: we have as many files as the system allows
+                self._say((REFUSED, key))
         elif kind == RECALL:
-            back = self._hands[key].give_back(message[2])
-            self._early.difference_update(back)
-            self._say((RETURNED, back))
+            if (
+                hand := self._hands.get(key)
+            ) is not None:  # or its thread was refused, and all of it is had back
+                back = hand.give_back(message[2])
+                self._early.difference_update(back)
+                self._say((RETURNED, back))
         elif kind == SIGNAL:
             if (task := self._tasks.get(key)) is None:
                 self._early.add(key)  # or it has just ended, which does no harm

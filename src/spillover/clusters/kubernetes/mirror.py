@@ -60,6 +60,8 @@ class Mirror:
         self._listed: set[str] = set()
         self._version = 0
         """Up to where Jobs were heard of."""
+        self._pods_version = 0
+        """Up to where pods were heard of."""
         self._whole = False
         """Whether all is to be told anew."""
 
@@ -83,7 +85,11 @@ class Mirror:
     # --- what is heard of pods
 
     def list_pods(self, pods: Iterable[Pod], version: int) -> None:
-        """These were all the pods at a version; what was made since is not among them."""
+        """These were all the pods at a version; what was made since is not among them.
+
+        A list of before what was heard already is one of a cluster that was restored from a copy: it alone counts.
+        """
+        restored, self._pods_version = version < self._pods_version, version
         ours: dict[str, Pod] = {}
         others: list[Pod] = []
         for pod in pods:
@@ -95,14 +101,20 @@ class Mirror:
         for attempt in self._attempts.values():
             for sighting in list(attempt.pods.values()):
                 meta = sighting.pod.metadata
-                if sighting.there and meta.uid not in ours and _version(meta) <= version:
-                    self.drop_pod(sighting.pod)
+                if sighting.there and meta.uid not in ours and (restored or _version(meta) <= version):
+                    self._drop_pod(sighting.pod)
+                elif restored and meta.uid in ours:
+                    del attempt.pods[sighting.name]
         for pod in ours.values():
-            self.put_pod(pod)
+            self._put_pod(pod)
         self._list("pods")
 
     def put_pod(self, pod: Pod) -> None:
         """A pod is there, or is not as it was."""
+        self._pods_version = max(self._pods_version, _version(pod.metadata))
+        self._put_pod(pod)
+
+    def _put_pod(self, pod: Pod) -> None:
         lease = self._lease(pod.metadata)
         if lease is None:
             self._nodes.use(pod)
@@ -111,6 +123,10 @@ class Mirror:
 
     def drop_pod(self, pod: Pod) -> None:
         """A pod is gone; this is how it was."""
+        self._pods_version = max(self._pods_version, _version(pod.metadata))
+        self._drop_pod(pod)
+
+    def _drop_pod(self, pod: Pod) -> None:
         lease = self._lease(pod.metadata)
         if lease is None:
             self._nodes.leave(pod)
@@ -124,7 +140,7 @@ class Mirror:
         if attempt is None:
             return
         for pod in pods:
-            self.put_pod(pod)
+            self._put_pod(pod)
         if job is not None:
             self.made_job(job)
         known = self._known(attempt)
@@ -135,13 +151,15 @@ class Mirror:
     # --- what is heard of Jobs
 
     def list_jobs(self, jobs: Iterable[Job], version: int) -> None:
-        """These were all the Jobs of the namespace at a version; what was made since is not among them."""
-        self._version = version
+        """These were all the Jobs of the namespace at a version; what was made since is not among them; see `list_pods`."""
+        restored, self._version = version < self._version, version
         there = {job.metadata.uid: job for job in jobs}
         for attempt in list(self._attempts.values()):
             had = attempt.job
-            if had is not None and had.metadata.uid not in there and _version(had.metadata) <= version:
-                self.drop_job(had)
+            if had is None or had.metadata.uid in there:
+                continue
+            if restored or _version(had.metadata) <= version:
+                self._drop_job(had)
         for job in there.values():
             self._put_job(job)
         self._list("jobs")
@@ -159,6 +177,9 @@ class Mirror:
     def drop_job(self, job: Job) -> None:
         """A Job is gone."""
         self._version = max(self._version, _version(job.metadata))
+        self._drop_job(job)
+
+    def _drop_job(self, job: Job) -> None:
         lease = self._lease(job.metadata)
         attempt = self._attempts.get(lease) if lease is not None else None
         if lease is None or attempt is None or attempt.job is None:

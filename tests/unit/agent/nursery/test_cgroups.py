@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillover.agent.nursery.cgroups import V1, V2, Slot, TooLittle, Tree, Unavailable, find
+from spillover.testing.processes import wait_until
 
 
 @pytest.fixture(params=[V1, V2])
@@ -103,8 +104,7 @@ def test_less_memory_than_is_in_use_is_told_and_leaves_no_limit_behind(tree: Tre
     def run() -> None:
         slot.fit(64 << 20, 1000)
         pid = spawn(slot, "/bin/sh", "-c", "sleep 1000 & wait")
-        while len(slot.members()) < 2:
-            pass
+        wait_until(lambda: len(slot.members()) >= 2, "two processes", 10)
         with pytest.raises(
             TooLittle, match=r"^it asks for 5 bytes of memory, and [1-9]\d+ are in use before"
         ):

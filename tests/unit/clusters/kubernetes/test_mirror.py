@@ -157,6 +157,21 @@ def test_a_list_of_before_does_not_take_away_a_pod_that_was_asked_for_since() ->
     assert not world.take().gone
 
 
+def test_a_cluster_that_was_restored_from_a_copy_is_as_its_lists_say() -> None:
+    early, kept = a_pod("Pending"), a_job()
+    gone, late = a_job(lease=OTHER), a_pod("Running", RUNNING)
+    world = mirror([a_node()], [late], [kept])
+    world.put_job(gone)
+    world.put_pod(a_pod("Running", RUNNING, lease=OTHER))
+    world.take()
+    world.list_pods([early], 1)
+    world.list_jobs([kept], 1)
+    world.settle(OTHER, None, [])
+    told = world.take()
+    assert told.gone == (OTHER,)
+    assert [(seen.lease, seen.stage) for seen in told.attempts] == [(LEASE, Stage.PENDING)]
+
+
 def test_only_attempts_that_changed_are_told() -> None:
     world = mirror([a_node()], [], [a_job(), a_job(lease=OTHER)])
     world.put_job(a_job())
