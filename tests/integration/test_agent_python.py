@@ -14,6 +14,7 @@ import pytest
 from spillover.agent.runners.workers import MOST_CONTEXTS
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
+from spillover.testing.processes import alive
 from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
 
@@ -132,10 +133,6 @@ async def output_of(server: ScriptedServer, job: str, *, stderr: bool = False) -
     await server.until(lambda: read.id in server.output_ended)
     assert not server.output_ended[read.id]
     return bytes(server.output[read.id])
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_an_agent_offers_python(server: ScriptedServer, agent: AgentProcess) -> None:

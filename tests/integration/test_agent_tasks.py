@@ -10,6 +10,7 @@ import pytest
 
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
+from spillover.testing.processes import alive
 from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
 
@@ -48,10 +49,6 @@ async def output_of(server: ScriptedServer, job: str, *, stderr: bool = False, o
 
 async def lines(server: ScriptedServer, read: pb.OutputRead, count: int) -> None:
     await server.until(lambda: server.output[read.id].count(b"\n") >= count)
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 async def test_a_task_is_reported_with_its_exit_code_and_what_it_used(

@@ -15,6 +15,7 @@ import pytest
 from spillover.agent.isolation import RECORD
 from spillover.model.units import SECOND
 from spillover.testing.agent_process import AgentProcess, a_grant
+from spillover.testing.processes import alive
 from spillover.testing.scripted_server import ScriptedServer
 from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
@@ -83,10 +84,6 @@ async def output_of(server: ScriptedServer, job: str, *, offset: int = 0) -> byt
     server.read(read)
     await server.until(lambda: read.id in server.output_ended, seconds=60)
     return bytes(server.output[read.id])
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def pids_in(path: Path) -> list[int]:

@@ -290,6 +290,12 @@ def command_lines(pids: Sequence[int]) -> Mapping[int, str]:
     return {pid: _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in pids}
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be looked after does not."""
+    state = _read(pid, "stat").rpartition(b")")[2].split()[:1]
+    return state not in ([], [b"Z"], [b"X"])
+
+
 def _pids() -> Iterator[int]:
     return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())  # noqa: PTH208 - names alone, often
 

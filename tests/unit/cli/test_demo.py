@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from spillover.cli.command import Usage
@@ -21,7 +20,7 @@ from spillover.cli.demo.view import View, picture
 from spillover.cli.output import Output
 from spillover.config.read import read_config
 from spillover.forms.jobs import read_job
-from spillover.testing.processes import wait_until
+from spillover.testing.processes import alive, wait_until
 from spillover.wire.api import ArrayView, ClusterView
 
 
@@ -210,7 +209,4 @@ def test_what_a_dead_server_left_is_swept_up(
     with server.running("x: 1") as running:
         agent = int((running.data.parent / "stderr").read_text())
         running.process.wait()
-    wait_until(
-        lambda: not psutil.pid_exists(agent) or psutil.Process(agent).status() == psutil.STATUS_ZOMBIE,
-        "the end of the agent",
-    )
+    wait_until(lambda: not alive(agent), "the end of the agent")
