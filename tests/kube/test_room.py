@@ -140,10 +140,17 @@ def test_taints_keep_jobs_away_that_do_not_tolerate_them(served: Serving, pool: 
     assert not served.jobs("onprem", job)
 
 
+def ready_nodes(served: Serving) -> int:
+    [nodes] = [each.agents for each in served.client.clusters() if each.name == "onprem"]
+    return nodes
+
+
 def test_a_cordoned_node_is_given_nothing_until_it_is_not(served: Serving, pool: Pool) -> None:
     [node] = pool.add()
     running = pool.runs()
+    ready = ready_nodes(served)
     pool.patch(node, {"spec": {"unschedulable": True}})
+    wait_until(lambda: ready_nodes(served) == ready - 1, "the cordon being seen", PATIENCE)
     job = pool.submit()
     served.reason(job, "no_node_ready")
     assert served.job(running).state == "RUNNING"

@@ -9,7 +9,15 @@ from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.machines import NO_RULES, Machine
 from spillover.deciding.rooms import Room
-from spillover.model.admission import cannot_run, matches, may_run, missing_of, refused_by, repelled_by
+from spillover.model.admission import (
+    FOR_NOW,
+    cannot_run,
+    matches,
+    may_run,
+    missing_of,
+    refused_by,
+    repelled_by,
+)
 from spillover.model.cluster import WITHOUT, Health, Role
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
@@ -97,7 +105,7 @@ def refusal_of(state: State, room: Room, shape: Shape) -> Reason | None:
         return NotOffered(_missing(room.machines, shape))
     wanted = [machine for machine in offering if machine.admits(shape)]
     if not wanted:
-        return _no_node(offering, shape.rules or NO_RULES)
+        return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, room)
     large = [machine for machine in wanted if machine.could_fit(shape)]
     if not large:
         return TooBig(shape.resources, _largest(wanted, shape.resources))
@@ -113,13 +121,19 @@ def refusal_of(state: State, room: Room, shape: Shape) -> Reason | None:
     return NoRoom(shape.resources, (room.name,))
 
 
-def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted:
-    """Why none of these nodes is one that a job asks for."""
+def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted | None:
+    """Why none of these nodes is one that a job asks for; None if one is, but for its condition."""
     named = [machine for machine in machines if matches(rules, machine.name, machine.labels)]
     if not named:
         return NoSuchNode(missing_of(rules, [machine.labels for machine in machines]))
-    taints = [repelled_by(rules.tolerations, machine.taints) for machine in named]
-    return Tainted(tuple(dict.fromkeys(f"{one.key}={one.value}:{one.effect}" for one in taints if one)))
+    taints: dict[str, None] = {}
+    for machine in named:
+        lasting = [taint for taint in machine.taints if not taint.key.startswith(FOR_NOW)]
+        one = repelled_by(rules.tolerations, lasting)
+        if one is None:
+            return None
+        taints[f"{one.key}={one.value}:{one.effect}"] = None
+    return Tainted(tuple(taints))
 
 
 def _not_ready(state: State, room: Room) -> Reason:

@@ -13,6 +13,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
     AtLimit,
     CannotRun,
+    NoNodeReady,
     NoRoom,
     NoSuchNode,
     NotWhere,
@@ -151,6 +152,16 @@ def test_a_pod_goes_to_a_node_whose_labels_it_asks_for_and_whose_taints_it_toler
     world.submit(a_job("d").on_nodes(Rules((), (far,))))
     assert [world.where(job) for job in "abcd"] == ["kube/n3", "kube/n1", "kube/n2", None]
     assert world.why("d") == Tainted(("gpu=yes:NoSchedule",))
+
+
+def test_a_taint_that_a_node_has_while_it_is_cordoned_is_not_for_ever() -> None:
+    world = Places(KUBE)
+    cordoned = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    world.see("kube", a_node("n1", taints=(cordoned,)), a_node("n2", taints=(GPU,)))
+    world.submit(a_job("a"))
+    assert world.why("a") == NoNodeReady((ClusterName("kube"),))
+    world.see("kube", a_node("n1", taints=(cordoned, GPU)), a_node("n2", taints=(GPU,)))
+    assert world.why("a") == Tainted(("gpu=yes:NoSchedule",))
 
 
 def test_jobs_without_rules_stay_off_nodes_with_taints() -> None:
