@@ -8,9 +8,9 @@ from spillover.model.job import Shape
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 
 REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+"""Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
 FOR_NOW: Final = "node.kubernetes.io/"
 """What taints begin with that Kubernetes itself gives nodes, for as long as they are cordoned or something is wrong with them."""
-"""Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
 PODS: Final = "pods"
 """What only clusters of Kubernetes do, and they always: several pods, or such of more than one plain container."""
 NAME: Final = "metadata.name"
