@@ -129,9 +129,8 @@ class Nursery:
             else:  # it could not be received: we have as many files as the system allows
                 self._say((REFUSED, key))
         elif kind == RECALL:
-            if (
-                hand := self._hands.get(key)
-            ) is not None:  # or its thread was refused, and all of it is had back
+            # If its thread was refused, all of it is had back as it is.
+            if (hand := self._hands.get(key)) is not None:
                 back = hand.give_back(message[2])
                 self._early.difference_update(back)
                 self._say((RETURNED, back))
