@@ -9,6 +9,8 @@ from spillover.control.lookup import Lookup
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
+from spillover.core.events import Lease
+from spillover.core.jobs import Placed
 from spillover.core.proposals import Proposal, Reply, StartEpoch
 from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import JobId, job_id
@@ -62,6 +64,12 @@ class Inside:
         epoch = await self.store.election.campaign("test", "http://test")
         assert isinstance(epoch, int)
         self.loop.begin(epoch, await self.loop.load())
+
+    def lease(self, job: str) -> Lease:
+        """The lease under which a job is placed."""
+        found = self.loop.state.jobs[JobId(job)]
+        assert isinstance(found.phase, Placed), found
+        return found.lease
 
     async def propose(self, proposal: Proposal) -> Reply:
         """Propose one thing."""

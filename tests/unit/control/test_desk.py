@@ -7,7 +7,6 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
 from spillover.core.events import Lease, Usage
-from spillover.core.jobs import Placed
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -34,17 +33,12 @@ class Agent:
         )
         return await self.desk.register(intro)
 
-    def lease(self, job: str) -> Lease:
-        found = self.control.loop.state.jobs[JobId(job)]
-        assert isinstance(found.phase, Placed), found
-        return found.lease
-
 
 async def test_an_older_registration_is_fenced_and_its_results_are_not_answered(control: Inside) -> None:
     agent = Agent(control)
     (job,) = await control.submit("train")
     first = await agent.register()
-    lease = agent.lease(job)
+    lease = control.lease(job)
     second = await agent.register(lease)
     assert second.keep == (lease,)
     assert second.incarnation > first.incarnation
@@ -60,7 +54,7 @@ async def test_an_agent_that_was_given_up_registers_anew_instead_of_being_fenced
     agent = Agent(control)
     (job,) = await control.submit("train")
     welcome = await agent.register()
-    lease = agent.lease(job)
+    lease = control.lease(job)
     await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
     await control.propose(AgentGone(ClusterName("onprem"), NODE, welcome.incarnation))
     with pytest.raises(CommandError) as caught:
@@ -73,7 +67,7 @@ async def test_a_heartbeat_is_answered_with_what_is_to_be_stopped(control: Insid
     agent = Agent(control)
     (job,) = await control.submit("train")
     welcome = await agent.register()
-    lease = agent.lease(job)
+    lease = control.lease(job)
     assert (await agent.desk.heartbeat(welcome.incarnation)).stops == ()
     await control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
     for _ in range(2):  # again and again, until it is confirmed
