@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
+from spillover.cli.aside import Aside
 from spillover.cli.listing import has_run, outcome
 from spillover.cli.output import Output
 from spillover.cli.shown import ENDED
@@ -29,21 +30,21 @@ def follow(out: Output, client: "Client", job: str) -> int:
         _Stream(client, job, out.out.fileno(), stderr=False),
         _Stream(client, job, out.err.fileno(), stderr=True),
     ]
-    try:
+    with Aside() as aside:
         try:
             for stream in streams:
                 stream.start()
-            ended = _patiently(out, client, job)
+            try:
+                ended = _patiently(out, client, job, aside)
+            except KeyboardInterrupt:
+                if not _cancelled(out, client, job, aside):
+                    return codes.INTERRUPTED
+                ended = aside.result(lambda: client.wait(job)[0])
+            for stream in streams:
+                aside.result(stream.join)
         except KeyboardInterrupt:
-            if not _cancelled(out, client, job):
-                return codes.INTERRUPTED
-            ended = client.wait(job)[0]
-        for stream in streams:
-            if stream.ident is not None:  # it was started
-                stream.join()
-    except KeyboardInterrupt:
-        out.note(f"left {job}; `spill logs {job} -f` follows it again")
-        return codes.INTERRUPTED
+            out.note(f"left {job}; `spill logs {job} -f` follows it again")
+            return codes.INTERRUPTED
     for error in {str(stream.error) for stream in streams if stream.error is not None}:
         out.note(f"some of its output is missing here: {error}; `spill logs {job}` has it")
     if ended.state != "SUCCEEDED" and (out.terminal or ended.exit_code is None):
@@ -68,7 +69,7 @@ def exit_code(job: "JobView") -> int:
     return job.exit_code or codes.NOT_SUCCEEDED
 
 
-def _cancelled(out: Output, client: "Client", job: str) -> bool:
+def _cancelled(out: Output, client: "Client", job: str, aside: Aside) -> bool:
     """Cancel a job; whether its end is worth waiting for."""
     from spillover.client import Refused, Unavailable, Unreachable  # noqa: PLC0415 - heavy
 
@@ -76,7 +77,7 @@ def _cancelled(out: Output, client: "Client", job: str) -> bool:
         print(file=out.err)  # the terminal has just written ^C
     out.note(f"cancelling {job}; Ctrl-C again leaves it to end by itself")
     try:
-        client.cancel(job)
+        aside.result(lambda: client.cancel(job))
     except Refused:
         pass  # it has just ended
     except (Unavailable, Unreachable) as error:
@@ -88,17 +89,17 @@ def _cancelled(out: Output, client: "Client", job: str) -> bool:
     return True
 
 
-def _patiently(out: Output, client: "Client", job: str) -> "JobView":
+def _patiently(out: Output, client: "Client", job: str, aside: Aside) -> "JobView":
     """Wait for a job, and say after a moment what it waits for."""
     from spillover.client import WaitTimeout  # noqa: PLC0415 - heavy
 
     try:
-        return client.wait(job, timeout=_PATIENCE)[0]
+        return aside.result(lambda: client.wait(job, timeout=_PATIENCE)[0])
     except WaitTimeout:
-        why = client.why(job)
+        why = aside.result(lambda: client.why(job))
         if why.state in {"QUEUED", "HELD"}:
             out.note(why.sentence)
-    return client.wait(job)[0]
+    return aside.result(lambda: client.wait(job)[0])
 
 
 class _Stream(threading.Thread):

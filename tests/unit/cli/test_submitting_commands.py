@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,26 @@ def test_the_first_ctrl_c_cancels_what_runs(
     assert ("cancel", "000000000000") in client.asked
     assert "cancelling 000000000000; Ctrl-C again leaves it" in typed.err
     assert "is CANCELLED: cancelled by mira" in typed.err
+
+
+def test_no_request_can_be_interrupted_while_a_job_is_followed(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: dict[str, threading.Thread] = {}
+
+    def noting(name: str, real: Any) -> Any:
+        def noted(*args: Any, **options: Any) -> Any:
+            where[name] = threading.current_thread()
+            return real(*args, **options)
+
+        return noted
+
+    for name in ("wait", "why", "cancel", "job", "logs"):
+        monkeypatch.setattr(client, name, noting(name, getattr(client, name)))
+    client.ends = [WaitTimeout(["000000000000"]), KeyboardInterrupt()]
+    spill("run", "--wait", "--", "sleep", "60")
+    assert set(where) == {"wait", "why", "cancel", "job", "logs"}
+    assert threading.main_thread() not in where.values()
 
 
 def test_a_second_ctrl_c_leaves_it(client: Any, spill: Callable[..., Any]) -> None:
