@@ -115,16 +115,10 @@ def _explain(value: object, found: Findings, directory: str | None) -> None:
     if (other := _other_kind(value)) is not None:
         found.add(("kind",), f"{other} is not read; write a Job, of {API_VERSION} or of batch/v1")
         return
+    if isinstance(value, Mapping) and value.get("apiVersion", API_VERSION) != API_VERSION:
+        found.add(("apiVersion",), f"{shown(value['apiVersion'])} is not {API_VERSION} or batch/v1")
+        value = {**value, "apiVersion": API_VERSION}
     right: Any = check(JobDoc, value, found)
-    found.found = [
-        (
-            path,
-            f"{message} or batch/v1"
-            if path == ("apiVersion",) and message.endswith(API_VERSION)
-            else message,
-        )
-        for path, message in found.found
-    ]
     if not isinstance(right, dict) or "spec" not in right:
         return
     form = list(found.found)
