@@ -4,11 +4,13 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
+_MOMENT: Final = 0.5
+"""Seconds."""
 
 
 class Aside:
@@ -38,10 +40,18 @@ class Aside:
         """What comes of some work; at Ctrl-C it is left to end by itself."""
         future: Future[T] = Future()
         threading.Thread(target=self._do, args=(work, future), daemon=True).start()
-        while (news := self._news.get()) is not future:
+        while (news := self._heard()) is not future:
             if news is None:
                 raise KeyboardInterrupt
         return future.result()
+
+    def _heard(self) -> Future[Any] | None:
+        """The next of the news; a signal that comes as the waiting begins does not end it, and is seen to after a moment."""
+        while True:
+            try:
+                return self._news.get(timeout=_MOMENT)
+            except Empty:
+                pass
 
     def _do(self, work: Callable[[], T], future: Future[T]) -> None:
         try:
