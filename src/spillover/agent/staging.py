@@ -15,8 +15,9 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -107,8 +108,7 @@ class Staging:
             return
         name = f"{lease.job}.{lease.attempt}.{lease.task}.{lease.seq}"
         stage = self._stages[lease] = _Stage(task, self._folder / name)
-        self._actors.moving(lease, True)
-        stage.work = asyncio.create_task(self._bring(lease, stage, slot))
+        self._move(lease, stage, self._bring(lease, stage, slot), _unstarted)
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
         """Terminate a task, or kill it. What it made is still brought away when it is terminated, and not when it is killed."""
@@ -130,8 +130,8 @@ class Staging:
                 rest.append(what)
             elif isinstance(what, Ended):
                 stage.phase = _Phase.COLLECTING
-                self._actors.moving(what.lease, True)
-                stage.work = asyncio.create_task(self._collect(what.lease, stage, what.end))
+                late = partial(_late, stage.task, what.end)
+                self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
             else:
                 del self._stages[what.lease]
                 stage.work = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
@@ -163,6 +163,20 @@ class Staging:
             each.cancel()
         await asyncio.gather(*work, return_exceptions=True)
 
+    def _move(
+        self, lease: Lease, stage: _Stage, work: Coroutine[Any, Any, None], stopped: Callable[[], Exit]
+    ) -> None:
+        """Have files of a task moved."""
+
+        def done(work: "asyncio.Task[None]") -> None:
+            # Work that has begun ends its task itself, also when it is cancelled; of this not a line was run.
+            if work.cancelled():
+                self._end(lease, stage, stopped())
+
+        self._actors.moving(lease, True)
+        stage.work = asyncio.create_task(work)
+        stage.work.add_done_callback(done)
+
     # --- there
 
     async def _bring(self, lease: Lease, stage: _Stage, slot: int) -> None:
@@ -170,7 +184,8 @@ class Staging:
         try:
             why = await self._fetch(stage)
         except asyncio.CancelledError:
-            why = "stopped before it started"
+            self._end(lease, stage, _unstarted())
+            return
         if not why:
             stage.phase, stage.work = _Phase.RUNNING, None
             self._actors.moving(lease, False)
@@ -226,8 +241,7 @@ class Staging:
             try:
                 end = await self._bring_away(stage, end, streams)
             except asyncio.CancelledError:
-                if stage.task.outputs:
-                    end = _unkept(end, "there was no time to bring them away")
+                end = _late(stage.task, end)
             except Exception as error:  # a fault of ours must not keep the end of a task from being told
                 log.exception("outputs of %s could not be brought away", lease.job)
                 end = _unkept(end, f"they could not be brought away: {error}")
@@ -298,6 +312,18 @@ async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
     except asyncio.CancelledError:
         await asyncio.wait({working})
         raise
+
+
+def _unstarted() -> Exit:
+    """The end of a task that was stopped while its files were to come."""
+    return Exit(time.monotonic_ns(), spawned=False, message="stopped before it started")
+
+
+def _late(task: Task, end: Exit) -> Exit:
+    """The end of a task that was killed while its files were to be brought away."""
+    if end.spawned and not end.lost and task.outputs:
+        return _unkept(end, "there was no time to bring them away")
+    return end
 
 
 def _unkept(end: Exit, problem: str) -> Exit:

@@ -191,6 +191,48 @@ async def test_a_task_that_is_stopped_while_its_inputs_come_never_starts(house: 
     await no_folder_is_left(house)
 
 
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_task_that_is_stopped_as_soon_as_it_is_to_start_ends(house: House, kill: bool) -> None:
+    house.staging.start(LEASE, house.task(data=b"data"), -1)
+    house.staging.signal(LEASE, house.task(), kill=kill)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert (end.spawned, end.message) == (False, "stopped before it started")
+    assert (house.started, house.signals) == ([], [])
+    await no_folder_is_left(house)
+
+
+async def test_a_task_that_is_to_start_when_all_is_closed_ends(house: House) -> None:
+    house.staging.start(LEASE, house.task(data=b"data"), -1)
+    await house.staging.close()
+    assert house.ends.get_nowait().message == "stopped before it started"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "ended", "told"),
+    [
+        (
+            ["*"],
+            Exit(1, code=0),
+            Exit(1, code=0, message="there was no time to bring them away", unkept=True),
+        ),
+        (["*"], Exit(1, signal=9), Exit(1, signal=9, message="there was no time to bring them away")),
+        (["*"], Exit(1, lost=True), Exit(1, lost=True)),
+        ([], Exit(1, code=0), Exit(1, code=0)),
+    ],
+)
+async def test_a_task_that_is_killed_as_it_ends_ends(
+    house: House, outputs: list[str], ended: Exit, told: Exit
+) -> None:
+    await house.run(house.task(outputs, data=b"data"))
+    house._seen([Ended(LEASE, ended)])
+    house.staging.signal(LEASE, house.task(), kill=True)
+    async with asyncio.timeout(5):
+        assert await house.ends.get() == told
+    assert house.signals == []
+    await no_folder_is_left(house)
+
+
 async def test_a_folder_that_is_made_slowly_is_removed_all_the_same(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
