@@ -131,7 +131,7 @@ class Outputs:
         self._name_output = name_output
         self._readers: dict[int, asyncio.Task[None]] = {}
         self._endings: dict[Key, asyncio.Event] = {}
-        """Tasks that somebody follows."""
+        """The next end of tasks that somebody follows."""
 
     def request(self, read: pb.OutputRead, send: Callable[[pb.OutputChunk], Awaitable[None]]) -> None:
         """Begin to answer a request, or end it."""
@@ -147,7 +147,7 @@ class Outputs:
         """A task ended: whoever follows it may read the rest."""
         if (
             self._endings
-            and (ending := self._endings.get((lease.job, lease.attempt, lease.task))) is not None
+            and (ending := self._endings.pop((lease.job, lease.attempt, lease.task), None)) is not None
         ):
             ending.set()
 
@@ -170,13 +170,14 @@ class Outputs:
         """Send a file from an offset; while it is followed, until its task has ended."""
         key = (checked_job(read.job), read.attempt, read.task)
         path = f"{stem_of(self._folder, *key)}.{'err' if read.stderr else 'out'}"
-        ending = self._endings.setdefault(key, asyncio.Event())
         file, named = -1, False
         reader: Bounded | None = None
         try:
             while True:
                 # Asked before the file is read: what a task wrote before its end is then surely seen.
                 lease = self._held(key)
+                # The end that was heard of may be that of an earlier lease: then another one is to come.
+                ending = self._endings.setdefault(key, asyncio.Event())
                 if lease is not None and not named:
                     await self._name_output(lease)
                 if file < 0:
