@@ -43,7 +43,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 
 @schema.parametrize()
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_request_is_too_strange_for_a_server(case: Any, standing: ServerProcess) -> None:
     for endless in ("follow", "timeout"):
         if endless in case.query:

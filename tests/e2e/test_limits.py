@@ -97,7 +97,7 @@ def test_the_client_asks_again_for_jobs_with_a_key(limited: Callable[..., Server
     with Client(data=server.data) as client:
         ids = {client.submit(document(f"j{at}", key=f"k{at}"))[0] for at in range(5)}
         assert len(ids) == 5
-        client.submit(document("last", key="last"))
+        client.submit([document(f"m{at}", key=f"m{at}") for at in range(100)])  # overdrawn for ten seconds
         with pytest.raises(Unavailable, match="more than 10 jobs a second"):
             client.submit(document("keyless"))
     assert refused_of(server)["submissions_per_second"] >= 5

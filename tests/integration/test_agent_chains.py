@@ -9,6 +9,7 @@ import pytest
 
 from spillover.testing.agent_process import AgentProcess, a_grant
 from spillover.testing.scripted_server import ScriptedServer, key_of
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 WORK = 'echo "$WHO" >>seen; [ -z "$DEADLY" ] || kill -9 "$PPID"; exec sleep "$LONG"'
@@ -26,6 +27,13 @@ def work(job: str, folder: Path, long: int = 0, cpu: int = 1000) -> pb.Grant:
 
 async def ended(server: ScriptedServer, *grants: pb.Grant) -> None:
     await server.until(lambda: all(key_of(grant.lease) in server.results for grant in grants))
+
+
+async def begun(server: ScriptedServer, grant: pb.Grant, folder: Path) -> None:
+    """Wait until a job runs, and has said so itself."""
+    seen = folder / "seen"
+    await server.until(lambda: key_of(grant.lease) in server.started)
+    await until(lambda: seen.exists() and grant.lease.job in seen.read_text().split(), "its first line")
 
 
 async def learn(server: ScriptedServer, folder: Path) -> None:
@@ -63,6 +71,7 @@ async def test_those_behind_a_long_one_run_where_there_is_room(
         server.grant(long, *short)
         await ended(server, *short)
         assert key_of(long.lease) not in server.results
+        await begun(server, long, tmp_path)
         seen = (tmp_path / "seen").read_text().split()
         assert sorted(seen) == sorted(grant.lease.job for grant in (long, *short)), "each ran once"
         kill(server, long)
@@ -78,7 +87,7 @@ async def test_one_behind_another_is_stopped_without_having_run(
         await learn(server, tmp_path)
         long, behind = work("long", tmp_path, 600), work("behind", tmp_path)
         server.grant(long, behind)
-        await server.until(lambda: key_of(long.lease) in server.started)
+        await begun(server, long, tmp_path)
         kill(server, behind)
         await ended(server, behind)
         assert server.results[key_of(behind.lease)].outcome == pb.STOPPED
@@ -95,7 +104,7 @@ async def test_ends_before_a_long_one_are_told_while_it_runs(server: ScriptedSer
         long = work("long", tmp_path, 600)
         server.grant(*short, long)
         await ended(server, *short)
-        await server.until(lambda: key_of(long.lease) in server.started)
+        await begun(server, long, tmp_path)
         kill(server, long)
         await ended(server, long)
 
@@ -109,7 +118,7 @@ async def test_what_waits_in_the_nursery_is_not_begun_after_the_agent_died(
         await learn(server, tmp_path)
         long = work("long", tmp_path, 600)
         server.grant(long, *(work(f"j{number}", tmp_path) for number in range(5)))
-        await server.until(lambda: key_of(long.lease) in server.started)
+        await begun(server, long, tmp_path)
         nurseries = psutil.Process(agent.pid).children()
         await agent.kill()
         _, left = psutil.wait_procs(nurseries, timeout=20)

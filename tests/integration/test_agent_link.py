@@ -81,6 +81,8 @@ async def test_a_restarted_agent_reports_its_earlier_tasks_as_lost(
 ) -> None:
     grant = a_grant("a", "echo hello; sleep 600")
     await running(server, grant)
+    server.read(pb.OutputRead(id=1, job="a", attempt=1, follow=True))
+    await server.until(lambda: server.output[1] == b"hello\n")
     await agent.kill()
     await agent.start()
     lost = await result(server, grant)
@@ -88,9 +90,9 @@ async def test_a_restarted_agent_reports_its_earlier_tasks_as_lost(
     again = server.registrations[-1]
     assert again.life != server.registrations[0].life
     assert [(held.lease.job, held.phase) for held in again.held] == [("a", pb.ENDED)]
-    server.read(pb.OutputRead(id=1, job="a", attempt=1))
-    await server.until(lambda: 1 in server.output_ended)
-    assert server.output[1] == b"hello\n"
+    server.read(pb.OutputRead(id=2, job="a", attempt=1))
+    await server.until(lambda: 2 in server.output_ended)
+    assert server.output[2] == b"hello\n"
 
 
 async def test_a_restarted_agent_ends_an_earlier_life_that_could_not_end_itself(
@@ -170,7 +172,8 @@ async def test_an_agent_that_is_told_to_stop_stops_its_tasks_and_says_so(
     runs, waits = a_grant("a", "sleep 600", cpu=2000), a_grant("b", "true", cpu=2000)
     await running(server, runs)
     server.grant(waits)
-    await server.until(lambda: server.heartbeats > 2)
+    before = server.heartbeats
+    await server.until(lambda: server.heartbeats > before + 2)
     assert await agent.stop() == 0
     assert server.results[key_of(runs.lease)].outcome == pb.STOPPED
     assert server.results[key_of(runs.lease)].signal == signal.SIGTERM
@@ -204,7 +207,8 @@ async def test_running_tasks_are_kept_while_the_server_is_away(
     waits = a_grant("b", "exit 4", cpu=2000)
     await running(server, grant)
     server.grant(waits)
-    await server.until(lambda: server.heartbeats > 2)
+    before = server.heartbeats
+    await server.until(lambda: server.heartbeats > before + 2)
     await server.stop()
     async with successor(server, epoch=2) as later:
         await later.connected()
@@ -282,13 +286,13 @@ async def test_a_stopped_agent_that_wakes_after_its_terms_has_nothing_running(tm
     server.short_term = 2 * SECOND
     async with server, AgentProcess(server.data) as agent:
         await server.connected()
-        grant = a_grant("a", "exec sleep 600", lost_after=SECOND)
+        grant = a_grant("a", "exec sleep 600", lost_after=3 * SECOND)
         await running(server, grant)
         acknowledged_by = server.heartbeats + 2
         await server.until(lambda: server.heartbeats >= acknowledged_by)
         (task,) = tasks_of(agent)
         agent.signal(signal.SIGSTOP)
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3.5)
         agent.signal(signal.SIGCONT)
         assert (await result(server, grant)).outcome == pb.LOST
         assert not task.is_running()

@@ -40,7 +40,7 @@ def url() -> Iterator[str]:
 
 
 @schema.parametrize()
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_no_request_is_too_strange(case: Any, url: str) -> None:
     for endless in ("follow", "timeout"):
         if endless in case.query:

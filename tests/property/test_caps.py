@@ -333,7 +333,6 @@ TestSpending = Spending.TestCase
 TestSpending.settings = settings(
     max_examples=120,
     stateful_step_count=40,
-    deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

@@ -102,7 +102,7 @@ class Promises:
         return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(job_lists(), st.integers(2, 4), st.sampled_from(["first_fit", "best_fit", "worst_fit"]))
 def test_the_head_starts_no_later_than_it_was_promised(jobs: list[TraceJob], nodes: int, place: str) -> None:
     where = setting(nodes, place)

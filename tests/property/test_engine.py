@@ -560,7 +560,5 @@ def replayed(events: list[AnyEvent]) -> State:
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestLife.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 assert JobState.HELD not in TERMINAL

@@ -122,7 +122,7 @@ def replayed(events: list[AnyEvent]) -> Engine:
     return engine
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(policies=policy_sets, story=st.lists(steps, max_size=25))
 def test_the_book_stays_right_and_replays_to_the_same_plans(
     policies: PolicySet, story: list[tuple[str, int, int]]

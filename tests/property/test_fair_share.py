@@ -52,7 +52,7 @@ def compete(world: World, runtimes: dict[str, int], minutes: int) -> dict[str, i
     return got
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     weights=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     runtimes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
@@ -122,7 +122,7 @@ keys = st.integers(-2, 2)
 lanes = st.lists(st.tuples(st.sampled_from("pqrs"), st.lists(keys, max_size=4)), max_size=12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lanes=lanes,
     many=st.booleans(),

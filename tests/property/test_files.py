@@ -111,7 +111,7 @@ trees = st.lists(
 
 
 @given(trees, st.one_of(path, st.sampled_from(["**", "**/*", "*", "a/**", "?", "[ab]*", "a", "*/b"])))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_matches_is_a_file_of_the_folder_and_each_is_named_once(
     tree: list[tuple[list[str], str]], pattern: str
 ) -> None:
@@ -152,7 +152,7 @@ def test_what_matches_is_a_file_of_the_folder_and_each_is_named_once(
 
 
 @given(path, st.one_of(st.none(), path))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_packing_takes_what_is_inside_or_refuses_in_words(source: str, to: str | None) -> None:
     with folder() as root:
         (root / "a").mkdir()
@@ -171,7 +171,7 @@ def test_packing_takes_what_is_inside_or_refuses_in_words(source: str, to: str |
 
 
 @given(path)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_fetching_never_writes_outside(text: str) -> None:
     with folder() as root:
         (root / "a").symlink_to("..")

@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import msgspec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spillover.config.read import read_config
@@ -15,9 +15,6 @@ from spillover.forms.jobs import BadForm, JobForm, from_doc, read_job, read_jobs
 from spillover.forms.schema import job_schema
 from spillover.model.units import parse_duration, parse_memory, write_duration, write_memory
 from spillover.wire.jobfile import JobDoc, Metadata, SpecDoc
-
-unhurried = settings(deadline=None)
-"""The machine may be busy; slowness is measured elsewhere."""
 
 VALIDATOR = jsonschema.Draft202012Validator(job_schema())
 FIELDS = sorted(
@@ -123,7 +120,6 @@ def one_line_each(error: BadForm) -> None:
 @example(b"#!\n")
 @example(b"#SPILL --\n")
 @example(b"!!binary x: !!set {a}")
-@unhurried
 def test_any_bytes_are_read_or_refused(text: bytes) -> None:
     for read in (lambda: read_jobs(text, "x", "/d"), lambda: read_config(text, "x", policies=())):
         try:
@@ -133,7 +129,6 @@ def test_any_bytes_are_read_or_refused(text: bytes) -> None:
 
 
 @given(st.text(alphabet="ab:-[]{},&*!|>'\"#%@?~ \n\t01.e", max_size=80))
-@unhurried
 def test_any_yaml_like_text_is_read_or_refused(text: str) -> None:
     try:
         read_jobs(text, "x", "/d")
@@ -146,7 +141,6 @@ def test_any_yaml_like_text_is_read_or_refused(text: str) -> None:
         st.sampled_from(["#SPILL", "--cpu", "--env", "A=1", "=", "--", "--gpu=1", "'", '"', "\n", "#!", "x"])
     )
 )
-@unhurried
 def test_any_script_is_read_or_refused(words: list[str]) -> None:
     try:
         read_jobs("#SPILL " + " ".join(words), "x", "/d")
@@ -155,7 +149,6 @@ def test_any_script_is_read_or_refused(words: list[str]) -> None:
 
 
 @given(plain)
-@unhurried
 def test_any_value_is_read_or_refused(value: object) -> None:
     try:
         read_job(value)
@@ -164,7 +157,6 @@ def test_any_value_is_read_or_refused(value: object) -> None:
 
 
 @given(specs)
-@unhurried
 def test_any_spec_is_read_or_refused(spec: dict[str, Any]) -> None:
     for head in ({"apiVersion": "spillover/v1", "kind": "Job"}, {"apiVersion": "batch/v1", "kind": "Job"}):
         try:
@@ -174,7 +166,6 @@ def test_any_spec_is_read_or_refused(spec: dict[str, Any]) -> None:
 
 
 @given(specs)
-@unhurried
 def test_any_setting_is_read_or_refused(settings: dict[str, Any]) -> None:
     text = msgspec.json.encode({"apiVersion": "spillover/v1", "kind": "Config"} | settings)
     try:
@@ -185,7 +176,6 @@ def test_any_setting_is_read_or_refused(settings: dict[str, Any]) -> None:
 
 @given(jobs)
 @example({"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "x", "max_cost": 52969324.985232}})
-@unhurried
 def test_what_is_read_reads_the_same_when_it_is_written_again(value: dict[str, Any]) -> None:
     form = read_job(value)
     again = to_doc(form)
@@ -203,14 +193,12 @@ def same(one: JobForm, other: JobForm) -> bool:
 
 
 @given(st.integers(0, 2**62))
-@unhurried
 def test_written_quantities_read_as_the_same(amount: int) -> None:
     assert parse_duration(write_duration(amount)) == amount
     assert parse_memory(write_memory(amount)) == amount
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
-@unhurried
 def test_the_indexes_of_an_array_are_those_that_were_written(indexes: set[int]) -> None:
     ranges = parse_array(",".join(str(index) for index in indexes))
     assert [index for one in ranges for index in range(one.first, one.last + 1)] == sorted(indexes)

@@ -169,7 +169,7 @@ STEPS = st.tuples(
 """How far the story goes on, how much of it each stream tells, and what else happens."""
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(CODES, REMOVALS, st.lists(STEPS, max_size=6))
 @example(
     3, "pod first", [(5, 0, 2, "list_pods"), (5, 0, 2, "settle")]

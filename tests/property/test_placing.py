@@ -25,7 +25,7 @@ def _fits_nowhere(world: World) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(nodes=nodes, steps=steps)
 def test_nothing_that_fits_is_left_waiting(
     nodes: list[tuple[int, int, int]], steps: list[tuple[int, int, int] | int]

@@ -84,7 +84,7 @@ def board_said(board: Board) -> object:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     cpus=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
     queued=st.integers(0, 4),

@@ -59,7 +59,7 @@ agents = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     route=routes,
     made=agents,

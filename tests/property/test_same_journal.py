@@ -165,7 +165,7 @@ def traces(draw: st.DrawFn) -> list[TraceJob]:
     ]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     jobs=traces(),
     policies=st.sampled_from(POLICIES),

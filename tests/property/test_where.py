@@ -280,7 +280,7 @@ def _submit(world: World, job: JobBuilder, number: int) -> None:
     world.submit(job.called(f"j{number}").between(deadline=due))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     specs=st.lists(clusters, min_size=1, max_size=4),
     seen=st.lists(nodes, min_size=1, max_size=3),

@@ -251,4 +251,4 @@ class AgentMachine(RuleBasedStateMachine):
 
 
 TestAgentMachine = AgentMachine.TestCase
-TestAgentMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAgentMachine.settings = settings(max_examples=150, stateful_step_count=40)
