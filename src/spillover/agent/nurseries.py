@@ -63,18 +63,19 @@ class Nursery:
         lock: int,
         listener: "Listener",
     ) -> Self:
-        """Start its process."""
+        """Start its process; raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        file = make_marks()
-        with theirs:
-            # -I and -S keep it small: none of our packages but itself, no site. A session of its own keeps Ctrl-C away from it.
-            child = await asyncio.to_thread(
-                subprocess.Popen,
-                [sys.executable, "-I", "-S", "-c", _RUN, *map(str, (theirs.fileno(), lock, file))],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), lock, file),
-                start_new_session=True,
-            )
+        try:
+            with theirs:
+                file = make_marks()
+                try:
+                    child = await _spawn(theirs.fileno(), lock, file)
+                    marks = Marks(file)
+                finally:
+                    os.close(file)
+        except BaseException:
+            ours.close()
+            raise
 
         def tell(messages: list[bytes]) -> None:
             for data in messages:
@@ -83,8 +84,6 @@ class Nursery:
         def lost() -> None:
             listener.lost(nursery)
 
-        marks = Marks(file)
-        os.close(file)
         nursery = cls(child, _Channel(ours, tell, lost), marks, listener.heard, listener.put_aside)
         nursery.say((frames.SETUP, setup))
         return nursery
@@ -151,6 +150,32 @@ class Nursery:
         for thread in self._threads.values():
             thread.close()
         self._control.close()
+
+
+async def _spawn(*files: int) -> "subprocess.Popen[bytes]":
+    """Make the process of a nursery, which is given these files, and end it if nobody wants it any more.
+
+    Who is cancelled meanwhile waits for it: a thread cannot be, and would hand over files that are closed by then.
+    """
+    # -I and -S keep it small: none of our packages but itself, no site. A session of its own keeps Ctrl-C away from it.
+    spawning = asyncio.create_task(
+        asyncio.to_thread(
+            subprocess.Popen,
+            [sys.executable, "-I", "-S", "-c", _RUN, *map(str, files)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=files,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        await asyncio.wait({spawning})
+        if spawning.exception() is None:
+            child = spawning.result()
+            child.kill()
+            await asyncio.to_thread(child.wait)
+        raise
 
 
 def pick(nurseries: Iterable[Nursery]) -> "Thread | None":

@@ -1,16 +1,21 @@
-"""Real nurseries where the system allows no more threads, or no more sockets."""
+"""Real nurseries where the system allows no more threads, sockets or processes, or where they die."""
 
 import asyncio
 import errno
+import gc
 import os
+import signal
 import socket
+import subprocess
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from spillover.agent import nurseries
+from spillover.agent.nurseries import Listener
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.marks import Marks, make
 from spillover.agent.nursery.serving import Nursery, Setup
@@ -20,6 +25,7 @@ from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
+from spillover.testing.waiting import turn
 
 TRUE = Task(Shell("true"), Resources(1000))
 
@@ -103,6 +109,64 @@ async def test_without_more_sockets_tasks_wait_for_the_threads_that_are_there(
     house.start(*"abcdef")
     await house.until(6)
     assert house.ended() == {*"abcdef"}
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[int]:
+    lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    yield lock
+    os.close(lock)
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def a_listener() -> Listener:
+    return Listener(lambda *_: None, lambda _: None, lambda _: None, lambda _, data: data)
+
+
+async def test_a_nursery_that_cannot_be_started_leaves_nothing_open(
+    lock: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", none_left)
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            await nurseries.Nursery.start({}, lock, a_listener())
+    assert open_files() == before
+
+
+async def test_a_nursery_that_nobody_wants_any_more_while_it_is_made_is_ended(
+    lock: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    made: list[subprocess.Popen[bytes]] = []
+    make_process = subprocess.Popen
+
+    def slowly(command: list[str], *, pass_fds: tuple[int, ...], **more: Any) -> subprocess.Popen[bytes]:
+        begun.set()
+        go_on.wait(20)
+        for file in pass_fds:
+            os.fstat(file)  # or it was closed, and may be anything by now
+        made.append(make_process(command, pass_fds=pass_fds, **more))
+        return made[0]
+
+    monkeypatch.setattr(subprocess, "Popen", slowly)
+    before = open_files()
+    starting = asyncio.create_task(nurseries.Nursery.start({}, lock, a_listener()))
+    await asyncio.to_thread(begun.wait, 20)
+    starting.cancel()
+    await turn()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert [child.returncode for child in made] == [-signal.SIGKILL]
+    assert open_files() == before
 
 
 def test_a_nursery_says_when_it_cannot_have_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
