@@ -156,7 +156,7 @@ class Files:
             await asyncio.to_thread(_touch, path)
             return path
         coming = self._coming.get(digest)
-        if coming is None:
+        if coming is None or coming.done():
             coming = self._coming[digest] = asyncio.create_task(self._download(digest, path))
             coming.add_done_callback(lambda done: self._arrived(digest, done))
         await asyncio.shield(coming)
@@ -164,7 +164,8 @@ class Files:
 
     def _arrived(self, digest: str, done: "asyncio.Task[None]") -> None:
         """A download is over; why it failed was told to those who waited, if anybody did."""
-        self._coming.pop(digest, None)
+        if self._coming.get(digest) is done:
+            del self._coming[digest]
         if not done.cancelled():
             done.exception()
 

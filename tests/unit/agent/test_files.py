@@ -9,6 +9,7 @@ import pytest
 
 from spillover.agent.files import Files, Unfetched
 from spillover.agent.transfers import Away, Refused
+from spillover.testing.waiting import turn, until
 
 PIECE = 1000
 
@@ -24,6 +25,10 @@ class Shelf:
         self.put_breaks = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.back = asyncio.Event()
+        self.back.set()
+        self.awaited = False
+        """Whether somebody waited for it to be back."""
 
     def add(self, data: bytes) -> str:
         name = hashlib.sha256(data).hexdigest()
@@ -31,7 +36,9 @@ class Shelf:
         return name
 
     async def ready(self) -> None:
+        self.awaited = True
         await self.gate.wait()
+        await self.back.wait()
 
     async def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
         self.asked.append((digest, offset))
@@ -154,13 +161,40 @@ async def test_what_nobody_waits_for_any_more_stops_at_the_next_break(tmp_path: 
     shelf.breaks = [1000]
     shelf.gate.clear()
     reading = asyncio.create_task(files.read(name))
-    await asyncio.sleep(0.01)
+    await until(lambda: shelf.asked, "a request")
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     shelf.gate.set()
-    await asyncio.sleep(0.05)
+    await until(lambda: not files._coming, "the end of the download")
     assert shelf.asked == [(name, 0)]
     assert await files.read(name) == b"d" * 5000
+
+
+async def test_who_wants_a_file_as_its_download_stops_has_it_fetched_anew(tmp_path: Path) -> None:
+    shelf = Shelf()
+    files = opened(tmp_path, shelf)
+    name = shelf.add(b"d" * 5000)
+    shelf.breaks = [1000]
+    shelf.back.clear()
+    reading = asyncio.create_task(files.read(name))
+    await until(lambda: shelf.awaited, "the break")
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+    async def read_then() -> bytes:
+        await shelf.back.wait()
+        return await files.read(name)
+
+    again = asyncio.create_task(read_then())
+    await turn()
+    shelf.gate.clear()
+    shelf.back.set()  # wakes the download, which sees that nobody wants the file, and in the same turn one who does
+    await until(lambda: len(shelf.asked) == 2, "another request")
+    others = asyncio.create_task(files.read(name))
+    await turn()
+    shelf.gate.set()
+    assert await again == await others == b"d" * 5000
+    assert shelf.asked == [(name, 0), (name, 1000)]
 
 
 async def test_the_least_recently_used_goes_first_and_never_what_is_held(tmp_path: Path) -> None:
