@@ -31,6 +31,9 @@ PATIENCE: Final = 300.0
 CHANGED: Final = 3
 """How often a file may come with other bytes than it should before it is given up."""
 
+_FROM_PEER: Final = "peer-"
+"""How names of files begin that come from other agents."""
+
 
 class Unfetched(Exception):
     """A file cannot be had; the message says why."""
@@ -54,7 +57,10 @@ class Files:
 
     def open(self) -> None:
         """Look at what an earlier life left."""
-        (self._folder / "half").mkdir(mode=0o700, parents=True, exist_ok=True)
+        half = self._folder / "half"
+        half.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in half.glob(f"{_FROM_PEER}*"):
+            _delete(path)
         found = []
         for path in self._folder.glob("??/*"):
             seen = path.stat()
@@ -121,19 +127,23 @@ class Files:
                 yield piece
 
     def scratch(self) -> Path:
-        """Where to write a file that comes from elsewhere, before it is adopted or deleted."""
-        return self._folder / "half" / f"peer-{secrets.token_hex(8)}"
+        """An empty file to write what comes from elsewhere to, before it is adopted or deleted."""
+        path = self._folder / "half" / f"{_FROM_PEER}{secrets.token_hex(8)}"
+        path.touch(mode=0o600)
+        return path
 
     async def adopt(self, digest: str, path: Path) -> bool:
         """Take a file that came from elsewhere, if it is what it is said to be; it is not where it was in any case."""
-        same = await asyncio.to_thread(_is, path, digest)
-        if not same or digest in self._sizes or digest in self._coming:
+        try:
+            same = await asyncio.to_thread(_is, path, digest)
+            if not same or digest in self._sizes or digest in self._coming:
+                return same
+            kept = self._path(digest)
+            kept.parent.mkdir(mode=0o700, exist_ok=True)
+            size = path.stat().st_size  # noqa: ASYNC240 - one look
+            path.replace(kept)  # noqa: ASYNC240 - likewise
+        finally:
             _delete(path)
-            return same
-        kept = self._path(digest)
-        kept.parent.mkdir(mode=0o700, exist_ok=True)
-        size = path.stat().st_size  # noqa: ASYNC240 - one look
-        path.replace(kept)  # noqa: ASYNC240 - likewise
         self._sizes[digest] = size
         self._used += size
         self._make_room()

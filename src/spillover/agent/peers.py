@@ -6,6 +6,7 @@ Who may have which lease is the server's word alone. A ticket, which the server 
 import asyncio
 import hmac
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -305,8 +306,9 @@ class _Blobs:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Write on."""
-    with path.open("ab") as file:
+    """Write on, unless the file was deleted meanwhile."""
+    with path.open("r+b") as file:
+        file.seek(0, os.SEEK_END)
         file.write(data)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from spillover.agent.files import Files, Unfetched
 from spillover.agent.transfers import Away, Refused
+from spillover.ports.blobs import digest_of
 from spillover.testing.waiting import turn, until
 
 PIECE = 1000
@@ -242,3 +244,46 @@ async def test_a_disk_that_does_not_take_a_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unfetched, match="the agent cannot keep it: File exists"):
         await files.read(name)
     assert list((tmp_path / "half").iterdir()) == []
+
+
+async def test_a_file_from_elsewhere_that_nobody_waits_for_any_more_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: Path) -> str:
+        begun.set()
+        go_on.wait(20)
+        return digest_of(path)
+
+    monkeypatch.setattr("spillover.agent.files.digest_of", slowly)
+    files = opened(tmp_path, Shelf())
+    scratch = files.scratch()
+    scratch.write_bytes(b"data")
+    adopting = asyncio.create_task(files.adopt("0" * 64, scratch))
+    await asyncio.to_thread(begun.wait, 20)
+    adopting.cancel()
+    await asyncio.gather(adopting, return_exceptions=True)
+    go_on.set()
+    assert list((tmp_path / "half").iterdir()) == []
+
+
+async def test_a_file_from_elsewhere_that_the_disk_does_not_take_is_deleted(tmp_path: Path) -> None:
+    shelf = Shelf()
+    name = shelf.add(b"data")
+    files = opened(tmp_path, shelf)
+    (tmp_path / name[:2]).write_bytes(b"where a folder should be")
+    scratch = files.scratch()
+    scratch.write_bytes(b"data")
+    with pytest.raises(FileExistsError):
+        await files.adopt(name, scratch)
+    assert list((tmp_path / "half").iterdir()) == []
+
+
+def test_what_an_earlier_life_had_from_elsewhere_and_did_not_adopt_is_deleted(tmp_path: Path) -> None:
+    files = opened(tmp_path, Shelf())
+    files.scratch().write_bytes(b"data")
+    half = tmp_path / "half" / ("0" * 64)
+    half.write_bytes(b"goes on")
+    opened(tmp_path, Shelf())
+    assert list((tmp_path / "half").iterdir()) == [half]
