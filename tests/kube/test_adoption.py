@@ -111,7 +111,11 @@ def a_stray(served: Serving, name: str, owner: str) -> None:
 def test_what_runs_under_our_name_and_is_not_in_the_book_is_deleted(served: Serving) -> None:
     job = served.run(a_job())
     [made] = served.jobs("onprem", job.id)
-    a_stray(served, "spill-zzzzzzzzzzzz-1-1", made["metadata"]["labels"]["spillover.dev/owner"])
+    served.server.pause()  # or it is deleted before its pod is made
+    try:
+        a_stray(served, "spill-zzzzzzzzzzzz-1-1", made["metadata"]["labels"]["spillover.dev/owner"])
+    finally:
+        served.server.resume()
     served.await_gone("onprem", "zzzzzzzzzzzz")
 
 

@@ -145,8 +145,12 @@ def test_a_pod_that_is_slow_to_start_is_placed_and_pending(onprem: Cluster, name
     quick = a_job(name="quick", starts_after="10ms", runs_for="forever")
     submit(onprem, namespace, quick)
     wait_until(lambda: "Running" in phases(onprem, namespace), "the start of the quick one", 60)
-    [slow] = [pod for pod in pods(onprem, namespace) if pod["metadata"]["labels"]["job-name"] == "job"]
-    assert slow["spec"]["nodeName"]
+
+    def placed() -> list[dict[str, Any]]:
+        listed = [pod for pod in pods(onprem, namespace) if pod["metadata"]["labels"]["job-name"] == "job"]
+        return [pod for pod in listed if "nodeName" in pod["spec"]]
+
+    [slow] = wait_until(placed, "the slow one on a node", 60)
     assert slow["status"]["phase"] == "Pending"
 
 

@@ -88,12 +88,12 @@ def test_a_cluster_that_fails_and_comes_back(served: Serving, cloud: Cluster) ->
     # 4. It comes back: what runs elsewhere by now is deleted there before anything new is made.
     come_back(cloud)
     served.await_state("cloud", "READY")
+    assert served.ended(unwanted).state == "CANCELLED"
     assert {each["metadata"]["labels"]["spillover.dev/job"] for each in served.jobs("cloud")} <= {
         waits,
         refused,
     }
     assert served.ended(refused).state == "SUCCEEDED"
-    assert served.ended(unwanted).state == "CANCELLED"
     assert not served.pods("cloud", unwanted)
     assert (served.job(waits).state, served.job(waits).attempt) == ("RUNNING", 1)
     [kept] = served.jobs("cloud", waits)

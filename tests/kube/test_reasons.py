@@ -149,8 +149,9 @@ def test_a_job_whose_image_cannot_be_had_says_so_and_fails(served: Serving) -> N
 def test_a_job_whose_pods_a_quota_refuses_goes_back_to_the_queue(served: Serving) -> None:
     # Counts pods with a time limit only, so that other jobs go on.
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}, "scopes": ["Terminating"]}}
-    served.add("onprem", "resourcequotas", quota)
-    [job] = served.submit(a_job(notes=HERE, pod={"activeDeadlineSeconds": 1000}))
+    limited = {"activeDeadlineSeconds": 1000}
+    served.clusters["onprem"].add_quota(served.namespaces["onprem"], quota, **limited)
+    [job] = served.submit(a_job(notes=HERE, pod=limited))
     assert "exceeded quota: few" in served.reason(job, "not_starting")
     handed_back(served, job, "exceeded quota: few")
 

@@ -189,6 +189,20 @@ class Cluster:
         """Have a namespace removed with all that is in it; that goes on for some seconds."""
         self.admin.delete(f"/api/v1/namespaces/{name}").raise_for_status()
 
+    def add_quota(self, namespace: str, quota: Mapping[str, Any], **pod: Any) -> None:
+        """A quota that refuses pods of this kind, once it does: its controller has to see it first."""
+        self._make(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+        probe = {
+            "metadata": {"name": "probe"},
+            "spec": {"containers": [{"name": "main", "image": "x"}]} | pod,
+        }
+
+        def refuses() -> bool:
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            return "exceeded quota" in self.admin.post(path, json=probe, params={"dryRun": "All"}).text
+
+        wait_until(refuses, "a quota that counts", PATIENCE)
+
     def add_nodes(
         self,
         count: int = 1,
