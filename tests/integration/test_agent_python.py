@@ -19,7 +19,7 @@ from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
 
 MODULE = """
-import gc, os, subprocess, sys, time
+import gc, os, signal, subprocess, sys, time
 
 def double(x):
     return 2 * x
@@ -79,6 +79,16 @@ def getenv(name):
 
 def pause(seconds):
     time.sleep(seconds)
+
+def heed(name, seconds):
+    with open("begun", "a") as file:
+        print(name, file=file)
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    until = time.monotonic() + seconds
+    while not told and time.monotonic() < until:
+        time.sleep(0.001)
+    return os.getpid()
 
 def contexts(_):
     return [os.getpid(), sum(type(each).__name__ == "_Context" for each in gc.get_objects())]
@@ -300,6 +310,23 @@ async def test_short_calls_behind_a_long_one_are_made_elsewhere(
     for grant in more:
         await result(server, grant)
     assert ("long", 1, 1, 0) not in server.results
+
+
+async def test_short_calls_behind_one_that_returns_at_its_walltime_are_made_elsewhere(
+    server: ScriptedServer, workdir: Path
+) -> None:
+    """Sooner than those behind a long one are had back."""
+    async with AgentProcess(server.data, cpu="1"):
+        await server.connected()
+        for name in ("w0", "w1", "w2"):
+            await result_of(server, a_call(name, "heed", name, 0, workdir=workdir))
+        first = a_call("a", "heed", "a", 100, workdir=workdir, walltime=SECOND // 50)
+        behind = [a_call(name, "heed", name, 0, workdir=workdir) for name in ("b", "c", "d")]
+        server.grant(first, *behind)
+        done = [await result(server, grant) for grant in (first, *behind)]
+    assert [each.outcome for each in done] == [pb.WALLTIME, pb.EXITED, pb.EXITED, pb.EXITED]
+    assert json.loads(done[0].value) not in {json.loads(each.value) for each in done[1:]}
+    assert (workdir / "begun").read_text().split() == ["w0", "w1", "w2", "a", "b", "c", "d"]
 
 
 async def test_nothing_is_left_when_the_agent_is_killed(

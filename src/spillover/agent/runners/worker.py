@@ -132,7 +132,7 @@ class Worker:
     # --- the connection for calls
 
     def serve(self, calls: socket.socket) -> None:
-        """Make calls until the agent closes the connection."""
+        """Make calls until the agent closes the connection, or this process has to go."""
         self._kept = dict(self._environ)
         read = calls.makefile("rb", buffering=1 << 18).read
         while len(header := read(LENGTH.size)) == LENGTH.size:
@@ -147,7 +147,8 @@ class Worker:
                     continue
                 ended = self._make(*message[1:])
                 if ended == 0:
-                    return self._flush(calls)  # it left children behind: they go when this process does
+                    # Children that a call left behind go when this process does; calls that may not begin are made elsewhere.
+                    return self._flush(calls)
                 if ended - flushed > LINGER or self._used > STAGE // 2:
                     self._flush(calls)
                     flushed = ended
@@ -168,9 +169,11 @@ class Worker:
             STAGED.pack_into(self._page, STAGED_AT, 0)
 
     def _make(self, key: int, number: int, job: str, attempt: int, index: int, stem: str) -> int:
-        """Make one call and note its result; returns when it ended, or 0 if it must have been the last here."""
+        """Make one call and note its result; returns when it ended, or 0 if this process is to make no more."""
         with self._lock:
-            if key > self._last or key in self._dropped:
+            if key > self._last:
+                return 0
+            if key in self._dropped:
                 self._dropped.discard(key)
                 return time.monotonic_ns()
             begun = time.monotonic_ns()

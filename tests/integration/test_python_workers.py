@@ -1,0 +1,204 @@
+"""The runner of Python calls and its real worker processes, in a house where a test says when the end of a process is told."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from spillover.agent.files import Files
+from spillover.agent.process import Ended, Returned, Seen
+from spillover.agent.runners.port import House, Sight
+from spillover.agent.runners.python import PythonCalls
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease
+from spillover.model.ids import JobId
+from spillover.model.job import Argv, PythonCall
+from spillover.model.resources import Resources
+from spillover.testing.waiting import until
+
+SECONDS = 20.0
+MODULE = """
+import os, signal, time
+
+def begin(name):
+    with open("begun", "a") as file:
+        file.write(name + "\\n")
+
+def quick(name):
+    begin(name)
+
+def gated(name):
+    begin(name)
+    while not os.path.exists(name + ".go"):
+        time.sleep(0.001)
+
+def polite(name):
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    begin(name)
+    while not told:
+        time.sleep(0.001)
+
+def leave(name):
+    begin(name)
+    os._exit(7)
+"""
+
+
+class NoServer:
+    """No call here needs a file."""
+
+    async def ready(self) -> None:
+        raise AssertionError
+
+    def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
+        raise AssertionError(digest, offset)
+
+    async def put(self, digest: str, pieces: AsyncIterable[bytes]) -> None:
+        raise AssertionError(digest, pieces)
+
+
+class Process:
+    """A process that was launched, whose end is told when a test says so."""
+
+    def __init__(self, lease: Lease, task: Task, tell: Callable[[Seen], None]) -> None:
+        assert isinstance(task.work, Argv)
+        self.lease = lease
+        self._tell = tell
+        self.popen = subprocess.Popen(
+            task.work.command,
+            cwd=task.workdir,
+            env=task.env,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    async def end(self) -> None:
+        """Wait until it is gone, and tell so."""
+        await asyncio.to_thread(self.popen.wait, SECONDS)
+        self.told()
+
+    def told(self) -> None:
+        """Tell that it is gone, once it is: nobody else has a turn meanwhile."""
+        code = self.popen.wait(SECONDS)
+        end = Exit(time.monotonic_ns(), code=max(0, code), signal=-code if code < 0 else None)
+        self._tell(Ended(self.lease, end))
+
+
+class Shop:
+    """A runner, what it launched, and what it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = folder / "work"
+        self.work.mkdir()
+        (self.work / "mine.py").write_text(MODULE)
+        self.processes: list[Process] = []
+        self.sights: list[Sight] = []
+        self._seq = 0
+        self.runner = PythonCalls(
+            House(
+                folder=folder / "agent",
+                cluster="lab",
+                capacity=Resources(2000),
+                seen=self.sights.extend,
+                launch=self._launch,
+                signal=self._signal,
+                name_output=self._name_output,
+                files=Files(folder / "files", NoServer()),
+            )
+        )
+
+    def _launch(self, lease: Lease, task: Task, seen: Callable[[Seen], None] | None) -> None:
+        assert seen is not None
+        self.processes.append(Process(lease, task, seen))
+
+    def _signal(self, lease: Lease, kill: bool) -> None:
+        (process,) = [each for each in self.processes if each.lease == lease]
+        process.popen.send_signal(9 if kill else 15)
+
+    async def _name_output(self, lease: Lease) -> None:
+        raise AssertionError(lease)
+
+    def start(self, function: str, name: str, slot: int = 1) -> Lease:
+        self._seq += 1
+        lease = Lease(JobId(name), 1, self._seq)
+        work = PythonCall(f"mine:{function}", (name,))
+        self.runner.start(lease, Task(work, Resources(1000), workdir=str(self.work)), slot)
+        return lease
+
+    def begun(self) -> list[str]:
+        """The calls that were made, in their order."""
+        path = self.work / "begun"
+        return path.read_text().split() if path.exists() else []
+
+    async def begins(self, name: str) -> None:
+        await until(lambda: name in self.begun(), f"the call {name}")
+
+    def let(self, name: str) -> None:
+        """Have a call return that waits."""
+        (self.work / f"{name}.go").touch()
+
+    def ended(self) -> list[tuple[str, int | None]]:
+        """The calls whose end was told, with their exit codes."""
+        return [(what.lease.job, what.end.code) for what in self.sights if isinstance(what, Ended)]
+
+    def returned(self) -> list[str]:
+        """The calls that were handed back."""
+        return [what.lease.job for what in self.sights if isinstance(what, Returned)]
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = Shop(tmp_path)
+    await shop.runner.open()
+    yield shop
+    await shop.runner.close()
+    for process in shop.processes:
+        process.popen.kill()
+        process.popen.wait()
+
+
+async def made_elsewhere(shop: Shop, *names: str) -> None:
+    """Calls that were handed back are made by another worker."""
+    await until(lambda: shop.returned() == list(names), f"{names} come back")
+    for name in names:
+        shop.start("quick", name, slot=2)
+    await until(lambda: {name for name, _ in shop.ended()} >= set(names), f"{names} are made")
+    assert len(shop.processes) == 2
+    assert shop.ended()[-len(names) :] == [(name, 0) for name in names]
+
+
+async def test_those_behind_a_call_that_returns_when_it_is_stopped_are_made_elsewhere(shop: Shop) -> None:
+    stopped = shop.start("polite", "a")
+    shop.start("quick", "b")
+    shop.start("quick", "c")
+    await shop.begins("a")
+    shop.runner.signal(stopped, kill=False)
+    await shop.processes[0].end()
+    assert shop.ended() == [("a", 0)]
+    await made_elsewhere(shop, "b", "c")
+    assert shop.begun() == ["a", "b", "c"]
+
+
+async def test_those_behind_a_call_that_ended_before_it_could_be_stopped_are_made_elsewhere(
+    shop: Shop,
+) -> None:
+    stopped, after = shop.start("gated", "a"), shop.start("gated", "b")
+    shop.start("quick", "c")
+    shop.start("quick", "d")
+    await shop.begins("a")
+    shop.runner.signal(stopped, kill=False)
+    # The order goes out when others have their turn, and by then the next call runs.
+    shop.let("a")
+    late = time.monotonic() + SECONDS
+    while "b" not in shop.begun():
+        assert time.monotonic() < late
+    await shop.runner.name_output(after)  # an order after that one, so that one was read as well
+    shop.let("b")
+    await shop.processes[0].end()
+    assert shop.ended() == [("a", 0), ("b", 0)]
+    await made_elsewhere(shop, "c", "d")
+    assert shop.begun() == ["a", "b", "c", "d"]
