@@ -313,6 +313,7 @@ class Processes:
         lease, thread = self._tasks.pop(key)
         del self._keys[lease]
         self._started.pop(key, None)
+        self._answer_names(key)  # an end is told when the output has its name; an answer may never come
         thread.tasks -= 1
         if not thread.tasks:
             if thread.slot >= 0:
@@ -370,7 +371,6 @@ class Processes:
         now = time.monotonic_ns()
         seen: list[Sight] = []
         for key in self._with(nursery):
-            self._answer_names(key)
             begun, (_, _, at) = self._begun(key), self._started.get(key, (0, 0, now))
             lease = self._over(key)
             end = Exit(now, usage=Usage(ran=now - at), message=DIED, lost=True)

@@ -111,6 +111,19 @@ async def test_without_more_sockets_tasks_wait_for_the_threads_that_are_there(
     assert house.ended() == {*"abcdef"}
 
 
+async def test_who_waits_for_the_output_of_a_task_goes_on_when_it_ends_also_if_its_nursery_never_answers(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.start("a")
+    _, thread = next(iter(house.processes._tasks.values()))
+    monkeypatch.setattr(thread.nursery, "say", lambda _: None)
+    naming = asyncio.create_task(house.processes.name_output(a_lease("a")))
+    await house.until(1)
+    async with asyncio.timeout(5):
+        await naming
+    assert house.ended() == {"a"}
+
+
 @pytest.fixture
 def lock(tmp_path: Path) -> Iterator[int]:
     lock = os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
