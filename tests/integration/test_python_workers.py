@@ -17,7 +17,7 @@ from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, PythonCall
 from spillover.model.resources import Resources
-from spillover.testing.waiting import until
+from spillover.testing.waiting import turn, until
 
 SECONDS = 20.0
 MODULE = """
@@ -202,3 +202,24 @@ async def test_those_behind_a_call_that_ended_before_it_could_be_stopped_are_mad
     assert shop.ended() == [("a", 0), ("b", 0)]
     await made_elsewhere(shop, "c", "d")
     assert shop.begun() == ["a", "b", "c", "d"]
+
+
+async def test_the_end_of_a_worker_after_the_runner_closed_is_nothing_to_it(shop: Shop) -> None:
+    shop.start("gated", "a")
+    shop.start("quick", "b")
+    await shop.begins("a")
+    await shop.runner.close()
+    shop.sights.clear()
+    await shop.processes[0].end()
+    await turn()
+    assert shop.sights == []
+
+
+async def test_what_is_asked_for_a_call_after_the_runner_closed_is_nothing_to_it(shop: Shop) -> None:
+    running = shop.start("gated", "a")
+    await shop.begins("a")
+    await shop.runner.close()
+    shop.runner.signal(running, kill=False)
+    shop.runner.recall(running)
+    await shop.runner.name_output(running)
+    await shop.processes[0].end()

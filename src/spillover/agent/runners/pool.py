@@ -86,6 +86,7 @@ class Pool:
         for each in self._workers.values():
             self._house.signal(each.lease, True)
             each.clear()
+        self._workers.clear()
         if self._server is not None:
             self._server.close()
 

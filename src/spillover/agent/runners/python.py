@@ -84,6 +84,7 @@ class PythonCalls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._pool.close()
+        self._calls.clear()
         await self._contexts.close()
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
