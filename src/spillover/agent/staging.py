@@ -186,6 +186,9 @@ class Staging:
         except asyncio.CancelledError:
             self._end(lease, stage, _unstarted())
             return
+        except Exception as error:  # a fault of ours must not keep the end of a task from being told
+            log.exception("inputs of %s could not be brought", lease.job)
+            why = f"its inputs could not be brought: {error}"
         if not why:
             stage.phase, stage.work = _Phase.RUNNING, None
             self._actors.moving(lease, False)
@@ -209,7 +212,7 @@ class Staging:
         except BaseExceptionGroup as errors:
             failed = errors.subgroup(Unfetched)
             if failed is None:
-                raise
+                raise _first(errors) from None
             return str(_first(failed))
         return ""
 
@@ -428,7 +431,7 @@ def _try(change: Callable[..., None], *what: Any) -> bool:
     return True
 
 
-def _first(errors: BaseExceptionGroup[Unfetched]) -> BaseException:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """One of several errors that tells enough."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):

@@ -167,6 +167,22 @@ async def test_an_input_that_cannot_be_had_keeps_the_task_from_starting(house: H
     await no_folder_is_left(house)
 
 
+async def test_a_fault_while_inputs_come_ends_the_task_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("spillover.agent.staging._copy", broken)
+    house.staging.start(LEASE, house.task(data=b"data"), -1)
+    async with asyncio.timeout(5):
+        end = await house.ends.get()
+    assert not end.spawned
+    assert "its inputs could not be brought" in end.message
+    assert "can't start new thread" in end.message
+    await no_folder_is_left(house)
+
+
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", ""])
 async def test_a_server_cannot_write_outside_of_the_folder(house: House, path: str) -> None:
     task = msgspec.structs.replace(house.task(), inputs=(File(path, house.shelf.add(b"x"), 1),))
