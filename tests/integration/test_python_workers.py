@@ -98,6 +98,7 @@ class Shop:
         self.processes: list[Process] = []
         self.sights: list[Sight] = []
         self._seq = 0
+        self._works: dict[tuple[str, str], PythonCall] = {}
         self.runner = PythonCalls(
             House(
                 folder=folder / "agent",
@@ -125,7 +126,7 @@ class Shop:
     def start(self, function: str, name: str, slot: int = 1) -> Lease:
         self._seq += 1
         lease = Lease(JobId(name), 1, self._seq)
-        work = PythonCall(f"mine:{function}", (name,))
+        work = self._works.setdefault((function, name), PythonCall(f"mine:{function}", (name,)))
         self.runner.start(lease, Task(work, Resources(1000), workdir=str(self.work)), slot)
         return lease
 
@@ -166,9 +167,9 @@ async def made_elsewhere(shop: Shop, *names: str) -> None:
     await until(lambda: shop.returned() == list(names), f"{names} come back")
     for name in names:
         shop.start("quick", name, slot=2)
-    await until(lambda: {name for name, _ in shop.ended()} >= set(names), f"{names} are made")
+    made = [(name, 0) for name in names]
+    await until(lambda: shop.ended()[-len(names) :] == made, f"{names} are made")
     assert len(shop.processes) == 2
-    assert shop.ended()[-len(names) :] == [(name, 0) for name in names]
 
 
 async def test_those_behind_a_call_that_returns_when_it_is_stopped_are_made_elsewhere(shop: Shop) -> None:
@@ -223,3 +224,39 @@ async def test_what_is_asked_for_a_call_after_the_runner_closed_is_nothing_to_it
     shop.runner.recall(running)
     await shop.runner.name_output(running)
     await shop.processes[0].end()
+
+
+async def test_a_result_that_was_sent_counts_though_the_end_of_its_worker_is_heard_of_first(
+    shop: Shop,
+) -> None:
+    stopped = shop.start("polite", "a")
+    shop.start("quick", "b")
+    await shop.begins("a")
+    shop.runner.signal(stopped, kill=False)
+    await turn()  # in which the order goes out, and nothing is read
+    shop.processes[0].told()
+    await made_elsewhere(shop, "b")
+    assert shop.ended() == [("a", 0), ("b", 0)]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_call_whose_result_was_sent_is_not_made_again_though_its_worker_died_unread(
+    shop: Shop, turns: int
+) -> None:
+    """Or where that it died was seen by writing to it, now or a turn ago."""
+    shop.start("quick", "c")
+    await until(lambda: shop.ended() == [("c", 0)], "the call c")
+    shop.start("gated", "a")
+    await shop.begins("a")
+    shop.start("leave", "b")
+    for _ in range(2):
+        await turn()  # it is sent by itself, so the result of the one before does not wait for it
+    shop.let("a")
+    shop.processes[0].popen.wait(SECONDS)
+    shop.start("quick", "c")
+    for _ in range(turns):
+        await turn()
+    shop.processes[0].told()
+    await made_elsewhere(shop, "c")
+    assert shop.ended() == [("c", 0), ("a", 0), ("b", 7), ("c", 0)]
+    assert shop.begun() == ["c", "a", "b", "c"]

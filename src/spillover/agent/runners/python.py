@@ -211,6 +211,7 @@ class PythonCalls:
         if isinstance(seen, Spawned) or not self._pool.gone(each):
             return
         each.ending = True
+        each.hear_out()
         current, began = each.now()
         held, each.held = each.held, []
         late = [(*record[:8], False) for record in (*each.unsent(), *held)]

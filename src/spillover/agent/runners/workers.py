@@ -110,6 +110,12 @@ class Worker:
         self.pid = pid
         self._flush(orders=orders)
 
+    def hear_out(self) -> None:
+        """Take the results that it sent before it was gone."""
+        transport = self._channels.get(False)
+        if transport is not None and isinstance(connection := transport.get_protocol(), Connection):
+            connection.hear_out()
+
     def now(self) -> tuple[int, int]:
         """The key of the call that runs, and when it began; zeros if none does."""
         key, began = frames.NOW.unpack_from(self._page)
@@ -204,6 +210,20 @@ class Connection(asyncio.Protocol):
             self._results(self._worker, records)
         if answers:
             self._answers(self._worker, answers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over; where that was seen by writing, what it said before may not be read yet."""
+        if exc is not None:
+            self.hear_out()
+
+    def hear_out(self) -> None:
+        """Take all that is there."""
+        if self._transport is None:
+            return
+        end = self._transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            while data := os.read(end.fileno(), frames.STAGE):
+                self.data_received(data)
 
     def _introduced(self) -> bool:
         """Whether it has said who it is, and it is one that we wait for."""
