@@ -489,6 +489,22 @@ async def test_pods_that_cannot_be_read_are_asked_for_again(server: Scripted, ru
     await running.until(lambda: any(each.ending for told in running.told for each in told.attempts))
 
 
+async def test_pods_are_asked_for_again_if_their_job_was_not_over_when_it_was_asked_for(
+    server: Scripted, running: Running
+) -> None:
+    await up(running)
+
+    async def before(_: web.Request) -> web.StreamResponse:
+        return web.json_response(a_job(8))
+
+    over = a_job(9) | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    server.jobs = [over]
+    server.then("GET", f"{JOBS}/{name_of(LEASE)}", before)
+    await server.say(JOBS, ("ADDED", over))
+    await running.until(lambda: any(each.ending for told in running.told for each in told.attempts))
+    assert server.asked[f"GET /api/v1/namespaces/{NAMESPACE}/pods"] == 2
+
+
 async def test_what_cannot_be_read_is_listed_anew(server: Scripted, running: Running) -> None:
     await up(running)
     await server.watches[JOBS][-1].write(b'{"type":"ADDED","object":{"metadata":3}}\n')

@@ -1,5 +1,9 @@
-"""A Job and its pod are heard of over two streams, each in order and as late as it likes: what is told is true all the same."""
+"""A Job and its pod are heard of over two streams, each in order and as late as it likes, and from those who ask: what is told is
+true all the same.
+"""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from hypothesis import example, given, settings
@@ -9,7 +13,6 @@ from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.objects import Job, Pod
-from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage
 from spillover.testing.kubernetes import (
@@ -71,10 +74,12 @@ class Telling:
         self.mirror.list_jobs([], 1)
         self.mirror.take()
         self.ending: Ending | None = None
-        self.answers: list[tuple[Lease, Job | None, list[Pod]]] = []
+        self.ended = False
+        """Whether an end was told of what is there."""
+        self.answers: list[Callable[[], None]] = []
         self.seen = self.gone = False
         self.heard = False
-        """Whether the end of the pod was ever told: of one that was deleted while nobody listened it is not."""
+        """Whether the end of the pod was told in time: of one that was deleted while nobody listened it is not."""
 
     @property
     def truth(self) -> Moment:
@@ -97,7 +102,7 @@ class Telling:
             before, after = self.moments[self.pods].pod, self.moments[self.pods + 1].pod
             self.pods += 1
             if after is not None:
-                self.heard |= after.is_over
+                self.heard |= after.is_over and not self.ended
                 self.mirror.put_pod(after)
             elif before is not None:
                 self.mirror.drop_pod(before)
@@ -112,21 +117,34 @@ class Telling:
 
     def settle(self) -> None:
         for lease in self.mirror.doubts():
-            self.mirror.settle(lease, self.truth.job, self._pods_now())
+            self.mirror.settle(lease, self.truth.job, self._pods_now(), self.now + 1)
 
     def ask(self) -> None:
         """Ask for what is in doubt; the answer is on its way while the streams go on."""
-        self.answers += [(lease, self.truth.job, self._pods_now()) for lease in self.mirror.doubts()]
+        self.answers += [
+            partial(self.mirror.settle, lease, self.truth.job, self._pods_now(), self.now + 1)
+            for lease in self.mirror.doubts()
+        ]
+
+    def find(self) -> None:
+        """Somebody who wants to make the Job is told that it is there."""
+        if self.truth.job is not None:
+            self.mirror.made_job(self.truth.job)
+
+    def seek(self) -> None:
+        """The same, with an answer that is on its way."""
+        if self.truth.job is not None:
+            self.answers.append(partial(self.mirror.made_job, self.truth.job))
 
     def answer(self) -> None:
         """All answers come that are on their way."""
         answers, self.answers = self.answers, []
-        for lease, job, pods in answers:
-            self.mirror.settle(lease, job, pods)
+        for each in answers:
+            each()
 
     def _pods_now(self) -> list[Pod]:
         pod = self.truth.pod
-        self.heard |= pod is not None and pod.is_over
+        self.heard |= pod is not None and pod.is_over and not self.ended
         return [] if pod is None else [pod]
 
     def take(self) -> None:
@@ -136,13 +154,12 @@ class Telling:
             if seen.ending is not None:
                 assert seen.stage is Stage.ENDED
                 self._check(seen.ending)
-                self.ending = seen.ending
+                self.ending, self.ended = seen.ending, True
+            assert seen.ending is not None or seen.going or not self.ended, "what has ended runs again"
         if LEASE in changes.gone:
             assert self.truth == Moment(None, None), "something is there that was taken for gone"
-            self.gone = True
-            self.heard = (
-                False  # of what is gone nothing is kept, should a late stream tell of its Job once more
-            )
+            # Of what is gone nothing is kept, should a late stream tell of its Job once more.
+            self.gone, self.heard, self.ended = True, False, False
 
     def _check(self, ending: Ending) -> None:
         """How it ended is told as it was, or as lost if nobody could know by then."""
@@ -163,9 +180,8 @@ def _at(thing: T | None, version: int) -> T | None:
 CODES = st.sampled_from([None, 0, 3])
 REMOVALS = st.sampled_from(["", "job first", "pod first"])
 FEW = st.integers(0, 6)
-STEPS = st.tuples(
-    FEW, FEW, FEW, st.sampled_from(["settle", "ask", "answer", "list_jobs", "list_pods", "nothing"])
-)
+ELSE = ["settle", "ask", "find", "seek", "answer", "list_jobs", "list_pods", "nothing"]
+STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(ELSE))
 """How far the story goes on, how much of it each stream tells, and what else happens."""
 
 
@@ -174,6 +190,8 @@ STEPS = st.tuples(
 @example(
     3, "pod first", [(5, 0, 2, "list_pods"), (5, 0, 2, "settle")]
 )  # its Job is heard of once all is gone
+@example(3, "", [(5, 0, 5, "find"), (0, 1, 0, "nothing")])  # its Job is found over, and then heard of
+@example(3, "pod first", [(6, 6, 0, "settle"), (0, 0, 2, "nothing")])  # its pod is heard of once it is gone
 def test_however_late_streams_are_nothing_untrue_is_told(
     code: int | None, removal: str, steps: list[tuple[int, int, int, str]]
 ) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -228,19 +228,20 @@ class Kubernetes:
         while True:
             await self._in_doubt.wait()
             self._in_doubt.clear()
-            try:
-                for lease in self._mirror.doubts():
+            doubts = self._mirror.doubts()
+            with suppress(Trouble):
+                for lease in doubts:
                     labels = labels_of(lease, self._options.owner).items()
                     job = await self._find(lease)
                     selector = ",".join(f"{name}={value}" for name, value in labels)
                     page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
-                    self._mirror.settle(lease, job, page.items)
+                    self._mirror.settle(lease, job, page.items, page.metadata.version)
+            self._tell()
+            if set(doubts).isdisjoint(self._mirror.doubts()):
                 tried = 0
-            except Trouble:
-                self._in_doubt.set()
+            else:
                 tried += 1
                 await asyncio.sleep(pause(tried))
-            self._tell()
 
     async def _find(self, lease: Lease) -> Job | None:
         """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""

@@ -34,8 +34,8 @@ class _Attempt(Struct):
     notes: tuple[Event, ...] = ()
     heard: bool = False
     """Whether it was ever heard of its Job."""
-    settled: bool = False
-    """Whether its pods were asked for after its Job was over or gone."""
+    settled: int | None = None
+    """The version of its pods that were asked for after its Job was over or gone; None if they were not."""
 
     @property
     def is_there(self) -> bool:
@@ -99,6 +99,8 @@ class Mirror:
                 ours[pod.metadata.uid] = pod
         self._nodes.use_only(others)
         for attempt in self._attempts.values():
+            if restored:
+                attempt.settled = None
             for sighting in list(attempt.pods.values()):
                 meta = sighting.pod.metadata
                 if sighting.there and meta.uid not in ours and (restored or _version(meta) <= version):
@@ -133,8 +135,8 @@ class Mirror:
         elif lease in self._attempts:
             self._see(lease, Sighting(pod, there=False))
 
-    def settle(self, lease: Lease, job: Job | None, pods: Iterable[Pod]) -> None:
-        """This is the Job of an attempt in doubt, and these are all its pods."""
+    def settle(self, lease: Lease, job: Job | None, pods: Iterable[Pod], version: int) -> None:
+        """This was the Job of an attempt in doubt, and these were all its pods after that, at a version."""
         self._doubts.pop(lease, None)
         attempt = self._attempts.get(lease)
         if attempt is None:
@@ -143,9 +145,12 @@ class Mirror:
             self._put_pod(pod)
         if job is not None:
             self.made_job(job)
-        known = self._known(attempt)
-        attempt.settled = known.job is None or known.over is not None  # there will be no more pods
         self._doubts.pop(lease, None)
+        if attempt.job is None or Known(attempt.job).over is not None:  # there will be no more pods
+            if job is None or Known(job).over is not None:
+                attempt.settled = version
+            else:
+                self._doubts[lease] = None  # there may be pods that were made since
         self._changed[lease] = None
 
     # --- what is heard of Jobs
@@ -156,9 +161,12 @@ class Mirror:
         there = {job.metadata.uid: job for job in jobs}
         for attempt in list(self._attempts.values()):
             had = attempt.job
-            if had is None or had.metadata.uid in there:
+            if had is None:
                 continue
-            if restored or _version(had.metadata) <= version:
+            if had.metadata.uid in there:
+                if restored:
+                    attempt.job = None
+            elif restored or _version(had.metadata) <= version:
                 self._drop_job(had)
         for job in there.values():
             self._put_job(job)
@@ -195,10 +203,15 @@ class Mirror:
         if lease is None:
             return
         attempt = self._attempts.setdefault(lease, _Attempt())
+        had, over = attempt.job, Known(job).over is not None
+        if had is not None and _version(had.metadata) > _version(job.metadata):
+            return  # somebody who asked was told of what happened since
+        if had is None or not over:
+            attempt.settled = None  # there may be more pods
         attempt.job, attempt.heard = job, True
         self._names[job.metadata.name] = lease
         self._changed[lease] = None
-        if self._known(attempt).over is not None and not attempt.pods and not attempt.settled:
+        if over and not attempt.pods and attempt.settled is None:
             self._doubts[lease] = None
 
     # --- what is noted
@@ -274,10 +287,12 @@ class Mirror:
         had = attempt.pods.get(sighting.name)
         if had is not None and sighting.there and _is_later(had, sighting.pod.metadata):
             return  # an answer that came after what happened since
+        if had is None and attempt.settled is not None and _version(sighting.pod.metadata) <= attempt.settled:
+            return  # it was gone when all pods were asked for, and the end was told without it
         attempt.pods[sighting.name] = sighting
         self._names[sighting.name] = lease
         self._changed[lease] = None
-        if not (attempt.heard or attempt.settled or attempt.is_there):
+        if not (attempt.heard or attempt.settled is not None or attempt.is_there):
             self._doubts[lease] = None  # pods come and go, but their Job may be there
 
     def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
@@ -290,7 +305,7 @@ class Mirror:
         pods = sorted(attempt.pods.values(), key=lambda each: (each.index, _age(each), each.name))
         nodes = {each.pod.spec.node_name for each in pods if each.lives}
         silent = frozenset(name for name in nodes if name and not self._nodes.answers(name))
-        return Known(attempt.job, tuple(pods), attempt.notes, attempt.settled, silent)
+        return Known(attempt.job, tuple(pods), attempt.notes, attempt.settled is not None, silent)
 
     def _forget(self, lease: Lease, attempt: _Attempt) -> None:
         del self._attempts[lease]

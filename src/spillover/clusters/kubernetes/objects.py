@@ -217,6 +217,11 @@ class ListMeta(_Object, frozen=True):
     more: str = field(default="", name="continue")
     """What to ask for the next page with; empty on the last one."""
 
+    @property
+    def version(self) -> int:
+        """Of when it is, in the order of all changes of a cluster; 0 if that is not a number."""
+        return int(self.resource_version) if self.resource_version.isdigit() else 0
+
 
 class Page(_Object, Generic[T], frozen=True):
     """Some objects of a kind."""

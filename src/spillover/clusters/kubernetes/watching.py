@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.more
             await asyncio.sleep(0)  # thousands of objects keep nobody else waiting for longer than a page
         self._version = page.metadata.resource_version
-        self._sink.listed(items, int(self._version) if self._version.isdigit() else 0)
+        self._sink.listed(items, page.metadata.version)
         self._works(listed=True)
 
     async def _watch(self) -> None:

@@ -130,7 +130,7 @@ def test_a_new_list_tells_all_anew_and_what_is_not_in_it_is_gone() -> None:
     world.list_nodes([a_node()], 2)
     world.list_pods([], 10**9)
     world.list_jobs([a_job()], 10**9)
-    world.settle(OTHER, None, [])
+    world.settle(OTHER, None, [], 10**9)
     told = world.take()
     assert told.whole
     assert [(node.name, node.foreign) for node in told.nodes] == [("node-1", Resources())]
@@ -144,7 +144,7 @@ def test_an_answer_that_comes_late_does_not_bring_back_a_pod_that_is_gone() -> N
     world.drop_job(job)
     assert world.doubts() == (LEASE,)
     world.drop_pod(pod)  # heard while its pods were asked for
-    world.settle(LEASE, None, [pod])
+    world.settle(LEASE, None, [pod], 10**9)
     assert world.take().gone == (LEASE,)
 
 
@@ -152,7 +152,7 @@ def test_a_list_of_before_does_not_take_away_a_pod_that_was_asked_for_since() ->
     job = a_job()
     world = mirror([a_node()], [], [job])
     world.drop_job(job)
-    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)], 10**9)
     world.list_pods([], 1)
     assert not world.take().gone
 
@@ -166,7 +166,7 @@ def test_a_cluster_that_was_restored_from_a_copy_is_as_its_lists_say() -> None:
     world.take()
     world.list_pods([early], 1)
     world.list_jobs([kept], 1)
-    world.settle(OTHER, None, [])
+    world.settle(OTHER, None, [], 10**9)
     told = world.take()
     assert told.gone == (OTHER,)
     assert [(seen.lease, seen.stage) for seen in told.attempts] == [(LEASE, Stage.PENDING)]
@@ -185,7 +185,7 @@ def test_an_attempt_is_gone_when_nothing_of_it_is_there() -> None:
     world.drop_job(a_job())
     seen = the_only(world.take())
     assert seen.going
-    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)], 10**9)
     world.drop_pod(a_pod("Running", RUNNING, deleted=5))
     assert world.take() == Changes(whole=False, gone=(LEASE,))
 
@@ -197,7 +197,7 @@ def test_an_attempt_is_not_gone_before_it_was_asked_whether_there_are_pods_that_
     assert the_only(world.take()).going
     world.list_pods([], 2)
     assert the_only(world.take()).going
-    world.settle(LEASE, None, [a_pod("Running", RUNNING)])
+    world.settle(LEASE, None, [a_pod("Running", RUNNING)], 10**9)
     assert world.doubts() == ()
     assert the_only(world.take()).stage is Stage.RUNNING
     world.drop_pod(a_pod("Running", RUNNING))
@@ -210,7 +210,7 @@ def test_pods_that_come_and_go_say_nothing_of_a_job_that_was_not_heard_of() -> N
     world.drop_pod(a_pod("Failed", a_container(terminated=ended(3))))
     assert world.doubts() == (LEASE,)
     assert world.take().gone == ()
-    world.settle(LEASE, a_job(), [])
+    world.settle(LEASE, a_job(), [], 10**9)
     assert not the_only(world.take()).going
     world.put_job(a_job(FAILED))
     ending = the_only(world.take()).ending
@@ -244,10 +244,38 @@ def test_of_a_job_that_is_over_without_a_pod_that_was_heard_of_the_pods_are_aske
     world.put_job(a_job(FAILED))
     assert world.doubts() == (LEASE,)
     assert the_only(world.take()).ending is None
-    world.settle(LEASE, a_job(FAILED), [a_pod("Failed", a_container(terminated=ended(3)))])
+    world.settle(LEASE, a_job(FAILED), [a_pod("Failed", a_container(terminated=ended(3)))], 10**9)
     ending = the_only(world.take()).ending
     assert ending is not None
     assert ending.exit_code == 3
+
+
+def test_pods_that_were_asked_for_before_their_job_was_over_may_not_be_all() -> None:
+    world = mirror([a_node()])
+    world.put_pod(a_pod("Running", RUNNING))
+    world.drop_pod(a_pod("Failed", a_container(terminated=ended(3))))
+    works, over = a_job(), a_job(FAILED)
+    world.put_job(over)  # heard while the Job and its pods were asked for
+    world.settle(LEASE, works, [], 10**9)
+    assert world.doubts() == (LEASE,)
+    world.settle(LEASE, over, [], 10**9)
+    assert world.doubts() == ()
+
+
+def test_a_pod_that_was_gone_when_the_end_was_told_does_not_run_again_when_the_watch_tells_of_before() -> (
+    None
+):
+    world = mirror([a_node()])
+    early, over = a_pod("Running", RUNNING), a_job(FAILED)
+    world.put_job(over)
+    world.settle(LEASE, over, [], int(over.metadata.resource_version))
+    told = the_only(world.take())
+    assert told.ending is not None
+    world.put_pod(early)
+    world.drop_pod(early)
+    assert world.take() == NOTHING
+    world.put_pod(a_pod("Running", RUNNING))
+    assert the_only(world.take()).stage is Stage.RUNNING
 
 
 def test_a_job_that_was_made_is_there_before_it_is_heard_of_also_if_a_list_is_older() -> None:
@@ -267,10 +295,47 @@ def test_a_job_that_was_made_and_is_gone_already_does_not_come_back() -> None:
     made = a_job()
     world.put_job(made)
     world.drop_job(made)
-    world.settle(LEASE, None, [])
+    world.settle(LEASE, None, [], 10**9)
     assert world.take().gone == (LEASE,)
     world.made_job(made)
     assert world.take() == NOTHING
+
+
+def test_a_job_that_was_found_over_does_not_run_again_when_the_watch_tells_of_before() -> None:
+    world = mirror([a_node()], [a_pod("Failed", a_container(terminated=ended(3)))])
+    made, works, over = a_job(), a_job(active=1), a_job(FAILED)
+    world.made_job(over)
+    told = the_only(world.take())
+    assert told.ending is not None
+    world.put_job(made)
+    world.settle(LEASE, works, [], 10**9)
+    world.list_jobs([works], int(works.metadata.resource_version))
+    assert the_only(world.take()) == told
+    world.put_job(over)
+    assert world.take() == NOTHING
+
+
+def test_an_older_job_of_the_same_name_does_not_take_the_place_of_the_new_one() -> None:
+    world = mirror([a_node()])
+    old, new = a_job(uid="old", deleted=1), a_job(uid="new")
+    world.made_job(new)
+    assert not the_only(world.take()).going
+    world.put_job(old)
+    world.drop_job(old)
+    assert world.doubts() == ()
+    assert world.take() == NOTHING
+
+
+def test_a_job_that_was_over_runs_in_a_cluster_that_was_restored_from_a_copy_of_before() -> None:
+    works, over = a_job(), a_job(FAILED)
+    world = mirror([a_node()], [], [works])
+    world.put_job(over)
+    world.settle(LEASE, over, [], 10**9)
+    assert the_only(world.take()).ending is not None
+    world.list_jobs([works], int(works.metadata.resource_version))
+    assert the_only(world.take()).ending is None
+    world.put_job(a_job(FAILED))
+    assert world.doubts() == (LEASE,)
 
 
 def test_the_deletion_of_an_older_job_of_the_same_name_says_nothing_of_the_new_one() -> None:
