@@ -331,6 +331,16 @@ async def test_a_job_that_is_being_deleted_does_not_count_as_made(
     assert (await cluster.start(START)).made is Made.NOT_NOW
 
 
+@pytest.mark.parametrize("there", [False, True])
+async def test_what_was_not_answered_may_be_made_yet_also_if_it_is_not_there_or_not_any_more(
+    server: Scripted, cluster: Kubernetes, there: bool
+) -> None:
+    """Something that stands in between may go on with what it was given after its client has hung up."""
+    server.jobs = [a_job(deletionTimestamp="2027-01-31T12:00:00Z")] if there else []
+    server.then("POST", JOBS, broken, says(409, "try again"))
+    assert (await cluster.start(START)).made is Made.UNKNOWN
+
+
 async def test_a_new_token_is_shown_when_the_old_one_is_refused(server: Scripted, tmp_path: Any) -> None:
     path = tmp_path / "token"
     path.write_text("old")

@@ -111,7 +111,7 @@ class Kubernetes:
                 made = await self._api.read(_JOB, "POST", self._jobs, body=body, once=True)
             except Trouble as trouble:
                 if isinstance(trouble, Refused) and trouble.code == CONFLICT:
-                    return await self._adopt(start.lease)
+                    return await self._adopt(start.lease, unsure=unsure)
                 if isinstance(trouble, Unanswered):
                     unsure = True
                     self._probe()
@@ -126,17 +126,18 @@ class Kubernetes:
                 return self._made(made)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    async def _adopt(self, lease: Lease) -> Answer:
-        """A Job of that name is there already: see whether it is that of the lease."""
+    async def _adopt(self, lease: Lease, *, unsure: bool) -> Answer:
+        """A Job of that name is there already: see whether it is that of the lease; `unsure` if an earlier try may yet make it."""
         try:
             job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except Trouble as trouble:
             gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
-            return answer_of(trouble, unsure=not gone)
+            return answer_of(trouble, unsure=unsure or not gone)
         if lease_of(job.metadata.labels, self._options.owner) != lease:
             return Answer(Made.REFUSED, f"a Job {name_of(lease)} is there that is none of ours; delete it")
         if job.metadata.deletion_timestamp is not None:
-            return Answer(Made.NOT_NOW, f"the Job {name_of(lease)} is being deleted")
+            made = Made.UNKNOWN if unsure else Made.NOT_NOW
+            return Answer(made, f"the Job {name_of(lease)} is being deleted")
         return self._made(job)
 
     def _made(self, job: Job) -> Answer:
