@@ -136,3 +136,25 @@ def test_output_of_an_earlier_attempt_is_found_wherever_it_ran(
         assert server.spill("logs", job).stdout.split() == lines(2)
         client.cancel(urgent)
         client.wait(other, urgent, timeout=30)
+
+
+def test_a_reader_who_stops_reading_keeps_no_other_of_the_agent_waiting(
+    servers: Callable[..., ServerProcess],
+) -> None:
+    server = servers("--slots", "2").up()
+    count = 5_000_000  # more than all buffers on the way take
+    with server.client() as client:
+        [job] = client.submit(run=f"seq {count}")
+        stalled = client.logs(job, follow=True)
+        first = next(stalled)
+        other = server.start("logs", "-f", job)
+        try:
+            numbers = rest(other)
+        finally:
+            other.kill()
+            other.communicate()
+        whole = [str(i) for i in range(1, count + 1)]
+        is_whole = numbers == whole  # never to be shown
+        assert is_whole
+        is_whole = (first + b"".join(stalled)).decode().split() == whole
+        assert is_whole

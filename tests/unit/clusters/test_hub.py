@@ -1,16 +1,17 @@
 """What is said to agents: in messages that arrive, and never anything that could not."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
+import pytest
 from msgspec.structs import replace
 
-from spillover.clusters.agents.hub import GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
+from spillover.clusters.agents.hub import CHUNKS, GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
 from spillover.core.events import Lease
 from spillover.forms.jobs import read_job
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
-from spillover.ports.cluster import Peer, Start
+from spillover.ports.cluster import OutputAsked, OutputGone, Peer, Start
 from spillover.testing.waiting import turn
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
@@ -133,3 +134,173 @@ async def test_whoever_takes_a_lease_over_is_told_what_it_runs_by_a_digest() -> 
     assert second.peer.digest == task_digest(handed_on)
     handed_on.shell = "another"
     assert second.peer.digest != task_digest(handed_on)
+
+
+class Asked:
+    """An agent that listens and is asked for output."""
+
+    def __init__(self, hub: Hub, incarnation: int = 1) -> None:
+        hub.open(NODE, incarnation, 0)
+        hub.activate(NODE, incarnation)
+        session = hub.session(incarnation)
+        assert session is not None
+        self._hub = hub
+        self._incarnation = incarnation
+        self._said = session.messages(1)
+        self._next = asyncio.ensure_future(anext(self._said))
+
+    async def reads(self, count: int = 1) -> list[pb.OutputRead]:
+        """What it is asked next."""
+        found: list[pb.OutputRead] = []
+        while len(found) < count:
+            async with asyncio.timeout(10):
+                found.extend((await self._next).reads)
+            self._next = asyncio.ensure_future(anext(self._said))
+            await turn()
+        return found
+
+    def send(self, read: int, data: bytes, *, end: bool = False) -> "asyncio.Task[None]":
+        """Answer; done once the server has taken it."""
+        chunk = pb.OutputChunk(incarnation=self._incarnation, id=read, data=data, end=end)
+        return asyncio.create_task(self._hub.chunk(chunk))
+
+    async def give(self, read: int, data: bytes, *, end: bool = False) -> None:
+        """Answer, and see it taken."""
+        async with asyncio.timeout(10):
+            await self.send(read, data, end=end)
+
+    async def fill(self, read: int) -> bytes:
+        """Answer with as much as may wait for a reader."""
+        pieces = [b"%d " % at for at in range(CHUNKS)]
+        for piece in pieces:
+            await self.give(read, piece)
+        return b"".join(pieces)
+
+
+class Reader:
+    """Somebody who reads output when told to."""
+
+    def __init__(self, hub: Hub, job: str, offset: int = 0) -> None:
+        asked = OutputAsked(Lease(JobId(job), 1, 1), stderr=False, offset=offset, follow=True)
+        self.got = bytearray()
+        """What came behind the first piece."""
+        self._pieces: AsyncGenerator[bytes, None] = hub.output(NODE, asked)
+        self._first = asyncio.ensure_future(anext(self._pieces))
+
+    async def first(self) -> bytes:
+        """The first piece."""
+        async with asyncio.timeout(10):
+            return await self._first
+
+    async def rest(self) -> bytes:
+        """All behind it."""
+        async with asyncio.timeout(10):
+            async for piece in self._pieces:
+                self.got += piece
+        return bytes(self.got)
+
+    async def leave(self) -> None:
+        """Read no more."""
+        await self._pieces.aclose()
+
+
+async def stalled(hub: Hub, agent: Asked, offset: int = 0) -> tuple[Reader, int, bytes]:
+    """A reader who took one piece and has as many more waiting as may; with its request, and what was sent."""
+    reader = Reader(hub, "long", offset)
+    (read,) = await agent.reads()
+    await agent.give(read.id, b"first ")
+    assert await reader.first() == b"first "
+    return reader, read.id, b"first " + await agent.fill(read.id)
+
+
+async def test_a_reader_who_is_slow_has_the_agent_wait_where_nobody_else_does() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    reader, read, sent = await stalled(hub, agent)
+    more = agent.send(read, b"last", end=True)
+    await turn()
+    assert not more.done()
+    assert b"first " + await reader.rest() == sent + b"last"
+    await more
+
+
+async def test_an_agent_does_not_wait_for_a_reader_who_leaves() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    reader, read, _ = await stalled(hub, agent)
+    more = agent.send(read, b"more")
+    await turn()
+    assert not more.done()
+    await reader.leave()
+    await turn()
+    assert more.done()
+    assert [(each.id, each.stop) for each in await agent.reads()] == [(read, True)]
+
+
+async def test_whoever_comes_does_not_wait_for_a_reader_who_stalls() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    slow, stalling, sent = await stalled(hub, agent, offset=10)
+    waits = agent.send(stalling, b"more ")
+    await turn()
+    assert not waits.done()
+    quick = Reader(hub, "short")
+    asked = await agent.reads(2)
+    assert waits.done()
+    assert [(each.id == stalling, each.stop) for each in asked] == [(False, False), (True, True)]
+    for at in range(3 * CHUNKS):  # what was under way takes no room
+        await agent.give(stalling, b"%d " % at)
+    await agent.give(asked[0].id, b"at once", end=True)
+    assert await quick.first() + await quick.rest() == b"at once"
+
+    rest = asyncio.create_task(slow.rest())
+    (again,) = await agent.reads()
+    assert (again.job, again.offset, again.follow, again.stop) == ("long", 10 + len(sent), True, False)
+    assert again.id not in {stalling, asked[0].id}
+    await agent.give(stalling, b"too late")
+    await agent.give(again.id, b"more last", end=True)
+    assert b"first " + await rest == sent + b"more last"
+
+
+async def test_a_reader_who_stalls_is_left_behind_at_once_where_others_read() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    Reader(hub, "short")
+    await agent.reads()
+    slow, stalling, _ = await stalled(hub, agent)
+    more = agent.send(stalling, b"more")
+    await turn()
+    assert more.done()
+    assert [(each.id, each.stop) for each in await agent.reads()] == [(stalling, True)]
+    await slow.leave()
+    Reader(hub, "other")
+    assert [(each.job, each.stop) for each in await agent.reads()] == [("other", False)], "told to stop once"
+
+
+async def test_a_reader_who_was_left_behind_goes_on_with_the_next_connection_of_the_agent() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    Reader(hub, "short")
+    await agent.reads()
+    slow, stalling, sent = await stalled(hub, agent)
+    await agent.give(stalling, b"more ")
+    again = Asked(hub, 2)
+    await turn()
+    rest = asyncio.create_task(slow.rest())
+    (read,) = await again.reads()
+    assert read.offset == len(sent)
+    await again.give(read.id, b"more", end=True)
+    assert b"first " + await rest == sent + b"more"
+
+
+async def test_a_reader_who_was_left_behind_is_told_that_the_agent_is_gone_after_what_there_was() -> None:
+    hub = Hub()
+    agent = Asked(hub)
+    Reader(hub, "short")
+    await agent.reads()
+    slow, stalling, sent = await stalled(hub, agent)
+    await agent.give(stalling, b"more ")
+    hub.close(NODE)
+    with pytest.raises(OutputGone, match="which is not connected"):
+        await slow.rest()
+    assert b"first " + slow.got == sent

@@ -1,12 +1,12 @@
 """Agents that are connected: what is to be said to each, and when each was last heard from."""
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
@@ -17,7 +17,7 @@ from spillover.wire.tasks import lease_out, task_digest, task_out
 log = structlog.get_logger()
 
 CHUNKS: Final = 64
-"""Chunks of output that may wait for their reader; more wait at the agent."""
+"""Chunks of output that may wait for their reader; more stay at the agent."""
 GRANTS: Final = 256
 """Leases in one message."""
 MOST_BYTES: Final = 4 << 20
@@ -136,6 +136,17 @@ class Session:
         return grants
 
 
+class _Reader:
+    """Where the answer to one request for output goes."""
+
+    def __init__(self, number: int, session: Session) -> None:
+        self.number = number
+        self.session = session
+        self.chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(CHUNKS)
+        self.news = asyncio.Event()
+        """Set when there is room, nobody reads any more, or another reader came."""
+
+
 def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int) -> pb.Task | str:
     """A task for the wire, or why there is none."""
     try:
@@ -157,8 +168,8 @@ class Hub:
         self._sessions: dict[str, Session] = {}
         self._current: dict[int, Session] = {}
         """The same by incarnation."""
-        self._readers: dict[int, tuple[int, asyncio.Queue[pb.OutputChunk]]] = {}
-        """Who was asked, and where the answer goes."""
+        self._readers: dict[int, _Reader] = {}
+        """By the number of the request; those who were left behind are not among them."""
         self._asked = 0
 
     def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
@@ -245,17 +256,46 @@ class Hub:
         return session.node if session is not None else None
 
     async def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output of a task, from its agent."""
+        """Output of a task, from its agent; asked for anew at its byte if others could not wait for whoever reads it."""
+        ended = False
+        while not ended:
+            reader = self._ask(node, asked)
+            session, silent = reader.session, 0.0
+            try:
+                while not ended and (reader.number in self._readers or not reader.chunks.empty()):
+                    try:
+                        async with asyncio.timeout(LOOK):
+                            chunk = await reader.chunks.get()
+                    except TimeoutError:
+                        silent += LOOK
+                        if not session.connected:
+                            raise OutputGone(f"the connection of agent {node} is gone") from None
+                        if silent >= SILENT and not asked.follow:
+                            raise OutputGone(f"agent {node} did not answer") from None
+                        continue
+                    reader.news.set()
+                    ended, silent = chunk.end, 0.0
+                    if chunk.error:
+                        raise OutputGone(chunk.error)
+                    if chunk.data:
+                        asked = replace(asked, offset=asked.offset + len(chunk.data))
+                        yield chunk.data
+            finally:
+                self._leave(reader, stop=not ended)
+
+    def _ask(self, node: str, asked: OutputAsked) -> _Reader:
+        """Have an agent send output."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
             raise OutputGone(f"the output is on agent {node}, which is not connected")
+        for other in self._readers.values():
+            if other.session is session:
+                other.news.set()  # it is not alone any more
         self._asked += 1
-        read = self._asked
-        chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(CHUNKS)
-        self._readers[read] = session.incarnation, chunks
+        reader = self._readers[self._asked] = _Reader(self._asked, session)
         session.read(
             pb.OutputRead(
-                id=read,
+                id=reader.number,
                 job=asked.lease.job,
                 attempt=asked.lease.attempt,
                 task=asked.lease.task,
@@ -264,33 +304,30 @@ class Hub:
                 follow=asked.follow,
             )
         )
-        ended, silent = False, 0.0
-        try:
-            while not ended:
-                try:
-                    async with asyncio.timeout(LOOK):
-                        chunk = await chunks.get()
-                except TimeoutError:
-                    silent += LOOK
-                    if not session.connected:
-                        raise OutputGone(f"the connection of agent {node} is gone") from None
-                    if silent >= SILENT and not asked.follow:
-                        raise OutputGone(f"agent {node} did not answer") from None
-                    continue
-                ended, silent = chunk.end, 0.0
-                if chunk.error:
-                    raise OutputGone(chunk.error)
-                if chunk.data:
-                    yield chunk.data
-        finally:
-            del self._readers[read]
-            if not ended:
-                session.read(pb.OutputRead(id=read, stop=True))
+        return reader
+
+    def _leave(self, reader: _Reader, *, stop: bool) -> None:
+        """Take no more for a reader, if that is not so already, and have its agent stop."""
+        if self._readers.pop(reader.number, None) is not None:
+            reader.news.set()
+            if stop:
+                reader.session.read(pb.OutputRead(id=reader.number, stop=True))
 
     async def chunk(self, chunk: pb.OutputChunk) -> None:
-        """An agent sent output that it was asked for; waits while its reader is slow."""
-        while (reader := self._readers.get(chunk.id)) is not None and reader[0] == chunk.incarnation:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await reader[1].put(chunk)
+        """An agent sent output that it was asked for.
+
+        All output of an agent comes in one stream. So a slow reader is waited for only while it is the only one there; else it
+        is left with what it has, and asks again when it has read that.
+        """
+        while (reader := self._readers.get(chunk.id)) is not None:
+            session = reader.session
+            if session.incarnation != chunk.incarnation:
                 return
+            if not reader.chunks.full():
+                reader.chunks.put_nowait(chunk)
+                return
+            if any(other.session is session for other in self._readers.values() if other is not reader):
+                self._leave(reader, stop=True)
+                return
+            reader.news.clear()
+            await reader.news.wait()
