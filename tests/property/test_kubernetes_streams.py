@@ -1,4 +1,4 @@
-"""A Job and its pod are heard of over two streams, each in order and as late as it likes, and from those who ask: what is told is
+"""A Job and its pods are heard of over two streams, each in order and as late as it likes, and from those who ask: what is told is
 true all the same.
 """
 
@@ -26,35 +26,56 @@ from spillover.testing.kubernetes import (
     a_pod,
     at,
     ended,
+    when,
 )
 
 T = TypeVar("T", Job, Pod)
 
-WORKS = a_container(running={"startedAt": at(1)})
+FIRST, LAST = "first", "last"
+"""Pods of an attempt that is retried; of another there is the last alone."""
+EARLY = 9
+"""With which code the first of two pods ended."""
 
 
 class Moment(Struct, frozen=True):
-    """How things are after a change; None is not there."""
+    """How things are after a change."""
 
     job: Job | None
-    pod: Pod | None
+    """None if there is none."""
+    pods: tuple[Pod, ...] = ()
 
 
-def story(code: int | None, removal: str) -> list[Moment]:
-    """What really happens: an attempt that ends with a code, or does not, and is removed in some way, or is not."""
-    bound, runs = a_pod(), a_pod("Running", WORKS)
-    told = [Moment(None, None), Moment(a_job(), None), Moment(a_job(), bound), Moment(a_job(), runs)]
-    job = a_job()
+def story(code: int | None, removal: str, *, retried: bool) -> list[Moment]:
+    """What really happens: an attempt that ends with a code, or does not, and is removed in some way, or is not.
+
+    One that is retried has a pod that failed before the one that it ends with.
+    """
+    told = [Moment(None), Moment(a_job())]
+    before: tuple[Pod, ...] = ()
+    if retried:
+        failed = a_pod("Failed", a_container(terminated=ended(EARLY, 1, 3)), name=FIRST)
+        before = (failed,)
+        told += [Moment(a_job(), (_running(FIRST, 0),)), Moment(a_job(), before)]
+    bound, runs = a_pod(name=LAST, made=4), _running(LAST, 4)
+    job = a_job(failed=len(before))
+    told += [Moment(job, before), Moment(job, (*before, bound)), Moment(job, (*before, runs))]
     if code is not None:
-        over = a_pod("Succeeded" if code == 0 else "Failed", a_container(terminated=ended(code)))
-        job = a_job(a_condition("Complete" if code == 0 else "Failed", "BackoffLimitExceeded"))
-        told += [Moment(a_job(), over), Moment(job, over)]
-    pod = told[-1].pod
+        end = a_container(terminated=ended(code, 5, 9))
+        over = (*before, a_pod("Failed" if code else "Succeeded", end, name=LAST, made=4))
+        told.append(Moment(job, over))
+        why = a_condition("Failed" if code else "Complete", "BackoffLimitExceeded")
+        job = a_job(why, succeeded=int(not code), failed=len(before) + bool(code))
+        told.append(Moment(job, over))
+    pods = told[-1].pods
     if removal == "job first":
-        told += [Moment(None, pod), Moment(None, None)]
+        told += [Moment(None, pods), Moment(None)]
     elif removal == "pod first":
-        told += [Moment(job, None), Moment(None, None)]
+        told += [Moment(job), Moment(None)]
     return told
+
+
+def _running(name: str, made: float) -> Pod:
+    return a_pod("Running", a_container(running={"startedAt": at(made + 1)}), name=name, made=made)
 
 
 class Telling:
@@ -63,7 +84,10 @@ class Telling:
     def __init__(self, code: int | None, moments: list[Moment]) -> None:
         self.code = code
         self.moments = [
-            Moment(_at(moment.job, version), _at(moment.pod, version))
+            Moment(
+                _at(moment.job, version) if moment.job is not None else None,
+                tuple([_at(pod, version) for pod in moment.pods]),
+            )
             for version, moment in enumerate(moments, 1)
         ]
         self.now = self.jobs = self.pods = 0
@@ -78,8 +102,8 @@ class Telling:
         """Whether an end was told of what is there."""
         self.answers: list[Callable[[], None]] = []
         self.seen = self.gone = False
-        self.heard = False
-        """Whether the end of the pod was told in time: of one that was deleted while nobody listened it is not."""
+        self.heard: set[str] = set()
+        """Pods whose end was told in time: that of one that was deleted while nobody listened is not."""
 
     @property
     def truth(self) -> Moment:
@@ -99,13 +123,14 @@ class Telling:
 
     def hear_pod(self) -> None:
         if self.pods < self.now:
-            before, after = self.moments[self.pods].pod, self.moments[self.pods + 1].pod
+            before, after = self.moments[self.pods].pods, self.moments[self.pods + 1].pods
             self.pods += 1
-            if after is not None:
-                self.heard |= after.is_over and not self.ended
-                self.mirror.put_pod(after)
-            elif before is not None:
-                self.mirror.drop_pod(before)
+            self._hear(after)
+            for pod in after:
+                self.mirror.put_pod(pod)
+            for pod in before:
+                if pod.metadata.name not in {each.metadata.name for each in after}:
+                    self.mirror.drop_pod(pod)
 
     def list_jobs(self) -> None:
         self.jobs = self.now
@@ -142,10 +167,13 @@ class Telling:
         for each in answers:
             each()
 
-    def _pods_now(self) -> list[Pod]:
-        pod = self.truth.pod
-        self.heard |= pod is not None and pod.is_over and not self.ended
-        return [] if pod is None else [pod]
+    def _pods_now(self) -> tuple[Pod, ...]:
+        self._hear(self.truth.pods)
+        return self.truth.pods
+
+    def _hear(self, pods: tuple[Pod, ...]) -> None:
+        if not self.ended:
+            self.heard |= {pod.metadata.name for pod in pods if pod.is_over}
 
     def take(self) -> None:
         changes = self.mirror.take()
@@ -157,45 +185,51 @@ class Telling:
                 self.ending, self.ended = seen.ending, True
             assert seen.ending is not None or seen.going or not self.ended, "what has ended runs again"
         if LEASE in changes.gone:
-            assert self.truth == Moment(None, None), "something is there that was taken for gone"
+            assert self.truth == Moment(None), "something is there that was taken for gone"
             # Of what is gone nothing is kept, should a late stream tell of its Job once more.
-            self.gone, self.heard, self.ended = True, False, False
+            self.gone, self.heard, self.ended = True, set(), False
 
     def _check(self, ending: Ending) -> None:
         """How it ended is told as it was, or as lost if nobody could know by then."""
         assert self.code is not None
-        if self.heard or self.code == 0:
-            assert (ending.outcome, ending.exit_code) == (Outcome.EXITED, self.code)
+        assert self.heard >= {pod.metadata.name for pod in self.truth.pods}, "more can be known of it"
+        if self.code == 0 or self.heard:
+            code = EARLY if self.code and FIRST in self.heard else self.code
+            assert (ending.outcome, ending.exit_code) == (Outcome.EXITED, code)
         else:
             assert ending.outcome is Outcome.LOST
+        if LAST in self.heard:
+            assert ending.finished == when(9)
 
 
-def _at(thing: T | None, version: int) -> T | None:
+def _at(thing: T, version: int) -> T:
     """The same at another version."""
-    if thing is None:
-        return None
     return replace(thing, metadata=replace(thing.metadata, resource_version=str(version)))
 
 
 CODES = st.sampled_from([None, 0, 3])
 REMOVALS = st.sampled_from(["", "job first", "pod first"])
-FEW = st.integers(0, 6)
+FEW = st.integers(0, 8)
 ELSE = ["settle", "ask", "find", "seek", "answer", "list_jobs", "list_pods", "nothing"]
 STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(ELSE))
 """How far the story goes on, how much of it each stream tells, and what else happens."""
 
 
 @settings(max_examples=1000)
-@given(CODES, REMOVALS, st.lists(STEPS, max_size=6))
+@given(CODES, REMOVALS, st.booleans(), st.lists(STEPS, max_size=6))
 @example(
-    3, "pod first", [(5, 0, 2, "list_pods"), (5, 0, 2, "settle")]
+    3, "pod first", False, [(6, 0, 3, "list_pods"), (6, 0, 2, "settle")]
 )  # its Job is heard of once all is gone
-@example(3, "", [(5, 0, 5, "find"), (0, 1, 0, "nothing")])  # its Job is found over, and then heard of
-@example(3, "pod first", [(6, 6, 0, "settle"), (0, 0, 2, "nothing")])  # its pod is heard of once it is gone
+@example(3, "", False, [(6, 0, 6, "find"), (0, 1, 0, "nothing")])  # its Job is found over, and then heard of
+@example(
+    3, "pod first", False, [(7, 7, 0, "settle"), (0, 0, 3, "nothing")]
+)  # its pod is heard of once it is gone
+@example(0, "job first", False, [(7, 7, 0, "settle")])  # its pod is not heard of when its Job is gone
+@example(0, "", True, [(8, 8, 3, "nothing")])  # of its pods but one was heard when its Job is over
 def test_however_late_streams_are_nothing_untrue_is_told(
-    code: int | None, removal: str, steps: list[tuple[int, int, int, str]]
+    code: int | None, removal: str, retried: bool, steps: list[tuple[int, int, int, str]]
 ) -> None:
-    telling = Telling(code, story(code, removal))
+    telling = Telling(code, story(code, removal, retried=retried))
     for moments, jobs, pods, then in steps:
         for _ in range(moments):
             telling.go_on()

@@ -48,14 +48,14 @@ class _Failure(Struct, frozen=True):
 def ending_of(known: Known) -> Ending | None:
     """How an attempt ended; None if it has not, or if its pods were not all seen to the end yet.
 
-    A Job and its pods are watched apart: that a Job has ended may be heard before the end of its pods is. How they ended counts,
-    so it is waited for, unless the pods were asked for since and there are no more of them.
+    A Job and its pods are watched apart: that a Job has ended may be heard before its last pods are, or their end is. How they
+    ended counts, so it is waited for, unless the pods were asked for since and there are no more of them.
     """
     if known.job is None:
         return None
     if known.living:
         return _abandoned(known)
-    if known.over is None or not (known.pods or known.settled):
+    if known.over is None or known.lacks_pods:
         return None
     if known.over.type == "Complete":
         return _told(known, Outcome.EXITED, exit_code=0)
@@ -82,7 +82,7 @@ def _failed(known: Known) -> Ending:
     assert over is not None  # noqa: S101 - it has ended
     if over.reason == "DeadlineExceeded":
         return _told(known, Outcome.WALLTIME, message=over.message)
-    failures = sorted((each for each in known.pods if _is_failed(each)), key=_when)
+    failures = sorted((each for each in known.pods if each.failed), key=_when)
     if not failures:
         why = "its pods are gone, and with them what became of them"
         return _told(known, Outcome.LOST, message=f"{why} ({over.reason}: {over.message})")
@@ -139,13 +139,6 @@ def _was_deleted(culprit: Sighting) -> bool:
     if culprit.restarted:
         return False
     return culprit.pod.metadata.deletion_timestamp is not None or not (culprit.there or culprit.pod.is_over)
-
-
-def _is_failed(each: Sighting) -> bool:
-    """Whether a pod did not end well."""
-    if each.pod.status.phase == "Succeeded":
-        return False
-    return each.pod.status.phase == "Failed" or not each.there
 
 
 def _failure(pod: Sighting) -> _Failure | None:

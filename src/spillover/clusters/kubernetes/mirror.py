@@ -57,6 +57,8 @@ class Mirror:
         self._told: dict[Lease, Seen] = {}
         self._changed: dict[Lease, None] = {}
         self._doubts: dict[Lease, None] = {}
+        self._over: dict[Lease, None] = {}
+        """Attempts whose Job is over, of which more was heard since it was last seen whether pods are lacking."""
         self._listed: set[str] = set()
         self._version = 0
         """Up to where Jobs were heard of."""
@@ -98,9 +100,10 @@ class Mirror:
             else:
                 ours[pod.metadata.uid] = pod
         self._nodes.use_only(others)
-        for attempt in self._attempts.values():
+        for lease, attempt in self._attempts.items():
             if restored:
                 attempt.settled = None
+                self._look_for_pods(lease, attempt)
             for sighting in list(attempt.pods.values()):
                 meta = sighting.pod.metadata
                 if sighting.there and meta.uid not in ours and (restored or _version(meta) <= version):
@@ -193,7 +196,8 @@ class Mirror:
         if lease is None or attempt is None or attempt.job is None:
             return
         if attempt.job.metadata.uid == job.metadata.uid:
-            if self._known(attempt).over is None:
+            known = self._known(attempt)
+            if known.over is None or known.lacks_pods:
                 self._doubts[lease] = None  # a pod that was just made may not have been heard of yet
             attempt.job = None
             self._changed[lease] = None
@@ -203,16 +207,15 @@ class Mirror:
         if lease is None:
             return
         attempt = self._attempts.setdefault(lease, _Attempt())
-        had, over = attempt.job, Known(job).over is not None
+        had = attempt.job
         if had is not None and _version(had.metadata) > _version(job.metadata):
             return  # somebody who asked was told of what happened since
-        if had is None or not over:
+        if had is None or Known(job).over is None:
             attempt.settled = None  # there may be more pods
         attempt.job, attempt.heard = job, True
         self._names[job.metadata.name] = lease
         self._changed[lease] = None
-        if over and not attempt.pods and attempt.settled is None:
-            self._doubts[lease] = None
+        self._look_for_pods(lease, attempt)
 
     # --- what is noted
 
@@ -242,6 +245,11 @@ class Mirror:
 
     def doubts(self) -> tuple[Lease, ...]:
         """Attempts of which not all may have been heard that counts: ask for the Job, then for its pods, and `settle` them."""
+        if "pods" in self._listed:
+            over, self._over = self._over, {}
+            for lease in over:
+                if (attempt := self._attempts.get(lease)) is not None and self._known(attempt).lacks_pods:
+                    self._doubts[lease] = None
         return tuple(self._doubts)
 
     def take(self) -> Changes:
@@ -294,6 +302,12 @@ class Mirror:
         self._changed[lease] = None
         if not (attempt.heard or attempt.settled is not None or attempt.is_there):
             self._doubts[lease] = None  # pods come and go, but their Job may be there
+        self._look_for_pods(lease, attempt)
+
+    def _look_for_pods(self, lease: Lease, attempt: _Attempt) -> None:
+        """Of an attempt whose Job is over, see whether there are pods that were not heard of."""
+        if attempt.settled is None and Known(attempt.job).over is not None:
+            self._over[lease] = None
 
     def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
         """Nodes answer, or do not any more: what is on them may count otherwise."""
@@ -310,6 +324,7 @@ class Mirror:
     def _forget(self, lease: Lease, attempt: _Attempt) -> None:
         del self._attempts[lease]
         self._told.pop(lease, None)
+        self._over.pop(lease, None)
         for name in (name_of(lease), *attempt.pods):
             self._names.pop(name, None)
 

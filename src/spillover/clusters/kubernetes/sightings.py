@@ -31,6 +31,12 @@ class Sighting(Struct, frozen=True):
         return self.there and not self.pod.is_over
 
     @property
+    def failed(self) -> bool:
+        """Whether it did not end well."""
+        phase = self.pod.status.phase
+        return phase == "Failed" or not (self.there or phase == "Succeeded")
+
+    @property
     def index(self) -> int:
         """Which task of its Job it is; NO_INDEX if the Job does not count them."""
         text = self.pod.metadata.labels.get(INDEX, "")
@@ -94,6 +100,20 @@ class Known(Struct, frozen=True):
     def over(self) -> Condition | None:
         """The condition that says that its Job has ended; None if it has not."""
         return self.condition("Complete") or self.condition("Failed")
+
+    @property
+    def lacks_pods(self) -> bool:
+        """Whether its Job is over, and of its pods none was heard of, or fewer than the Job counts.
+
+        One that lives may be any of those that it counts: its end is still to be heard.
+        """
+        if self.job is None or self.over is None or self.settled:
+            return False
+        living, failed = len(self.living), sum(each.failed for each in self.pods)
+        well = len(self.pods) - living - failed
+        status = self.job.status
+        lacking = max(0, status.succeeded - well) + max(0, status.failed - failed)
+        return not self.pods or lacking > living
 
 
 def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -11,6 +11,7 @@ from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId
 from spillover.model.resources import Resources
+from spillover.model.units import SECOND
 from spillover.ports.driver import Changes, Hindrance, Seen, Stage
 from spillover.testing.kubernetes import (
     LEASE,
@@ -24,12 +25,16 @@ from spillover.testing.kubernetes import (
     a_pod,
     at,
     ended,
+    when,
 )
 
 OTHER = Lease(JobId("bcdefghijklm"), 1, 1)
 RUNNING = a_container(running={"startedAt": at(1)})
 FAILED = a_condition("Failed", "BackoffLimitExceeded")
 NOTHING = Changes(whole=False)
+FIRST = a_pod("Failed", a_container(terminated=ended(7, 1, 3)), name="first")
+LAST = a_pod("Succeeded", a_container(terminated=ended(0, 4, 9)), name="last")
+"""Pods of one that was retried."""
 
 
 def mirror(nodes: Iterable[Node] = (), pods: Iterable[Pod] = (), jobs: Iterable[Job] = ()) -> Mirror:
@@ -250,6 +255,65 @@ def test_of_a_job_that_is_over_without_a_pod_that_was_heard_of_the_pods_are_aske
     assert ending.exit_code == 3
 
 
+def test_an_end_is_not_told_before_as_many_pods_were_heard_of_as_the_job_counts() -> None:
+    world = mirror([a_node()], [FIRST], [a_job()])
+    over = a_job(a_condition("Complete"), succeeded=1, failed=1)
+    world.put_job(over)
+    assert world.doubts() == (LEASE,)
+    assert world.take() == NOTHING
+    world.settle(LEASE, over, [FIRST, LAST], 10**9)
+    assert world.doubts() == ()
+    ending = the_only(world.take()).ending
+    assert ending is not None
+    assert (ending.usage.ran, ending.finished) == (8 * SECOND, when(9))
+
+
+def test_pods_that_are_lacking_and_gone_are_not_waited_for() -> None:
+    world = mirror([a_node()], [FIRST], [a_job()])
+    over = a_job(a_condition("Complete"), succeeded=1, failed=1)
+    world.put_job(over)
+    world.settle(LEASE, over, [FIRST], 10**9)
+    assert world.doubts() == ()
+    ending = the_only(world.take()).ending
+    assert ending is not None
+    assert ending.exit_code == 0
+
+
+def test_a_pod_that_is_gone_before_its_end_was_heard_is_none_of_those_that_ended_well() -> None:
+    world = mirror([a_node()], [a_pod("Running", RUNNING, name="last")], [a_job()])
+    over = a_job(a_condition("Complete"), succeeded=1)
+    world.put_job(over)
+    assert world.doubts() == ()
+    world.list_pods([], 10**9)
+    assert world.doubts() == (LEASE,)
+    world.settle(LEASE, over, [], 10**9)
+    ending = the_only(world.take()).ending
+    assert ending is not None
+    assert ending.exit_code == 0
+
+
+@pytest.mark.parametrize("job_first", [True, False])
+def test_of_a_job_whose_pods_were_heard_of_nothing_is_asked_for(job_first: bool) -> None:
+    world = mirror([a_node()], [a_pod("Running", RUNNING)], [a_job()])
+    over = a_job(a_condition("Complete"), succeeded=1)
+    if job_first:
+        world.put_job(over)
+        assert world.doubts() == ()
+        assert world.take() == NOTHING
+    world.put_pod(a_pod("Succeeded", a_container(terminated=ended(0))))
+    world.put_job(over)
+    assert world.doubts() == ()
+    assert the_only(world.take()).ending is not None
+
+
+def test_a_server_that_starts_asks_for_no_pods_before_they_were_listed() -> None:
+    world = Mirror(OWNER, NAMESPACE)
+    world.list_jobs([a_job(a_condition("Complete"), succeeded=1), a_job(FAILED, lease=OTHER)], 1)
+    assert world.doubts() == ()
+    world.list_pods([a_pod("Succeeded", a_container(terminated=ended(0)))], 1)
+    assert world.doubts() == (OTHER,)
+
+
 def test_pods_that_were_asked_for_before_their_job_was_over_may_not_be_all() -> None:
     world = mirror([a_node()])
     world.put_pod(a_pod("Running", RUNNING))
@@ -382,9 +446,10 @@ def test_nothing_is_kept_of_attempts_that_are_gone() -> None:
         world.put_job(a_job(lease=lease))
         world.put_pod(done)
         world.put_job(a_job(a_condition("Complete"), lease=lease))
+        assert world.doubts() == ()
         world.take()
         world.drop_pod(done)
         world.drop_job(a_job(a_condition("Complete"), lease=lease))
         assert world.take().gone == (lease,)
-    for kept in (world._attempts, world._names, world._told, world._doubts):
+    for kept in (world._attempts, world._names, world._told, world._doubts, world._over):
         assert kept == {}
