@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from spillover.clusters.kubernetes.naming import lease_of, name_of
 from spillover.clusters.kubernetes.nodes import Nodes
+from spillover.clusters.kubernetes.notes import Notes, noted
 from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Pod
 from spillover.clusters.kubernetes.reading import NOTED, read
 from spillover.clusters.kubernetes.sightings import Known, Sighting
@@ -19,8 +20,6 @@ from spillover.core.events import Lease
 from spillover.forms.pods import GPU
 from spillover.ports.driver import Changes, Seen
 
-MOST_NOTES: Final = 4
-"""Notes that are kept of an attempt."""
 KINDS: Final = frozenset(("nodes", "pods", "jobs"))
 """What must have been listed before anything is told."""
 
@@ -54,6 +53,7 @@ class Mirror:
         self._attempts: dict[Lease, _Attempt] = {}
         self._names: dict[str, Lease] = {}
         """Whose the Jobs and pods are, for what is noted about them."""
+        self._notes = Notes()
         self._told: dict[Lease, Seen] = {}
         self._changed: dict[Lease, None] = {}
         self._doubts: dict[Lease, None] = {}
@@ -213,7 +213,7 @@ class Mirror:
         if had is None or Known(job).over is None:
             attempt.settled = None  # there may be more pods
         attempt.job, attempt.heard = job, True
-        self._names[job.metadata.name] = lease
+        self._name(job.metadata.name, lease, attempt)
         self._changed[lease] = None
         self._look_for_pods(lease, attempt)
 
@@ -228,10 +228,12 @@ class Mirror:
         """Something was noted about an object."""
         lease = self._names.get(note.involved_object.name)
         attempt = self._attempts.get(lease) if lease is not None else None
-        if lease is None or attempt is None or note.reason not in NOTED:
+        if note.reason not in NOTED:
             return
-        others = [each for each in attempt.notes if each.metadata.name != note.metadata.name]
-        attempt.notes = (*others, note)[-MOST_NOTES:]
+        if lease is None or attempt is None:
+            self._notes.keep(note)
+            return
+        attempt.notes = noted(attempt.notes, note)
         self._changed[lease] = None
 
     def drop_note(self, note: Event) -> None:
@@ -286,6 +288,12 @@ class Mirror:
         """The attempt of ours that an object is of."""
         return lease_of(meta.labels, self._owner) if meta.namespace == self._namespace else None
 
+    def _name(self, name: str, lease: Lease, attempt: _Attempt) -> None:
+        """An object is of an attempt, and so is what was noted about it before that was known."""
+        self._names[name] = lease
+        for note in self._notes.take(name):
+            attempt.notes = noted(attempt.notes, note)
+
     def _list(self, kind: str) -> None:
         self._listed.add(kind)
         self._whole = True
@@ -298,7 +306,7 @@ class Mirror:
         if had is None and attempt.settled is not None and _version(sighting.pod.metadata) <= attempt.settled:
             return  # it was gone when all pods were asked for, and the end was told without it
         attempt.pods[sighting.name] = sighting
-        self._names[sighting.name] = lease
+        self._name(sighting.name, lease, attempt)
         self._changed[lease] = None
         if not (attempt.heard or attempt.settled is not None or attempt.is_there):
             self._doubts[lease] = None  # pods come and go, but their Job may be there

@@ -15,13 +15,16 @@ SEQ: Final = "spillover.dev/seq"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """The label and the annotation of pods of a Job with an index for each."""
 
+PREFIX: Final = "spill-"
+"""What the names of our Jobs and their pods begin with."""
+
 
 def name_of(lease: Lease) -> str:
     """The name of the Job of an attempt: the same every time, so that making it twice is harmless.
 
     At most 51 characters, so that names of pods, which begin with it, fit into a label.
     """
-    return f"spill-{lease.job.replace('.', '-')}-{lease.attempt}-{lease.seq}"
+    return f"{PREFIX}{lease.job.replace('.', '-')}-{lease.attempt}-{lease.seq}"
 
 
 def labels_of(lease: Lease, owner: str) -> dict[str, str]:

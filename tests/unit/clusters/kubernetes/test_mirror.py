@@ -422,6 +422,28 @@ def test_what_is_noted_about_a_job_or_its_pod_is_told_with_it() -> None:
     assert (pending.why, pending.message) == (Hindrance.CONFIG, "no volume")
 
 
+def test_what_is_noted_about_an_object_before_it_is_heard_of_is_told_with_it() -> None:
+    pod = a_pod("Pending", a_container(waiting={"reason": "ContainerCreating"}), lease=OTHER)
+    world = Mirror(OWNER, NAMESPACE)
+    world.list_notes([a_note("FailedCreate", "first", name_of(LEASE))], 1)
+    world.list_notes(
+        [
+            a_note("FailedMount", "no volume", pod.metadata.name),
+            a_note("FailedCreate", "quota", name_of(LEASE)),
+        ],
+        1,
+    )
+    world.list_nodes([a_node()], 1)
+    world.list_pods([pod], 1)
+    world.list_jobs([a_job(), a_job(lease=OTHER)], 1)
+    told = {seen.lease: seen.pending for seen in world.take().attempts}
+    create, mount = told[LEASE], told[OTHER]
+    assert create is not None
+    assert mount is not None
+    assert (create.why, create.message) == (Hindrance.REFUSED, "quota")
+    assert (mount.why, mount.message) == (Hindrance.CONFIG, "no volume")
+
+
 @pytest.mark.parametrize("about", ["somebody-else", name_of(LEASE)])
 def test_other_notes_are_passed_over(about: str) -> None:
     world = mirror([a_node()], [], [a_job()])
