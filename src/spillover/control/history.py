@@ -77,6 +77,7 @@ async def history(
     """Events after a revision, and on as they become durable if they are to be followed."""
     at = after if after is not None else loop.gate.durable if follow else 0
     while True:
+        upto = loop.gate.durable
         async for stored in journal.tail(at):
             at = stored.revision
             event: AnyEvent | None = decode_event(stored.event)
@@ -86,6 +87,7 @@ async def history(
                 yield event_view(stored.revision, stored.at, event)
         if not follow:
             return
+        at = max(at, upto)  # the newest may be forgotten already
         await loop.gate.moved(at)
 
 

@@ -1,10 +1,13 @@
 """The journal as people read it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 from spillover.control.history import history
 from spillover.core.proposals import Act, Change
 from spillover.model.ids import JobId
+from spillover.ports.journal import Journal, Stored
 from spillover.testing.inside import Inside
 from spillover.testing.waiting import turn
 
@@ -41,3 +44,35 @@ async def test_following_gives_what_becomes_durable_and_nothing_twice(control: I
         seen.append(await anext(following))
     await following.aclose()  # type: ignore[attr-defined]
     assert [each.revision for each in seen] == list(range(after + 1, control.loop.gate.durable + 1))
+
+
+class Counted:
+    """A journal that counts how often it is read, and is read a few times at the most."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.tails = 0
+
+    def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
+        self.tails += 1
+        assert self.tails < 10, "it is read again and again"
+        return self._journal.tail(after, limit)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+
+async def test_following_from_before_all_that_is_kept_waits_for_what_comes(control: Inside) -> None:
+    await control.submit("before")
+    await control.loop.checkpoint()
+    end = control.loop.gate.durable
+    await control.store.journal.compact(end, control.loop.epoch)
+    assert await control.store.journal.oldest() == end + 1
+    journal = Counted(control.store.journal)
+    following = history(control.loop, journal, 0, follow=True, job=None)
+    waiting = asyncio.ensure_future(anext(following))
+    await turn()
+    assert journal.tails == 1
+    await control.submit("after")
+    assert (await waiting).revision == end + 1
+    await following.aclose()  # type: ignore[attr-defined]
