@@ -49,20 +49,21 @@ class Unwatched:
         """Say of all that are to be stopped that they are."""
         state = (await self._loop.read()).state
         now = self._loop.now()
-        if self._stopping is None:
-            self._stopping = _jobs_without_watch(state)
+        looking = _jobs_without_watch(state) if self._stopping is None else self._stopping
+        self._stopping = {}  # what is seen from here on is looked at again
         results = [
             Result(DRIVER, job.lease, Outcome.STOPPED, None, None, Usage(elapsed(state, job, now)), 0)
-            for each in self._stopping
+            for each in looking
             if (job := state.jobs.get(each)) is not None
             and (phase := _unwatched(state, job)) is not None
             and phase.stopping is not None
         ]
-        looked = tuple(self._stopping)
-        if results:
-            await self._loop.propose(*results)
-        for each in looked:
-            self._stopping.pop(each, None)
+        try:
+            if results:
+                await self._loop.propose(*results)
+        except BaseException:
+            self._stopping = {**looking, **self._stopping}
+            raise
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         stopping = [event.job for event in events if type(event) is JobStopping]

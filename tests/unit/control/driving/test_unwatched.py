@@ -1,5 +1,9 @@
 """Jobs on clusters that others run and that are not configured any more."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from spillover.control.controllers.unwatched import Unwatched
@@ -11,30 +15,60 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NotConfigured
 from spillover.model.resources import Resources
-from spillover.testing.inside import leading
+from spillover.ports.commands import CommandError
+from spillover.testing.inside import Inside, leading
 
 LAB = ClusterName("lab")
 NEVER = PolicySet(wait=Choice("never"))
 
 
-@pytest.mark.parametrize(("act", "state"), [(Act.CANCEL, JobState.CANCELLED), (Act.REQUEUE, JobState.QUEUED)])
-async def test_a_job_that_nobody_watches_waits_until_somebody_gives_it_up(act: Act, state: JobState) -> None:
+@asynccontextmanager
+async def unconfigured(*names: str) -> AsyncIterator[tuple[Inside, list[JobId]]]:
+    """A server with jobs that run on a cluster that is not configured any more."""
     async with leading() as inside:
         lab = ClusterSpec(LAB, "kubernetes", Role.OWNED, gangs=True)
         await inside.propose(StartEpoch(inside.loop.epoch, (lab,), NEVER))
-        await inside.propose(
-            SeeNodes(LAB, (SeenNode(NodeName("n1"), Resources(2000, 2**30), Resources()),), whole=True)
-        )
+        room = Resources(2000 * len(names), len(names) * 2**30)
+        await inside.propose(SeeNodes(LAB, (SeenNode(NodeName("n1"), room, Resources()),), whole=True))
         await inside.propose(SeeCluster(LAB, Health.READY))
-        (job_id,) = await inside.submit("train")
-        job = inside.loop.state.jobs[JobId(job_id)]
-        await inside.propose(Started(DRIVER, job.lease, 0))
+        jobs = [JobId(each) for each in await inside.submit(*names)]
+        for job in jobs:
+            await inside.propose(Started(DRIVER, inside.lease(job), 0))
         await inside.propose(StartEpoch(inside.loop.epoch, (), NEVER))
+        yield inside, jobs
+
+
+@pytest.mark.parametrize(("act", "state"), [(Act.CANCEL, JobState.CANCELLED), (Act.REQUEUE, JobState.QUEUED)])
+async def test_a_job_that_nobody_watches_waits_until_somebody_gives_it_up(act: Act, state: JobState) -> None:
+    async with unconfigured("train") as (inside, [job_id]):
         unwatched = Unwatched(inside.loop)
         await unwatched.look()
-        job = inside.loop.state.jobs[JobId(job_id)]
+        job = inside.loop.state.jobs[job_id]
         assert job.state is JobState.RUNNING
         assert reason_of(inside.loop.engine, job) == NotConfigured(LAB)
-        await inside.propose(Change(act, (job.id,), "ada"))
+        await inside.propose(Change(act, (job_id,), "ada"))
         await unwatched.look()
-        assert inside.loop.state.jobs[job.id].state is state
+        assert inside.loop.state.jobs[job_id].state is state
+
+
+async def test_a_job_that_is_given_up_while_another_is_ends_too() -> None:
+    async with unconfigured("one", "two") as (inside, [one, two]):
+        unwatched = Unwatched(inside.loop)
+        await inside.propose(Change(Act.CANCEL, (one,), "ada"))
+        await asyncio.gather(unwatched.look(), inside.propose(Change(Act.CANCEL, (two,), "ada")))
+        states = [inside.loop.state.jobs[each].state for each in (one, two)]
+        assert states == [JobState.CANCELLED, JobState.RUNNING]
+        await unwatched.look()
+        assert inside.loop.state.jobs[two].state is JobState.CANCELLED
+
+
+async def test_a_job_that_could_not_be_given_up_is_looked_at_again() -> None:
+    async with unconfigured("train") as (inside, [job]):
+        unwatched = Unwatched(inside.loop)
+        await inside.propose(Change(Act.CANCEL, (job,), "ada"))
+        inside.loop.problem = "the disk is full"
+        with pytest.raises(CommandError, match="the disk is full"):
+            await unwatched.look()
+        inside.loop.problem = None
+        await unwatched.look()
+        assert inside.loop.state.jobs[job].state is JobState.CANCELLED
