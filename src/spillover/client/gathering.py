@@ -40,28 +40,36 @@ class Gathering:
         """Whether all have come."""
         return len(self.results) == (1 if self.size is None else self.size)
 
-    def ask(self, seconds: float, first: int = 0) -> Ask[ResultPage]:
-        """For those that are missing, from an index on."""
+    def ask(self, seconds: float, first: int = 0) -> Ask[ResultPage] | None:
+        """For those that are missing, from an index on; None if none is: others may read the same results, also in other threads."""
         members = None
         if self.size is not None:
             left = ranges.minus(self._left, (Range(0, first - 1),)) if first else self._left
+            if not left:
+                return None
             members = format_array(left[:MOST_RANGES])
         return asks.results(self.job, members, min(POLL, max(0.0, seconds)))
 
     def take(self, page: ResultPage) -> list[int]:
         """The indexes of those that are new."""
+        came: list[int] = []
         new: list[int] = []
         for result in page.results:
             index = 0 if self.size is None else int(result.id.rpartition(".")[2])
+            came.append(index)
             if index not in self.results:
                 self.results[index] = result
                 new.append(index)
-        self._left = ranges.minus(self._left, ranges.merged(Range(index, index) for index in new))
+        # All that came: of two threads that do this at once, one may undo what the other did.
+        self._left = ranges.minus(self._left, ranges.merged(Range(index, index) for index in came))
         return new
 
     def more(self, seconds: float, first: int = 0) -> Flow[list[int]]:
         """Fetch results of calls that have ended, from an index on; waits for some seconds at the most if there is none."""
-        page = yield from self.ask(seconds, first)
+        ask = self.ask(seconds, first)
+        if ask is None:
+            return []
+        page = yield from ask
         return self.take(page)
 
     def ended(self, index: int, timeout: float | None) -> Flow[ResultView | None]:
@@ -135,14 +143,19 @@ class Endings:
     def more(self) -> Flow[list[int]]:
         """The indexes of those that have ended since; none when all were told. Raises WaitTimeout."""
         gathering = self._gathering
-        new = sorted(gathering.results.keys() - self._told.keys())
+        new = self._untold()
         while not new and len(self._told) < (gathering.size or 0):
             seconds = _left(self._until)
-            new = yield from gathering.more(seconds)
+            yield from gathering.more(seconds)
+            new = self._untold()
             if not new and seconds <= 0:
                 raise gathering.late()
         self._told.update(dict.fromkeys(new))
         return new
+
+    def _untold(self) -> list[int]:
+        """Those that have come, whoever asked for them."""
+        return sorted(self._gathering.results.keys() - self._told.keys())
 
 
 class CallHandle:

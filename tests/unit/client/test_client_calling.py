@@ -9,6 +9,7 @@ import pytest
 from spillover.client.calling import INLINE, a_call, a_map
 from spillover.client.errors import CallFailed, RemoteError
 from spillover.client.gathering import MOST_RANGES, Gathering, error_of, outcome
+from spillover.core import ranges
 from spillover.forms.jobs import BadForm, read_jobs
 from spillover.wire.api import ReasonView, ResultPage, ResultView
 from spillover.wire.items import MAGIC
@@ -26,9 +27,10 @@ def ended(job: str = "abc", state: str = "SUCCEEDED", **more: Any) -> ResultView
 
 
 def asked(gathering: Gathering, first: int = 0) -> str:
-    body = gathering.ask(0.0, first).body
-    assert body is not None
-    return body.decode()
+    ask = gathering.ask(0.0, first)
+    assert ask is not None
+    assert ask.body is not None
+    return ask.body.decode()
 
 
 def test_a_call_is_a_job_with_its_function_as_a_blob() -> None:
@@ -80,6 +82,24 @@ def test_missing_results_are_asked_for_and_no_others() -> None:
     assert not gathering.complete
     gathering.take(ResultPage([ended(f"abc.{index}") for index in range(10)]))
     assert gathering.complete
+
+
+def test_what_came_to_two_threads_at_once_is_asked_for_once_more_at_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gathering = Gathering("abc", 4)
+    minus = ranges.minus
+
+    def interrupted(one: ranges.Ranges, other: ranges.Ranges) -> ranges.Ranges:
+        monkeypatch.setattr(ranges, "minus", minus)
+        gathering.take(ResultPage([ended("abc.1")]))
+        return minus(one, other)
+
+    monkeypatch.setattr(ranges, "minus", interrupted)
+    gathering.take(ResultPage([ended("abc.0")]))
+    assert gathering.results.keys() == {0, 1}
+    assert gathering.take(ResultPage([ended("abc.1")])) == []
+    assert '"members":"2-3"' in asked(gathering)
 
 
 def test_a_request_names_a_bounded_number_of_ranges() -> None:

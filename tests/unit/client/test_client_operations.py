@@ -122,6 +122,26 @@ def test_calls_are_told_as_they_end() -> None:
     assert Told().run(endings.more()) == []
 
 
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("timeout", [None, 0.0])
+def test_a_call_whose_end_another_reader_took_is_told_all_the_same(size: int, timeout: float | None) -> None:
+    gathering = Gathering("j", size)
+    endings = Endings(gathering, timeout)
+    telling = endings.more()
+    next(telling)
+    assert Told(ended(0)).run(gathering.value(0, None)) == 7
+    with pytest.raises(StopIteration) as told:
+        telling.send(ended(0))
+    assert told.value.value == [0]
+
+
+def test_nothing_is_asked_for_once_other_readers_took_all() -> None:
+    gathering = Gathering("j", 2)
+    gathering.take(ended(0, 1))
+    assert Told().run(gathering.more(30.0)) == []
+    assert Told().run(gathering.more(30.0, 1)) == []
+
+
 def test_calls_that_do_not_end_in_time_are_told_so() -> None:
     gathering = Gathering("j", 2)
     with pytest.raises(WaitTimeout, match="j did not end in time"):
