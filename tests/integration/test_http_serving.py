@@ -255,12 +255,22 @@ async def test_a_body_that_is_too_large_is_refused(
     assert (await http.get("/v1/health")).status_code == 200
 
 
-async def test_a_body_that_does_not_arrive_is_not_waited_for(
+async def test_a_body_without_a_length_that_comes_at_once_is_measured_too(
     url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_BYTES", 1000)
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = await raw(url, head.encode() + b"7d0\r\n" + b" " * 2000 + b"\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("begun", [b"{", b""])
+async def test_a_body_that_does_not_arrive_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(bodies, "PATIENCE", 0.05)
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
-    assert (await raw(url, head.encode() + b"{")).startswith(b"HTTP/1.1 408 ")
+    assert (await raw(url, head.encode() + begun)).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_a_caller_that_leaves_before_its_body_submits_nothing(url: str, commands: FakeCommands) -> None:

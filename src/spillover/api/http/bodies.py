@@ -69,21 +69,17 @@ async def receive_body(
     length = headers.get(b"content-length", b"0")
     if length.isdigit() and (len(length) > 18 or int(length) > most):
         raise _larger(most)
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        return None
-    if not message.get("more_body", False):
-        return bytes(message.get("body", b""))
-    parts = bytearray(message.get("body", b""))
+    parts, more = bytearray(), True
     try:
         async with asyncio.timeout(PATIENCE):
-            while message.get("more_body", False):
+            while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return None
                 parts += message.get("body", b"")
                 if len(parts) > most:
                     raise _larger(most)
+                more = message.get("more_body", False)
     except TimeoutError:
         raise Refused(
             HTTPStatus.REQUEST_TIMEOUT,
