@@ -17,7 +17,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import MINUTE, SECOND
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.election import Holder
-from spillover.ports.journal import Unwritable
+from spillover.ports.journal import Loaded, Unreadable, Unwritable
 from spillover.testing.builders import a_job
 from spillover.testing.live import Hands, Live, a_live_loop
 from spillover.testing.waiting import until
@@ -60,6 +60,29 @@ async def test_what_could_not_be_written_is_refused_and_reading_goes_on() -> Non
         assert await live.submit(a_job("again").key("key")) == Submitted((JobId("again"),))
         submitted = [event.job for event in live.heard if isinstance(event, JobSubmitted)]
         assert submitted == ["kept", "again"]
+
+
+async def test_who_reads_while_the_store_can_be_neither_written_nor_read_is_told_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unreadable() -> Loaded:
+        raise Unreadable("the connection is lost")
+
+    async with a_live_loop(POLICIES) as live:
+        await live.submit(a_job("kept").key("kept"))
+        live.journal.fault = "before"
+        with monkeypatch.context() as away:
+            away.setattr(live.journal, "load", unreadable, raising=False)
+            await refused(live, "lost", "key")
+            for _ in range(3):
+                with pytest.raises(CommandError, match="the connection is lost") as caught:
+                    async with asyncio.timeout(5):
+                        await live.loop.read()
+                assert caught.value.kind is Kind.UNAVAILABLE
+        live.journal.fault = None
+        await writable(live)
+        async with asyncio.timeout(5):
+            assert list((await live.loop.read()).state.jobs) == ["kept"]
 
 
 async def test_what_was_written_although_nobody_could_tell_is_found_under_its_key() -> None:
@@ -129,6 +152,17 @@ async def test_a_fenced_append_ends_the_lead() -> None:
         assert live.loop.lost_lead.is_set()
         assert (await refused(live, "later", "key")).kind is Kind.NOT_LEADER
         assert not [event for event in live.heard if isinstance(event, JobSubmitted)]
+
+
+async def test_who_reads_what_is_not_durable_once_the_lead_is_lost_is_told_so() -> None:
+    async with a_live_loop(POLICIES) as live:
+        live.journal.fault = "fenced"
+        with pytest.raises(CommandError, match="another server leads"):
+            await live.submit(a_job("late"))
+        with pytest.raises(CommandError, match="another server leads") as caught:
+            async with asyncio.timeout(5):
+                await live.loop.read()
+        assert caught.value.kind is Kind.NOT_LEADER
 
 
 async def test_a_loop_that_is_held_answers_no_agent_and_goes_on_where_it_was() -> None:

@@ -128,6 +128,8 @@ class Loop:
         While somebody waits to look, no step is made, so under any load a reader waits for one append at the most.
         """
         if self.gate.durable < self.applied:
+            if self.lost_lead.is_set():  # what is not durable never will be
+                raise self.unavailable()
             reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers.append(reader)
             await reader
@@ -294,6 +296,8 @@ class Loop:
                 ahead = True
             except StoreError as again:
                 self.problem = self.held or str(again)
+                if ahead:  # nobody knows when it can be read
+                    self._let_read(Gate.dropped(str(again)))
             await asyncio.sleep(RETRY)
 
     async def _reload(self, published: int) -> int:
