@@ -17,7 +17,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import MINUTE, SECOND
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.election import Holder
-from spillover.ports.journal import Loaded, Unreadable, Unwritable
+from spillover.ports.journal import Batch, Loaded, Unreadable, Unwritable
 from spillover.testing.builders import a_job
 from spillover.testing.live import Hands, Live, a_live_loop
 from spillover.testing.waiting import until
@@ -115,6 +115,32 @@ async def test_time_in_which_nothing_could_be_written_is_no_waiting() -> None:
         live.clock.pass_by(seconds=601)
         await live.look()
         assert live.where("waits") == "cloud"
+
+
+async def test_time_away_counts_once_if_the_loop_is_held_as_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_live_loop(POLICIES) as live:
+        append = live.journal.append
+
+        async def held_meanwhile(after: int, batch: Batch, epoch: int) -> int:
+            revision = await append(after, batch, epoch)
+            live.loop.hold("the lead was not renewed in time")
+            return revision
+
+        live.journal.fault = "before"
+        await refused(live, "lost", "key")
+        live.clock.pass_by(seconds=3600)
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(live.journal, "append", held_meanwhile)
+            live.journal.fault = None
+            async with asyncio.timeout(5):
+                await live.loop.gate.moved(live.loop.gate.durable)
+        live.clock.pass_by(seconds=60)
+        live.loop.hold(None)
+        await writable(live)
+        away = [event.by for event in live.heard if isinstance(event, ClockJumped)]
+        assert away == [3600 * SECOND, 60 * SECOND]
 
 
 async def test_what_is_due_while_nothing_can_be_written_is_not_asked_for_again_and_again(

@@ -287,8 +287,11 @@ class Loop:
                 if ahead:
                     since = max(since, await self._reload(published))
                     ahead, published = False, self.applied
-                if self.held is None and await self._write_again(since):
-                    return
+                if self.held is None:
+                    now = self.now()
+                    if await self._write_again(now, since):
+                        return
+                    since, published = now, self.applied  # the time up to here is written
             except Fenced:
                 self.step_down("another server leads")
                 return
@@ -309,9 +312,8 @@ class Loop:
         self._let_read()
         return last
 
-    async def _write_again(self, since: int) -> bool:
+    async def _write_again(self, now: int, since: int) -> bool:
         """Write that nothing could be decided for a time, which is no waiting; whether changes are accepted from here on."""
-        now = self.now()
         self.time.take_jump()  # which is part of the time away
         away = ClockJumped(max(0, now - since))
         batch = Batch(now, (encode_event(away),))
