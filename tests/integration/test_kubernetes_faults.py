@@ -618,7 +618,7 @@ async def test_watches_that_end_at_once_are_begun_anew_ever_more_rarely(
 async def test_a_log_that_does_not_end_is_not_waited_for_once_its_pod_has_ended(
     server: Scripted, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "SILENCE", 0.05)
+    monkeypatch.setattr(logs, "SILENCE", 1.0)
     await up(running)
     done = {"terminated": {"exitCode": 0, "startedAt": "2027-01-31T12:00:00Z"}}
     labels = a_job()["metadata"]["labels"]

@@ -104,7 +104,7 @@ def _outcomes(seeds: range, processes: int, bug: str) -> Iterator[Outcome]:
     if processes == 1:
         yield from map(_play, asked)
         return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
         yield from pool.imap_unordered(_play, asked, chunksize=8)
 
 
