@@ -73,9 +73,10 @@ class Leader:
                 holding = False
 
     async def resign(self) -> None:
-        """Let another take over at once."""
+        """Let another take over at once; after a term it may do so anyway."""
         if self.epoch:
             try:
-                await self._election.resign(self.epoch)
-            except StoreError as error:
-                log.warning("could not resign", error=str(error))
+                async with asyncio.timeout(self._election.term):
+                    await self._election.resign(self.epoch)
+            except (StoreError, TimeoutError) as error:
+                log.warning("could not resign", error=str(error) or "no answer")

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import asyncpg
+from asyncpg.transaction import Transaction
 
 from spillover.ports.journal import StoreError, Unreadable, Unwritable
 
@@ -102,7 +103,7 @@ class Database:
     @asynccontextmanager
     async def write(self) -> AsyncIterator[asyncpg.Connection]:
         """A transaction; raises Unwritable when it cannot be done."""
-        async with self._writing.use() as connection, connection.transaction():
+        async with self._writing.use() as connection, _within(connection.transaction()):
             yield connection
 
     @asynccontextmanager
@@ -110,7 +111,7 @@ class Database:
         """One view of the data; raises Unreadable when there is none."""
         async with (
             self._reading.use() as connection,
-            connection.transaction(isolation="repeatable_read", readonly=True),
+            _within(connection.transaction(isolation="repeatable_read", readonly=True)),
         ):
             yield connection
 
@@ -118,6 +119,19 @@ class Database:
         """Close both connections."""
         await self._reading.close()
         await self._writing.close()
+
+
+@asynccontextmanager
+async def _within(transaction: Transaction) -> AsyncIterator[None]:
+    """Commit at the end, and roll back on our own refusals; any other failure drops the connection, and waits for no answer."""
+    await transaction.start()
+    try:
+        yield
+    except StoreError:
+        await transaction.rollback()
+        raise
+    else:
+        await transaction.commit()
 
 
 def public_name(url: str) -> str:
@@ -129,8 +143,6 @@ def public_name(url: str) -> str:
 
 def _cause(error: Exception) -> str:
     """What went wrong, on one line."""
-    if isinstance(error, asyncpg.InterfaceError) and isinstance(error.__context__, asyncpg.PostgresError):
-        error = error.__context__  # what ended the transaction, not that it could not be rolled back then
     text = " ".join(str(error).split())
     if isinstance(error, TimeoutError):
         return text or "it did not answer in time"
