@@ -65,10 +65,14 @@ class FileBlobs:
 
     async def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """See Blobs."""
+        opening = asyncio.ensure_future(asyncio.to_thread(os.open, self.path(digest), os.O_RDONLY))
         try:
-            file = await asyncio.to_thread(os.open, self.path(digest), os.O_RDONLY)
+            file = await asyncio.shield(opening)
         except FileNotFoundError:
             raise NoBlob(digest) from None
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)
+            raise
         try:
             size = os.fstat(file).st_size
             while offset < size and (piece := await asyncio.to_thread(os.pread, file, PIECE, offset)):
@@ -265,6 +269,12 @@ def _disk() -> Iterator[None]:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         reason = "the disk is full" if full else error.strerror or str(error)
         raise NoRoom(f"blobs cannot be kept now: {reason}") from error
+
+
+def _close(opening: asyncio.Future[int]) -> None:
+    """Close what was opened after the one who asked for it had gone."""
+    if not opening.cancelled() and opening.exception() is None:
+        os.close(opening.result())
 
 
 def _sync(folder: Path) -> None:

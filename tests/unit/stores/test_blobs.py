@@ -1,11 +1,13 @@
 """Blobs in files: what a killed process leaves, a disk that is full, and one that is not ours."""
 
 import asyncio
+import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +114,37 @@ async def test_a_writer_that_outlives_its_caller_does_no_harm(tmp_path: Path) ->
     await keep(blobs, data)
     assert await content(blobs, digest(data)) == data
     assert {path.name for path in files(tmp_path)} <= {digest(bytes([letter]) * each) for letter in b"abc"}
+
+
+async def test_a_read_that_is_cancelled_while_it_opens_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = FileBlobs(tmp_path)
+    await keep(blobs, b"data")
+    begun, going = threading.Event(), threading.Event()
+    opens, closes = os.open, os.close
+    opened: list[int] = []
+    closed: list[int] = []
+
+    def slow_open(path: Path, flags: int) -> int:
+        begun.set()
+        assert going.wait(20)
+        opened.append(opens(path, flags))
+        return opened[0]
+
+    def seen_close(file: int) -> None:
+        closed.append(file)
+        closes(file)
+
+    monkeypatch.setattr(os, "open", slow_open)
+    monkeypatch.setattr(os, "close", seen_close)
+    reading = asyncio.create_task(content(blobs, digest(b"data")))
+    await until(begun.is_set, "an open")
+    reading.cancel()
+    await asyncio.wait({reading})
+    assert reading.cancelled()
+    going.set()
+    await until(lambda: opened and opened == closed, "a close of what was opened")
 
 
 async def test_only_the_owner_may_read(tmp_path: Path) -> None:
