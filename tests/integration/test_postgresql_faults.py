@@ -226,7 +226,7 @@ async def test_a_leader_holds_when_its_term_ends_though_postgresql_is_silent(
     far: Store, road: Road, url: str
 ) -> None:
     leader, held = Leader(far.election, SystemClock(), "one"), asyncio.Event()
-    assert await leader.take("", standby=False) is None
+    leader.epoch = await lead(far)
     async with locked(url) as blocker:
         keeping = asyncio.create_task(leader.keep(lambda _: None, lambda _: held.set()))
         await blocked(blocker, 1)
@@ -240,7 +240,7 @@ async def test_a_leader_holds_when_its_term_ends_though_postgresql_is_silent(
 
 async def test_a_leader_resigns_in_vain_no_longer_than_a_term(far: Store, road: Road) -> None:
     leader = Leader(far.election, SystemClock(), "one")
-    assert await leader.take("", standby=False) is None
+    leader.epoch = await lead(far)
     road.silence()
     async with asyncio.timeout(10):
         await leader.resign()
