@@ -7,7 +7,7 @@ import structlog
 
 from spillover.ports.clock import Clock
 from spillover.ports.election import Election, Holder
-from spillover.ports.journal import StoreError
+from spillover.ports.journal import StoreError, Unreadable, Unwritable
 
 log = structlog.get_logger()
 
@@ -26,18 +26,28 @@ class Leader:
 
     async def take(self, url: str, *, standby: bool) -> Holder | None:
         """Take the lead; returns who has it instead, unless this is to wait until nobody does."""
-        told = False
-        while True:
-            outcome = await self._election.campaign(self._name, url)
-            if isinstance(outcome, int):
-                self.epoch = outcome
-                return None
-            if not standby:
-                return outcome
-            if not told:
-                told = True
-                log.info("standing by", leader=outcome.name, url=outcome.url, epoch=outcome.epoch)
+        outcome = await self._election.campaign(self._name, url)
+        if isinstance(outcome, int):
+            self.epoch = outcome
+            return None
+        if not standby:
+            return outcome
+        await self.stand_by(url, outcome)
+        return None
+
+    async def stand_by(self, url: str, holder: Holder) -> None:
+        """Take the lead as soon as nobody has it; a store that does not answer meanwhile is asked again."""
+        log.info("standing by", leader=holder.name, url=holder.url, epoch=holder.epoch)
+        failing, leading = False, False
+        while not leading:
             await asyncio.sleep(STANDBY)
+            try:
+                leading = await self.take(url, standby=False) is None
+                failing = False
+            except (Unwritable, Unreadable) as error:
+                if not failing:
+                    log.warning("cannot see who leads; standing by", error=str(error))
+                failing = True
 
     async def keep(self, lost: Callable[[str], None], hold: Callable[[str | None], None]) -> None:
         """Renew until it is lost.

@@ -233,18 +233,19 @@ class Server:
         return drivings
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
-        """Show data that cannot be written, until they can: returns what `take` does then."""
+        """Show data that cannot be written on a socket, which is closed in the end: returns what `take` does once they can."""
         log.error("cannot write; serving read-only", error=why)
-        await self.loop.load()
-        self.loop.problem = why
-        async with serving(self._app(None), http.dup(), self._files_of_tls()):
-            print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
-            while True:
-                await asyncio.sleep(RETRY)
-                try:
-                    return await take()
-                except Unwritable as error:
-                    self.loop.problem = str(error)
+        with contextlib.closing(http):
+            await self.loop.load()
+            self.loop.problem = why
+            async with serving(self._app(None), http, self._files_of_tls()):
+                print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
+                while True:
+                    await asyncio.sleep(RETRY)
+                    try:
+                        return await take()
+                    except Unwritable as error:
+                        self.loop.problem = str(error)
 
     def _app(self, address: AgentsAddress | None) -> App:
         """What people ask."""

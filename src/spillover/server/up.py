@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -135,7 +135,7 @@ async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> in
         try:
             server = Server(config, data, store, umask=umask, identity=identity)
             url = server.url(listener)
-            taking = asyncio.create_task(_take(server, listener, partial(leader.take, url, standby=standby)))
+            taking = asyncio.create_task(_take(server, listener, leader, url, standby=standby))
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
@@ -155,13 +155,30 @@ async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> in
 
 
 async def _take(
-    server: Server, listener: socket.socket, take: Callable[[], Awaitable[Holder | None]]
+    server: Server, listener: socket.socket, leader: Leader, url: str, *, standby: bool
 ) -> Holder | None:
-    """Take the lead; while the data cannot be written, show them."""
+    """Take the lead; while the data cannot be written, show them, until it is known that another server does."""
     try:
-        return await take()
+        return await leader.take(url, standby=standby)
     except Unwritable as error:
-        return await server.show(listener, str(error), take)
+        shown = _beside(listener) if standby else listener.dup()
+        holder = await server.show(shown, str(error), partial(leader.take, url, standby=False))
+    if holder is not None and standby:
+        await leader.stand_by(url, holder)
+        return None
+    return holder
+
+
+def _beside(listener: socket.socket) -> socket.socket:
+    """Another socket on the same address: once it is closed, nobody listens there, unlike after a duplicate."""
+    other = socket.socket(listener.family, socket.SOCK_STREAM)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        other.bind(listener.getsockname())
+    except BaseException:
+        other.close()
+        raise
+    return other
 
 
 def _make(data: Path) -> None:
