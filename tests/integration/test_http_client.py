@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 
-from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
+from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout, transport
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, Threaded, http_server, listen, threaded_server
@@ -136,6 +137,33 @@ def test_a_client_works_after_an_interrupt_that_left_its_connections_locked(
         client.wait(job)
     assert client.cancel(job) == [job]
     connections.close()
+
+
+def alive(response: httpx.Response, lacking: str | None) -> None:
+    """Check that the socket of an answer notices when the other side is gone, as far as the system can."""
+    sock = response.extensions["network_stream"].get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    expected = {getattr(socket, name): value for name, value in transport.KEPT_ALIVE if name != lacking}
+    assert {option: sock.getsockopt(socket.IPPROTO_TCP, option) for option in expected} == expected
+
+
+@pytest.fixture(params=[None, "TCP_KEEPIDLE"])
+def lacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """An option of sockets that this system does not have."""
+    name: str | None = request.param
+    if name is not None:
+        monkeypatch.delattr(socket, name)
+    return name
+
+
+def test_a_server_whose_machine_is_gone_is_noticed(client: Client, lacking: str | None) -> None:
+    alive(client._http.get(f"{client.url}/v1/health"), lacking)
+
+
+async def test_a_server_whose_machine_is_gone_is_noticed_by_asyncio(
+    asked: AsyncClient, lacking: str | None
+) -> None:
+    alive(await asked._http.get(f"{asked.url}/v1/health"), lacking)
 
 
 def test_waiting_can_time_out_in_the_synchronous_face(client: Client) -> None:

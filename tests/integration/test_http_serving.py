@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +15,8 @@ import pytest
 import structlog
 
 from spillover.api.http import bodies, build_app, serving, streams
+from spillover.api.http.serving import KEPT_ALIVE
+from spillover.server.certificates import make_certificates
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, http_server, listen
 from spillover.wire.api import EventView
@@ -80,6 +84,38 @@ async def test_small_answers_are_sent_at_once(commands: FakeCommands) -> None:
         (connection,) = server.server_state.connections
         accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("lacking", [None, "TCP_KEEPIDLE"])
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_caller_whose_machine_is_gone_is_noticed(
+    commands: FakeCommands,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    secure: bool,
+    lacking: str | None,
+) -> None:
+    tls, ca = None, ssl.create_default_context()
+    if secure:
+        make_certificates(tmp_path, ["127.0.0.1"], 1)
+        tls = tmp_path / "server.pem", tmp_path / "server-key.pem"
+        ca.load_verify_locations(tmp_path / "ca.pem")
+    expected = {(getattr(socket, name), value) for name, value in KEPT_ALIVE if name != lacking}
+    if lacking is not None:
+        monkeypatch.delattr(socket, lacking)
+    sock = listen()
+    url = f"{'https' if secure else 'http'}://127.0.0.1:{sock.getsockname()[1]}"
+    async with (
+        serving(build_app(commands, TOKEN, None), sock, tls) as server,
+        httpx.AsyncClient(trust_env=False, verify=ca) as http,
+    ):
+        await http.get(f"{url}/v1/health")
+        (connection,) = server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert {
+            (option, accepted.getsockopt(socket.IPPROTO_TCP, option)) for option, _ in expected
+        } == expected
 
 
 async def test_an_error_inside_the_block_stops_the_server_too(commands: FakeCommands) -> None:

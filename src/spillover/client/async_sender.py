@@ -107,7 +107,7 @@ class AsyncSender(Face):
         """The connections, once they are needed."""
         import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
 
-        return httpx.AsyncClient(**transport.settings(self._place))
+        return httpx.AsyncClient(**transport.settings(self._place, httpx.AsyncHTTPTransport))
 
     async def _once(self, ask: Ask[T]) -> T:
         """Send a request and read its answer."""

@@ -99,7 +99,7 @@ class Sender(Face):
         """The connections, once they are needed."""
         import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
 
-        return httpx.Client(**transport.settings(self._place))
+        return httpx.Client(**transport.settings(self._place, httpx.HTTPTransport))
 
     def _once(self, ask: Ask[T]) -> T:
         """Send a request and read its answer."""

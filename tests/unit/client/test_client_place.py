@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from spillover.client.errors import Refused, Unreachable
@@ -214,6 +215,6 @@ def test_an_authority_that_the_environment_names_is_told_with_its_name(
 ) -> None:
     monkeypatch.setenv("SPILL_CA", "ca.pem")
     with pytest.raises(Unreachable, match=r"^SPILL_CA: ca\.pem cannot be read: No such file or directory$"):
-        settings(find("https://h", "secret"))
+        settings(find("https://h", "secret"), httpx.HTTPTransport)
     with pytest.raises(Unreachable, match=r"^other\.pem cannot be read"):
-        settings(find("https://h", "secret", ca="other.pem"))
+        settings(find("https://h", "secret", ca="other.pem"), httpx.HTTPTransport)

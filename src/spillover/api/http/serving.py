@@ -23,6 +23,8 @@ _LAST_WORDS: Final = 0.3
 """Seconds for what was cancelled to say so."""
 _IDLE: Final = 30
 """Seconds that a quiet connection is kept: longer than clients keep theirs, so that it is they who let go."""
+KEPT_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""When a caller of whom nothing comes counts as gone: there may be nothing to send for long, and then nothing else tells."""
 
 
 class HeadTooLarge(Exception):
@@ -35,10 +37,15 @@ class BoundedProtocol(HttpToolsProtocol):
     _head = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Send small answers at once: asyncio sees to that only on sockets that were made with a protocol number."""
+        """Send small answers at once, and notice when the caller's machine is gone."""
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
+            # asyncio sees to this only on sockets that were made with a protocol number.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEPT_ALIVE:
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         super().connection_made(transport)
 
     def on_message_begin(self) -> None:
