@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.objects import Job, Pod
+from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage
 from spillover.testing.kubernetes import (
@@ -138,17 +139,17 @@ class Telling:
 
     def list_pods(self) -> None:
         self.pods = self.now
-        self.mirror.list_pods(self._pods_now(), self.now + 1)
+        self._hear(self.truth.pods)
+        self.mirror.list_pods(self.truth.pods, self.now + 1)
 
     def settle(self) -> None:
         for lease in self.mirror.doubts():
-            self.mirror.settle(lease, self.truth.job, self._pods_now(), self.now + 1)
+            self._settle(lease, self.truth, self.now + 1)
 
     def ask(self) -> None:
         """Ask for what is in doubt; the answer is on its way while the streams go on."""
         self.answers += [
-            partial(self.mirror.settle, lease, self.truth.job, self._pods_now(), self.now + 1)
-            for lease in self.mirror.doubts()
+            partial(self._settle, lease, self.truth, self.now + 1) for lease in self.mirror.doubts()
         ]
 
     def find(self) -> None:
@@ -167,9 +168,9 @@ class Telling:
         for each in answers:
             each()
 
-    def _pods_now(self) -> tuple[Pod, ...]:
-        self._hear(self.truth.pods)
-        return self.truth.pods
+    def _settle(self, lease: Lease, then: Moment, version: int) -> None:
+        self._hear(then.pods)
+        self.mirror.settle(lease, then.job, then.pods, version)
 
     def _hear(self, pods: tuple[Pod, ...]) -> None:
         if not self.ended:
@@ -225,6 +226,12 @@ STEPS = st.tuples(FEW, FEW, FEW, st.sampled_from(ELSE))
     3, "pod first", False, [(7, 7, 0, "settle"), (0, 0, 3, "nothing")]
 )  # its pod is heard of once it is gone
 @example(0, "job first", False, [(7, 7, 0, "settle")])  # its pod is not heard of when its Job is gone
+@example(
+    None, "job first", True, [(1, 0, 0, "nothing"), (6, 7, 0, "ask"), (1, 0, 0, "list_pods")]
+)  # its pods are gone when an answer comes that has them
+@example(
+    0, "job first", True, [(3, 3, 1, "nothing"), (7, 5, 1, "settle"), (0, 0, 5, "nothing")]
+)  # a pod that is gone is heard of before the end is told
 @example(0, "", True, [(8, 8, 3, "nothing")])  # of its pods but one was heard when its Job is over
 def test_however_late_streams_are_nothing_untrue_is_told(
     code: int | None, removal: str, retried: bool, steps: list[tuple[int, int, int, str]]

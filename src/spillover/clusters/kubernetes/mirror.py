@@ -145,7 +145,10 @@ class Mirror:
         if attempt is None:
             return
         for pod in pods:
-            self._put_pod(pod)
+            if version < self._pods_version and pod.metadata.name not in attempt.pods:
+                self._drop_pod(pod)  # it is gone by now, or it would have been heard of
+            else:
+                self._put_pod(pod)
         if job is not None:
             self.made_job(job)
         self._doubts.pop(lease, None)
@@ -303,14 +306,21 @@ class Mirror:
         had = attempt.pods.get(sighting.name)
         if had is not None and sighting.there and _is_later(had, sighting.pod.metadata):
             return  # an answer that came after what happened since
-        if had is None and attempt.settled is not None and _version(sighting.pod.metadata) <= attempt.settled:
-            return  # it was gone when all pods were asked for, and the end was told without it
+        if had is None and self._is_past(lease, attempt, sighting.pod.metadata):
+            return
         attempt.pods[sighting.name] = sighting
         self._name(sighting.name, lease, attempt)
         self._changed[lease] = None
         if not (attempt.heard or attempt.settled is not None or attempt.is_there):
             self._doubts[lease] = None  # pods come and go, but their Job may be there
         self._look_for_pods(lease, attempt)
+
+    def _is_past(self, lease: Lease, attempt: _Attempt, meta: Meta) -> bool:
+        """Whether a pod that was not heard of was gone when all were asked for, and the end was told without it."""
+        told = self._told.get(lease)
+        if attempt.settled is None or told is None or told.ending is None:
+            return False
+        return _version(meta) <= attempt.settled
 
     def _look_for_pods(self, lease: Lease, attempt: _Attempt) -> None:
         """Of an attempt whose Job is over, see whether there are pods that were not heard of."""

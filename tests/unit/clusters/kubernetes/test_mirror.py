@@ -153,6 +153,15 @@ def test_an_answer_that_comes_late_does_not_bring_back_a_pod_that_is_gone() -> N
     assert world.take().gone == (LEASE,)
 
 
+def test_an_answer_that_is_older_than_a_list_does_not_bring_back_pods_that_are_not_in_it() -> None:
+    job, pod = a_job(), a_pod("Running", RUNNING)
+    world = mirror([a_node()], [], [job])
+    world.drop_job(job)
+    world.list_pods([], 10**9)  # heard while its pods were asked for
+    world.settle(LEASE, None, [pod], 10**9 - 1)
+    assert world.take().gone == (LEASE,)
+
+
 def test_a_list_of_before_does_not_take_away_a_pod_that_was_asked_for_since() -> None:
     job = a_job()
     world = mirror([a_node()], [], [job])
