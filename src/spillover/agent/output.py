@@ -31,14 +31,15 @@ class Bounded:
     """Reads a file of output whose middle may be missing; a line says how much is.
 
     Offsets count what can be read, that line included, so they hold once the task has ended. While it goes on writing beyond its
-    limit the hole grows, and whoever comes back later finds another one.
+    limit the hole grows, and whoever comes back later finds another one: a position, which an earlier reader had come to, still holds.
     """
 
-    def __init__(self, file: int, offset: int) -> None:
+    def __init__(self, file: int, offset: int, position: int = 0) -> None:
+        """`position` is where to read on in the file; 0 goes by the offset."""
         self._file = file
         self._rest = b""
         """Of a line that says what is missing."""
-        self._at = self._place(offset)
+        self.position = position or self._place(offset)
         """Where to read on in the file."""
 
     def _place(self, offset: int) -> int:
@@ -61,17 +62,17 @@ class Bounded:
         if self._rest:
             rest, self._rest = self._rest, b""
             return rest
-        while (hole := self._seek(self._at, os.SEEK_HOLE)) is not None:
-            if hole == self._at:
+        while (hole := self._seek(self.position, os.SEEK_HOLE)) is not None:
+            if hole == self.position:
                 end = self._end_of(hole)
                 if end is None:
                     return b""
-                self._at = end
+                self.position = end
                 return left_out(end - hole)
-            data = os.pread(self._file, min(CHUNK, hole - self._at), self._at)
-            after = self._seek(self._at, os.SEEK_HOLE)
-            if after is None or after >= self._at + len(data):  # else it was cut while it was read
-                self._at += len(data)
+            data = os.pread(self._file, min(CHUNK, hole - self.position), self.position)
+            after = self._seek(self.position, os.SEEK_HOLE)
+            if after is None or after >= self.position + len(data):  # else it was cut while it was read
+                self.position += len(data)
                 return data
         return b""
 
@@ -185,9 +186,9 @@ class Outputs:
                     with contextlib.suppress(FileNotFoundError):
                         file = os.open(path, os.O_RDONLY)
                         named = True
-                        reader = Bounded(file, read.offset)
+                        reader = Bounded(file, read.offset, read.position)
                 while reader is not None and (data := reader.next()):
-                    await send(pb.OutputChunk(id=read.id, data=data))
+                    await send(pb.OutputChunk(id=read.id, data=data, position=reader.position))
                 if lease is None or not read.follow:
                     return
                 with contextlib.suppress(TimeoutError):

@@ -252,7 +252,7 @@ class Peer(_message.Message):
     def __init__(self, address: _Optional[str] = ..., ticket: _Optional[bytes] = ..., source: _Optional[_Union[Lease, _Mapping]] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class OutputRead(_message.Message):
-    __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop")
+    __slots__ = ("id", "job", "attempt", "task", "stderr", "offset", "follow", "stop", "position")
     ID_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,7 @@ class OutputRead(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     id: int
     job: str
     attempt: int
@@ -269,7 +270,8 @@ class OutputRead(_message.Message):
     offset: int
     follow: bool
     stop: bool
-    def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ...) -> None: ...
+    position: int
+    def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FromServer(_message.Message):
     __slots__ = ("epoch", "grants", "reads", "heartbeat_now")
@@ -410,18 +412,20 @@ class ReportReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., results: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., started: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yielded: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
 
 class OutputChunk(_message.Message):
-    __slots__ = ("incarnation", "id", "data", "end", "error")
+    __slots__ = ("incarnation", "id", "data", "end", "error", "position")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     id: int
     data: bytes
     end: bool
     error: str
-    def __init__(self, incarnation: _Optional[int] = ..., id: _Optional[int] = ..., data: _Optional[bytes] = ..., end: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
+    position: int
+    def __init__(self, incarnation: _Optional[int] = ..., id: _Optional[int] = ..., data: _Optional[bytes] = ..., end: _Optional[bool] = ..., error: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
 
 class OutputReply(_message.Message):
     __slots__ = ()

@@ -17,6 +17,8 @@ from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
 
 NODE = "onprem/n1"
+FAR = 1 << 40
+"""Where in their files agents begin to read."""
 SMALL = read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}).spec
 
 
@@ -148,6 +150,7 @@ class Asked:
         self._incarnation = incarnation
         self._said = session.messages(1)
         self._next = asyncio.ensure_future(anext(self._said))
+        self._position = FAR
 
     async def reads(self, count: int = 1) -> list[pb.OutputRead]:
         """What it is asked next."""
@@ -161,7 +164,10 @@ class Asked:
 
     def send(self, read: int, data: bytes, *, end: bool = False) -> "asyncio.Task[None]":
         """Answer; done once the server has taken it."""
-        chunk = pb.OutputChunk(incarnation=self._incarnation, id=read, data=data, end=end)
+        self._position += len(data)
+        chunk = pb.OutputChunk(
+            incarnation=self._incarnation, id=read, data=data, end=end, position=self._position
+        )
         return asyncio.create_task(self._hub.chunk(chunk))
 
     async def give(self, read: int, data: bytes, *, end: bool = False) -> None:
@@ -288,7 +294,7 @@ async def test_a_reader_who_was_left_behind_goes_on_with_the_next_connection_of_
     await turn()
     rest = asyncio.create_task(slow.rest())
     (read,) = await again.reads()
-    assert read.offset == len(sent)
+    assert (read.offset, read.position) == (len(sent), FAR + len(sent))
     await again.give(read.id, b"more", end=True)
     assert b"first " + await rest == sent + b"more"
 

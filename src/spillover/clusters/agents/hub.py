@@ -256,10 +256,10 @@ class Hub:
         return session.node if session is not None else None
 
     async def output(self, node: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output of a task, from its agent; asked for anew at its byte if others could not wait for whoever reads it."""
-        ended = False
+        """Output of a task, from its agent; asked for anew where it was if others could not wait for whoever reads it."""
+        ended, position = False, 0
         while not ended:
-            reader = self._ask(node, asked)
+            reader = self._ask(node, asked, position)
             session, silent = reader.session, 0.0
             try:
                 while not ended and (reader.number in self._readers or not reader.chunks.empty()):
@@ -279,12 +279,13 @@ class Hub:
                         raise OutputGone(chunk.error)
                     if chunk.data:
                         asked = replace(asked, offset=asked.offset + len(chunk.data))
+                        position = chunk.position
                         yield chunk.data
             finally:
                 self._leave(reader, stop=not ended)
 
-    def _ask(self, node: str, asked: OutputAsked) -> _Reader:
-        """Have an agent send output."""
+    def _ask(self, node: str, asked: OutputAsked, position: int) -> _Reader:
+        """Have an agent send output; from a position that it told, if there is one."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
             raise OutputGone(f"the output is on agent {node}, which is not connected")
@@ -302,6 +303,7 @@ class Hub:
                 stderr=asked.stderr,
                 offset=asked.offset,
                 follow=asked.follow,
+                position=position,
             )
         )
         return reader

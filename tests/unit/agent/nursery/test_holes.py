@@ -76,3 +76,20 @@ def test_a_reader_that_is_overtaken_goes_on_behind_the_hole(file: int) -> None:
     assert (first + rest).startswith(numbers(0, LIMIT // 32))
     assert b" bytes left out ...]\n" in rest
     assert rest.endswith(numbers(399_000, 400_000))
+
+
+def test_a_reader_that_comes_back_goes_on_where_it_was_though_more_is_left_out_by_then(file: int) -> None:
+    stream, at, seen, position = Bounded(file, LIMIT), 0, 0, 0
+    for upto in range(20_000, 400_000, 20_000):
+        os.write(file, numbers(at, upto))
+        rest, again = b"", Reader(file, seen, position)
+        while piece := again.next():
+            rest += piece
+        assert rest == numbers(at, upto), "each was read as soon as it was written"
+        seen, position, at = seen + len(rest), again.position, upto
+        stream.trim()
+    os.write(file, numbers(at, 2 * at))
+    stream.trim()
+    late = Reader(file, seen, position)
+    assert late.next().startswith(b"\n[... ")
+    assert late.next().endswith(b"\n")
