@@ -15,11 +15,12 @@ import grpc
 import httpx
 import pytest
 
-from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout, transport
+from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, Threaded, http_server, listen, threaded_server
 from spillover.testing.waiting import turn
+from spillover.wire.keepalive import KEPT_ALIVE
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def alive(response: httpx.Response, lacking: str | None) -> None:
     """Check that the socket of an answer notices when the other side is gone, as far as the system can."""
     sock = response.extensions["network_stream"].get_extra_info("socket")
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    expected = {getattr(socket, name): value for name, value in transport.KEPT_ALIVE if name != lacking}
+    expected = {getattr(socket, name): value for name, value in KEPT_ALIVE if name != lacking}
     assert {option: sock.getsockopt(socket.IPPROTO_TCP, option) for option in expected} == expected
 
 

@@ -15,11 +15,11 @@ import pytest
 import structlog
 
 from spillover.api.http import bodies, build_app, serving, streams
-from spillover.api.http.serving import KEPT_ALIVE
 from spillover.server.certificates import make_certificates
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, http_server, listen
 from spillover.wire.api import EventView
+from spillover.wire.keepalive import KEPT_ALIVE
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 JOB = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"run": "true"}}

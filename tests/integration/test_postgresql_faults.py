@@ -122,8 +122,9 @@ async def locked(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def blocked(blocker: asyncpg.Connection, count: int) -> None:
     """So many wait for their answer."""
-    while await blocker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:
-        pass
+    async with asyncio.timeout(20):
+        while await blocker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:
+            pass
 
 
 async def connected(url: str) -> set[int]:

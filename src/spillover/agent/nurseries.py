@@ -69,8 +69,12 @@ class Nursery:
             with theirs:
                 file = make_marks()
                 try:
-                    child = await _spawn(theirs.fileno(), lock, file)
                     marks = Marks(file)
+                    try:
+                        child = await _spawn(theirs.fileno(), lock, file)
+                    except BaseException:
+                        marks.close()
+                        raise
                 finally:
                     os.close(file)
         except BaseException:
@@ -170,7 +174,9 @@ async def _spawn(*files: int) -> "subprocess.Popen[bytes]":
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
-        await asyncio.wait({spawning})
+        while not spawning.done():  # however often it is told
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({spawning})
         if spawning.exception() is None:
             child = spawning.result()
             child.kill()

@@ -313,7 +313,9 @@ async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
-        await asyncio.wait({working})
+        while not working.done():  # however often it is told
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({working})
         raise
 
 

@@ -86,6 +86,9 @@ def _cancelled(out: Output, client: "Client", job: str, aside: Aside) -> bool:
         out.note(str(error))
         out.note(f"{job} {fate}; `spill cancel {job}` cancels it once the server answers")
         return False
+    except KeyboardInterrupt:
+        out.note(f"{job} may not have been cancelled, and then goes on; `spill cancel {job}` makes sure")
+        return False
     return True
 
 

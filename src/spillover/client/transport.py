@@ -9,6 +9,7 @@ from spillover.client import asks
 from spillover.client.asks import UNKNOWN, Ask
 from spillover.client.errors import Refused, SpillError, Unreachable
 from spillover.client.place import Place
+from spillover.wire.keepalive import kept_alive
 
 if TYPE_CHECKING:
     import httpx
@@ -20,8 +21,6 @@ E = TypeVar("E", bound=BaseException)
 CONNECT: Final = 5.0
 WRITE: Final = 60.0
 """Seconds to connect, and to get rid of a part of the body."""
-KEPT_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""When a connection over which nothing comes counts as broken: output that is followed may be silent for long, but not on a dead line."""
 _AGENTS: Final = "if that is the port for agents, write that for people, which is 7070 unless it was set"
 
 
@@ -49,15 +48,8 @@ def settings(place: Place, connecting: "Connecting") -> dict[str, Any]:
     # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
     secure = place.url.startswith("https:")
     verify = _trusting(place) if secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    connections = connecting(verify=verify, trust_env=False, socket_options=_kept_alive())
+    connections = connecting(verify=verify, trust_env=False, socket_options=kept_alive())
     return {"trust_env": False, "follow_redirects": False, "transport": connections}
-
-
-def _kept_alive() -> list[tuple[int, int, int]]:
-    """Options of a socket that notices when the other side is gone, as far as this system has them."""
-    having = ((getattr(socket, name, None), value) for name, value in KEPT_ALIVE)
-    timed = [(socket.IPPROTO_TCP, option, value) for option, value in having if option is not None]
-    return [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *timed]
 
 
 def _trusting(place: Place) -> ssl.SSLContext | bool:

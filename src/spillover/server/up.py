@@ -163,7 +163,9 @@ async def _take(
     except Unwritable as error:
         shown = _beside(listener) if standby else listener.dup()
         holder = await server.show(shown, str(error), partial(leader.take, url, standby=False))
-    if holder is not None and standby:
+    if holder is None:
+        listener.listen()  # who asks before this server answers again is kept waiting, not refused
+    elif standby:
         await leader.stand_by(url, holder)
         return None
     return holder

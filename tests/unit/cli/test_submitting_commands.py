@@ -309,6 +309,21 @@ def test_ctrl_c_without_a_server_says_that_the_job_goes_on(
     ]
 
 
+def test_a_second_ctrl_c_while_it_is_being_cancelled_leaves_open_whether_it_is(
+    client: Any, spill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "cancel", interrupted)
+    client.ends = [KeyboardInterrupt()]
+    typed = spill("run", "--wait", "--", "sleep", "60")
+    assert (typed.code, typed.out) == (130, "")
+    assert typed.err.splitlines()[1:] == [
+        "spill: 000000000000 may not have been cancelled, and then goes on; `spill cancel 000000000000` makes sure"
+    ]
+
+
 def test_an_array_is_waited_for_without_its_output(
     client: Any, spill: Callable[..., Any], a_job: Any
 ) -> None:

@@ -18,6 +18,10 @@ class Marks:
     def __init__(self, file: int) -> None:
         self._keys = memoryview(mmap.mmap(file, 8 * MOST)).cast("Q")
 
+    def close(self) -> None:
+        """Let go of the file."""
+        self._keys.release()
+
     def begin(self, thread: int, key: int) -> None:
         """A thread is about to begin a task."""
         if thread < MOST:

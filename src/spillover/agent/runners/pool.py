@@ -85,6 +85,7 @@ class Pool:
             self._sweeping.cancel()
         for each in self._workers.values():
             self._house.signal(each.lease, True)
+            each.calls.clear()
             each.clear()
         self._workers.clear()
         if self._server is not None:

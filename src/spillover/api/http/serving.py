@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from spillover.api.http.problems import MEDIA, Refused
+from spillover.wire.keepalive import kept_alive
 
 MOST_HEAD: Final = 64 * 1024
 """Bytes that the address and the headers of a request may have."""
@@ -23,8 +24,6 @@ _LAST_WORDS: Final = 0.3
 """Seconds for what was cancelled to say so."""
 _IDLE: Final = 30
 """Seconds that a quiet connection is kept: longer than clients keep theirs, so that it is they who let go."""
-KEPT_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""When a caller of whom nothing comes counts as gone: there may be nothing to send for long, and then nothing else tells."""
 
 
 class HeadTooLarge(Exception):
@@ -42,10 +41,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
             # asyncio sees to this only on sockets that were made with a protocol number.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in KEPT_ALIVE:
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            for option in kept_alive():  # there may be nothing to send for long, and then nothing else tells
+                sock.setsockopt(*option)
         super().connection_made(transport)
 
     def on_message_begin(self) -> None:

@@ -17,6 +17,7 @@ from aiohttp import ClientTimeout
 from spillover.clusters.kubernetes.credentials import Credential, Credentials, NoCredential
 from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.objects import MOST_MESSAGE, Status
+from spillover.wire.keepalive import kept_alive
 
 T = TypeVar("T")
 
@@ -282,8 +283,6 @@ def _tls(access: Access, shown: Credential) -> ssl.SSLContext:
 def _socket(address: tuple[Any, ...]) -> socket.socket:
     """A socket that notices when the other side is gone."""
     made = socket.socket(address[0], address[1], address[2])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEPT_ALIVE:
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    for option in kept_alive(KEPT_ALIVE):
+        made.setsockopt(*option)
     return made
