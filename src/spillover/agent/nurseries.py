@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Self
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.marks import make as make_marks
+from spillover.agent.outlasting import outlast
 
 _busy = operator.attrgetter("busy")
 _tasks = operator.attrgetter("tasks")
@@ -65,21 +66,16 @@ class Nursery:
     ) -> Self:
         """Start its process; raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs:
-                file = make_marks()
-                try:
-                    marks = Marks(file)
-                    try:
-                        child = await _spawn(theirs.fileno(), lock, file)
-                    except BaseException:
-                        marks.close()
-                        raise
-                finally:
-                    os.close(file)
-        except BaseException:
-            ours.close()
-            raise
+        with contextlib.ExitStack() as undoing, theirs:
+            undoing.callback(ours.close)
+            file = make_marks()
+            try:
+                marks = Marks(file)
+                undoing.callback(marks.close)
+                child = await _spawn(theirs.fileno(), lock, file)
+            finally:
+                os.close(file)
+            undoing.pop_all()
 
         def tell(messages: list[bytes]) -> None:
             for data in messages:
@@ -174,9 +170,7 @@ async def _spawn(*files: int) -> "subprocess.Popen[bytes]":
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
-        while not spawning.done():  # however often it is told
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({spawning})
+        await outlast(spawning)
         if spawning.exception() is None:
             child = spawning.result()
             child.kill()

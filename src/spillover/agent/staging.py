@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spillover.agent.files import Files, Unfetched
+from spillover.agent.outlasting import outlast
 from spillover.agent.output import flattened
 from spillover.agent.process import Ended, Spawned
 from spillover.agent.runners.port import Sight
@@ -313,9 +314,7 @@ async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
-        while not working.done():  # however often it is told
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({working})
+        await outlast(working)
         raise
 
 

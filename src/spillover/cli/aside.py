@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
 _MOMENT: Final = 0.5
-"""Seconds."""
+"""Seconds after which a signal is seen to that did not end the waiting."""
 
 
 class Aside:
@@ -46,7 +46,7 @@ class Aside:
         return future.result()
 
     def _heard(self) -> Future[Any] | None:
-        """The next of the news; a signal that comes as the waiting begins does not end it, and is seen to after a moment."""
+        """The next of the news; a signal that comes as the waiting begins does not end it."""
         while True:
             try:
                 return self._news.get(timeout=_MOMENT)
