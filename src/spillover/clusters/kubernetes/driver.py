@@ -16,7 +16,7 @@ from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.logs import Logs
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.naming import OWNER, labels_of, lease_of, name_of
-from spillover.clusters.kubernetes.objects import Event, Job, Node, Page, Pod
+from spillover.clusters.kubernetes.objects import Event, Job, Node, Page, Pod, version_of
 from spillover.clusters.kubernetes.options import Options
 from spillover.clusters.kubernetes.reading import NOTED
 from spillover.clusters.kubernetes.watching import Reflector, Sink
@@ -236,7 +236,7 @@ class Kubernetes:
                     job = await self._find(lease)
                     selector = ",".join(f"{name}={value}" for name, value in labels)
                     page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
-                    self._mirror.settle(lease, job, page.items, page.metadata.version)
+                    self._mirror.settle(lease, job, page.items, version_of(page.metadata))
             self._tell()
             if set(doubts).isdisjoint(self._mirror.doubts()):
                 tried = 0

@@ -13,7 +13,7 @@ from msgspec import Struct
 from spillover.clusters.kubernetes.naming import lease_of, name_of
 from spillover.clusters.kubernetes.nodes import Nodes
 from spillover.clusters.kubernetes.notes import Notes, noted
-from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Pod
+from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Pod, version_of
 from spillover.clusters.kubernetes.reading import NOTED, read
 from spillover.clusters.kubernetes.sightings import Known, Sighting
 from spillover.core.events import Lease
@@ -106,7 +106,7 @@ class Mirror:
                 self._look_for_pods(lease, attempt)
             for sighting in list(attempt.pods.values()):
                 meta = sighting.pod.metadata
-                if sighting.there and meta.uid not in ours and (restored or _version(meta) <= version):
+                if sighting.there and meta.uid not in ours and (restored or version_of(meta) <= version):
                     self._drop_pod(sighting.pod)
                 elif restored and meta.uid in ours:
                     del attempt.pods[sighting.name]
@@ -116,7 +116,7 @@ class Mirror:
 
     def put_pod(self, pod: Pod) -> None:
         """A pod is there, or is not as it was."""
-        self._pods_version = max(self._pods_version, _version(pod.metadata))
+        self._pods_version = max(self._pods_version, version_of(pod.metadata))
         self._put_pod(pod)
 
     def _put_pod(self, pod: Pod) -> None:
@@ -128,7 +128,7 @@ class Mirror:
 
     def drop_pod(self, pod: Pod) -> None:
         """A pod is gone; this is how it was."""
-        self._pods_version = max(self._pods_version, _version(pod.metadata))
+        self._pods_version = max(self._pods_version, version_of(pod.metadata))
         self._drop_pod(pod)
 
     def _drop_pod(self, pod: Pod) -> None:
@@ -172,7 +172,7 @@ class Mirror:
             if had.metadata.uid in there:
                 if restored:
                     attempt.job = None
-            elif restored or _version(had.metadata) <= version:
+            elif restored or version_of(had.metadata) <= version:
                 self._drop_job(had)
         for job in there.values():
             self._put_job(job)
@@ -180,17 +180,17 @@ class Mirror:
 
     def put_job(self, job: Job) -> None:
         """A Job is there, or is not as it was."""
-        self._version = max(self._version, _version(job.metadata))
+        self._version = max(self._version, version_of(job.metadata))
         self._put_job(job)
 
     def made_job(self, job: Job) -> None:
         """A Job is there, as somebody was told who asked; those who watch know better if they heard as much already."""
-        if _version(job.metadata) > self._version:
+        if version_of(job.metadata) > self._version:
             self._put_job(job)
 
     def drop_job(self, job: Job) -> None:
         """A Job is gone."""
-        self._version = max(self._version, _version(job.metadata))
+        self._version = max(self._version, version_of(job.metadata))
         self._drop_job(job)
 
     def _drop_job(self, job: Job) -> None:
@@ -211,7 +211,7 @@ class Mirror:
             return
         attempt = self._attempts.setdefault(lease, _Attempt())
         had = attempt.job
-        if had is not None and _version(had.metadata) > _version(job.metadata):
+        if had is not None and version_of(had.metadata) > version_of(job.metadata):
             return  # somebody who asked was told of what happened since
         if had is None or Known(job).over is None:
             attempt.settled = None  # there may be more pods
@@ -320,7 +320,7 @@ class Mirror:
         told = self._told.get(lease)
         if attempt.settled is None or told is None or told.ending is None:
             return False
-        return _version(meta) <= attempt.settled
+        return version_of(meta) <= attempt.settled
 
     def _look_for_pods(self, lease: Lease, attempt: _Attempt) -> None:
         """Of an attempt whose Job is over, see whether there are pods that were not heard of."""
@@ -347,15 +347,10 @@ class Mirror:
             self._names.pop(name, None)
 
 
-def _version(meta: Meta) -> int:
-    """When an object was last changed, in the order of all changes of a cluster."""
-    return int(meta.resource_version) if meta.resource_version.isdigit() else 0
-
-
 def _is_later(had: Sighting, meta: Meta) -> bool:
     """Whether a pod was seen gone, or as it was after this."""
     known = had.pod.metadata
-    return known.uid == meta.uid and (not had.there or _version(known) > _version(meta))
+    return known.uid == meta.uid and (not had.there or version_of(known) > version_of(meta))
 
 
 def _age(each: Sighting) -> float:

@@ -217,10 +217,10 @@ class ListMeta(_Object, frozen=True):
     more: str = field(default="", name="continue")
     """What to ask for the next page with; empty on the last one."""
 
-    @property
-    def version(self) -> int:
-        """Of when it is, in the order of all changes of a cluster; 0 if that is not a number."""
-        return int(self.resource_version) if self.resource_version.isdigit() else 0
+
+def version_of(meta: Meta | ListMeta) -> int:
+    """When an object was last changed, or of when a list is, in the order of all changes of a cluster; 0 if that is not a number."""
+    return int(meta.resource_version) if meta.resource_version.isdigit() else 0
 
 
 class Page(_Object, Generic[T], frozen=True):

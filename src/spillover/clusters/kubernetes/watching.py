@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.api import Api, Refused, Trouble, Unanswered, pause
-from spillover.clusters.kubernetes.objects import Change, Complaint, Page
+from spillover.clusters.kubernetes.objects import Change, Complaint, Page, version_of
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
             params["continue"] = page.metadata.more
             await asyncio.sleep(0)  # thousands of objects keep nobody else waiting for longer than a page
         self._version = page.metadata.resource_version
-        self._sink.listed(items, page.metadata.version)
+        self._sink.listed(items, version_of(page.metadata))
         self._works(listed=True)
 
     async def _watch(self) -> None:
