@@ -29,7 +29,7 @@ def needed(inspection: Inspection) -> Iterator[Finding]:
     inputs = [*_inputs(inspection, state)]
     lost = sorted({job for job, digest, size in inputs if not _there(folder, digest, size)})
     if lost:
-        told = f"files that {count(len(lost), 'job')} need are missing or of another size: {some(lost)}"
+        told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or of another size: {some(lost)}"
         yield problem("files", told, f"cancel (`spill cancel {' '.join(lost[:MOST])}`) and submit them again")
     gone = sorted(
         {job for job, digest in _outputs(state) if not _listed(folder, digest)}

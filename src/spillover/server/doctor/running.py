@@ -195,6 +195,10 @@ def tokens(inspection: Inspection) -> Iterator[Finding]:
         then = ", and restart its agents with it" if token.role == "agent" else ""
         yield warning("tokens", told, f"`spill token create --role {token.role}`{then}")
     if (more := len(ending) - MOST) > 0:
-        yield warning("tokens", f"{count(more, 'more token')} end within 14 days", "`spill token list`")
+        yield warning(
+            "tokens",
+            f"{count(more, 'more token ends', 'more tokens end')} within 14 days",
+            "`spill token list`",
+        )
     if not ending:
         yield ok("tokens", "none ends within 14 days")

@@ -1,7 +1,7 @@
 """The store: readable, whole, of a version that is known, and such that a server could start with it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from spillover.core.invariants import breaches
@@ -10,10 +10,13 @@ from spillover.core.transitions import TERMINAL
 from spillover.model.units import DAY, SECOND, format_duration, format_memory, format_moment
 from spillover.ports.journal import Moved, StoreError, TooNew
 from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, some, warning
+from spillover.server.doctor.folder import lock_holder
 from spillover.server.doctor.inspection import Inspection, Unfit
 from spillover.stores.rows import SCHEMA_VERSION
 from spillover.stores.sqlite import examining
 from spillover.stores.sqlite.database import FILE
+from spillover.stores.sqlite.election import LOCK_FILE
+from spillover.stores.sqlite.log import lost_commits
 from spillover.stores.sqlite.schema import NoData
 
 AHEAD: Final = 5 * SECOND
@@ -57,11 +60,23 @@ def integrity(inspection: Inspection) -> Iterator[Finding]:
         lines = examining.integrity(inspection.folder, going_on)
     except Moved:
         lines = examining.integrity(inspection.folder, going_on)
+    if lost := _lost(inspection, going_on):
+        told = f"{file}-wal is damaged: {count(lost, 'commit')} after that cannot be read"
+        yield problem("integrity", told, RESTORE)
+        return
     if lines:
         more = f" (and {count(len(lines) - 1, 'more line')})" if len(lines) > 1 else ""
         yield problem("integrity", f"{file} is damaged: {lines[0]}{more}", RESTORE)
     else:
         yield ok("integrity", f"SQLite finds nothing wrong in {size}")
+
+
+def _lost(inspection: Inspection, going_on: Callable[[], None]) -> int:
+    """Commits that were acknowledged and that SQLite does not see; only a log that nobody writes can be read so."""
+    log = inspection.folder / f"{FILE}-wal"
+    if inspection.server is not None or lock_holder(inspection.folder / LOCK_FILE) is not None:
+        return 0
+    return lost_commits(log, going_on) if log.exists() else 0
 
 
 def checkpoint(inspection: Inspection) -> Iterator[Finding]:
@@ -113,7 +128,8 @@ def specs(inspection: Inspection) -> Iterator[Finding]:
     damaged = [job for digest, job in wanted.items() if found.get(digest, ...) is None]
     for jobs, what in ((missing, "missing"), (damaged, "damaged")):
         if jobs:
-            told = f"{count(len(jobs), 'spec')} of jobs that have not ended are {what}: {some(jobs)}"
+            specs = count(len(jobs), "spec is", "specs are")
+            told = f"{specs} {what} of jobs that have not ended: {some(jobs)}"
             yield problem(
                 "specs",
                 told,
