@@ -115,7 +115,7 @@ def odd(inspection: Inspection) -> Iterator[Finding]:
             "blobs", told, "copy them from a backup, or delete them and submit again who needs them"
         )
     if not strange and not damaged:
-        yield ok("blobs", f"{count(blobs, 'blob')}, {format_memory(size)}")
+        yield ok("blobs", f"{count(blobs, 'blob')}{f', {format_memory(size)}' if size else ''}")
 
 
 def _files(folder: Path) -> Iterable[Path]:

@@ -153,7 +153,7 @@ def _cluster(cluster: ClusterView) -> Finding:
     if cluster.state == "PROVISIONING":
         return warning("clusters", f"{cluster.name} has no agents", "start one for it: `spill agent --help`")
     return warning(
-        "clusters", f"none of the agents of {cluster.name} is ready", "see that they run and reach the server"
+        "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` says how they are"
     )
 
 

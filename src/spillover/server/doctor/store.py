@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 from spillover.core.invariants import breaches
@@ -51,7 +52,9 @@ def integrity(inspection: Inspection) -> Iterator[Finding]:
     if inspection.store != "sqlite" or not inspection.current or inspection.quick:
         return
     file = inspection.folder / FILE
-    size, began = format_memory(file.stat().st_size), time.monotonic()
+    log = Path(f"{file}-wal")
+    size = format_memory(file.stat().st_size + (log.stat().st_size if log.exists() else 0))
+    began = time.monotonic()
 
     def going_on() -> None:
         inspection.tell(f"checking {file.name} ({size}): {time.monotonic() - began:.0f} s")

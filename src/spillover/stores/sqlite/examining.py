@@ -16,6 +16,7 @@ from spillover.stores.sqlite.worker import cause
 T = TypeVar("T")
 MOST: Final = 20
 """Lines of what is wrong; one damaged page can lead to thousands."""
+_TITLE: Final = "*** in database main ***"
 _STEPS: Final = 100_000
 """Instructions of SQLite between two calls that say that it goes on."""
 
@@ -52,7 +53,8 @@ def integrity(folder: Path, going_on: Callable[[], None]) -> list[str]:
         connection.set_progress_handler(tick, _STEPS)
 
         def lines() -> list[str]:
-            return [str(line) for (line,) in connection.execute(f"PRAGMA integrity_check({MOST})")]
+            rows = connection.execute(f"PRAGMA integrity_check({MOST})")
+            return [" ".join(str(line).removeprefix(_TITLE).split()) for (line,) in rows]
 
         found = _guarded(folder, lines)
     if found != ["ok"] and reading.stale():  # what was read as a file that nobody changes was changed
