@@ -130,7 +130,7 @@ def test_every_metric_and_no_other_is_on_the_page_of_operations() -> None:
         f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
         for metric in registry.collect()
     }
-    rows = re.findall(r"^\| `(spill_\w+)` \| (\w+) \|", text_of("operations.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `((?:spill|process)_\w+)` \| (\w+) \|", text_of("operations.md"), re.MULTILINE)
     assert dict(rows) == shown
 
 

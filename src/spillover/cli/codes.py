@@ -9,6 +9,8 @@ DIFFERENT: Final = 1
 """Of `replay`: the journal does not lead to what it stored."""
 POLICY_FAILED: Final = 1
 """Of `simulate` and `backtest`: a policy of an installed package failed, so the numbers are not its own."""
+UNHEALTHY: Final = 1
+"""Of `doctor`: somebody has to see to something."""
 REFUSED: Final = 2
 """Refused, unknown or unreachable."""
 TIMED_OUT: Final = 124

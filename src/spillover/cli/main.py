@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "cert": Entry("commands.cert", "make a certificate for TLS"),
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
+    "doctor": Entry("commands.doctor", "whether a server and its data are healthy"),
     "replay": Entry("commands.replay", "whether a journal leads to the plans that it stored"),
     "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
     "backtest": Entry("commands.backtest", "try policies on what really happened"),

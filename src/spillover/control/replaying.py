@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from spillover.core.events import AnyEvent
 from spillover.deciding.protocols import Policies
 from spillover.deciding.replay import Difference, Replay
 from spillover.model.policy import PolicySet
@@ -24,8 +25,15 @@ class Replayed(msgspec.Struct, frozen=True):
     """The first event that does not follow from those before it; None if all do."""
 
 
-async def replay(journal: Journal, load: Callable[[PolicySet], Policies]) -> Replayed:
-    """Make every plan of a journal anew, up to the first that differs; raises StoreError if it cannot be read."""
+async def replay(
+    journal: Journal,
+    load: Callable[[PolicySet], Policies],
+    see: Callable[[AnyEvent, int, int], None] | None = None,
+) -> Replayed:
+    """Make every plan of a journal anew, up to the first that differs; raises StoreError if it cannot be read.
+
+    `see` is called with each event, its revision and the last revision that there was at the beginning.
+    """
     loaded = await journal.load()
     whole = await journal.oldest() <= 1
     after = 0 if whole else loaded.checkpoint
@@ -38,6 +46,8 @@ async def replay(journal: Journal, load: Callable[[PolicySet], Policies]) -> Rep
         except msgspec.MsgspecError as error:
             replaying.refuse(last, str(error))
             break
+        if see is not None:
+            see(event, last, loaded.last)
         if not replaying.take(last, event):
             break
     replaying.end(last)

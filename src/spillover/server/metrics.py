@@ -1,10 +1,13 @@
 """Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable."""
 
+import asyncio
+import contextlib
+import threading
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from spillover.control.costs import budget_views
@@ -21,6 +24,7 @@ from spillover.core.events import (
 )
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
+from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
 
 
@@ -116,12 +120,41 @@ def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
     yield refused
 
 
+class _Process(Collector):
+    """What this process needs, besides what `ProcessCollector` reads of the system."""
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        yield HistogramMetricFamily(
+            "spill_loop_pause_seconds",
+            "How late the event loop came to what was due, looked at every 50 ms.",
+            self._pauses.buckets(),
+            self._pauses.total,
+        )
+        yield GaugeMetricFamily(
+            "spill_loop_longest_pause_seconds",
+            "The longest pause of the event loop in the last minute.",
+            value=self._pauses.longest(),
+        )
+        yield GaugeMetricFamily("spill_threads", "Threads of Python.", value=threading.active_count())
+        tasks = GaugeMetricFamily("spill_asyncio_tasks", "Tasks of the event loop.", labels=())
+        with contextlib.suppress(RuntimeError):  # asked from outside a loop, there are none to count
+            tasks.add_metric((), len(asyncio.all_tasks()))
+        yield tasks
+
+
 class Metrics:
     """Everything that is counted."""
 
     def __init__(self, loop: Loop, gauge: Gauge | None = None, blobs: CountedBlobs | None = None) -> None:
         self.registry = CollectorRegistry()
+        self.pauses = Pauses()
+        """To be run beside the server."""
         self.registry.register(_Now(loop, gauge, blobs))
+        self.registry.register(_Process(self.pauses))
+        ProcessCollector(registry=self.registry)
         self._loop = loop
         self._submitted = Counter("spill_jobs_submitted", "Jobs that were accepted.", registry=self.registry)
         self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)

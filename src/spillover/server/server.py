@@ -192,6 +192,7 @@ class Server:
                 ("leases", leases.run()),
                 ("unwatched", Unwatched(self.loop).run()),
                 ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
+                ("pauses", self._metrics.pauses.run()),
             ):
                 tasks.append(asyncio.create_task(work, name=name))
             tasks.extend(

@@ -1,4 +1,4 @@
-"""The inside of a server: the live loop on the store in memory and a clock that is set by hand, nothing around it."""
+"""The inside of a server: the live loop on a store, in memory as a rule, and a clock that is set by hand, nothing around it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,6 +18,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.stores.memory import open_memory
+from spillover.stores.store import Store
 from spillover.testing.world import OWNED, RENTED
 
 
@@ -45,9 +46,9 @@ class HandClock:
 class Inside:
     """A server's inside, without its outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.clock = HandClock()
-        self.store = open_memory()
+        self.store = store or open_memory()
         self.loop = Loop(self.store.journal, load, self.clock, debug=True)
         self.lookup = Lookup(self.loop, self.store.archive)
         self.specs = Specs(self.store.journal)
@@ -99,9 +100,9 @@ def form(name: str, **fields: object) -> JobForm:
 
 
 @asynccontextmanager
-async def leading() -> AsyncIterator[Inside]:
-    """A server that leads two clusters, without agents."""
-    inside = Inside()
+async def leading(store: Store | None = None) -> AsyncIterator[Inside]:
+    """A server that leads two clusters, without agents; on the store in memory unless another is given."""
+    inside = Inside(store)
     await inside.begin()
     running = asyncio.create_task(inside.loop.run())
     try:

@@ -98,3 +98,17 @@ async def test_blobs_are_counted() -> None:
         ("spill_blobs_refused_total", {"why": "no_room"}, 0),
     ):
         assert registry.get_sample_value(name, labels) == value, name
+
+
+async def test_the_process_and_its_event_loop_are_measured() -> None:
+    metrics = Metrics(Loop(open_memory().journal, load, SystemClock()))
+    metrics.pauses.add(0.3, 1.0)
+    value = metrics.registry.get_sample_value
+    assert value("spill_loop_longest_pause_seconds") == 0.3
+    assert value("spill_loop_pause_seconds_bucket", {"le": "0.25"}) == 0
+    assert value("spill_loop_pause_seconds_bucket", {"le": "0.5"}) == 1
+    assert value("spill_loop_pause_seconds_sum") == 0.3
+    assert value("spill_asyncio_tasks") == 1
+    assert (value("spill_threads") or 0) >= 1
+    assert (value("process_open_fds") or 0) > 2
+    assert (value("process_resident_memory_bytes") or 0) > 2**20

@@ -8,7 +8,7 @@ from spillover.stores.postgresql.archive import PostgresqlArchive
 from spillover.stores.postgresql.connection import Database
 from spillover.stores.postgresql.election import PostgresqlElection
 from spillover.stores.postgresql.journal import PostgresqlJournal
-from spillover.stores.postgresql.schema import prepare, require_current
+from spillover.stores.postgresql.schema import prepare, require_current, stored_version
 from spillover.stores.store import TERM, Store
 
 
@@ -33,3 +33,23 @@ async def open_postgresql(
         election=PostgresqlElection(database, term, monotonic),
         archive=PostgresqlArchive(database),
     )
+
+
+async def postgresql_journal(url: str) -> PostgresqlJournal:
+    """The journal of a database, to be read: nothing is created or upgraded."""
+    database = Database(url)
+    try:
+        await require_current(database)
+    except BaseException:
+        await database.close()
+        raise
+    return PostgresqlJournal(database)
+
+
+async def postgresql_version(url: str) -> int:
+    """The version of the data in a database; raises Unreadable if it cannot be asked, or has none."""
+    database = Database(url)
+    try:
+        return await stored_version(database)
+    finally:
+        await database.close()

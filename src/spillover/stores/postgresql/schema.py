@@ -111,15 +111,21 @@ async def prepare(database: Database) -> None:
 
 async def require_current(database: Database) -> None:
     """Raise unless the data can be read as they are."""
-    async with database.read() as connection:
-        version = await _version(connection)
-    if version is None:
-        raise Unreadable(f"there are no data in {database.name}")
+    version = await stored_version(database)
     refuse_newer(version, database.name)
     if version < SCHEMA_VERSION:
         raise Unreadable(
             f"data in {database.name} are of version {version} and must be upgraded, but cannot be written"
         )
+
+
+async def stored_version(database: Database) -> int:
+    """The version of the data; raises if there are none."""
+    async with database.read() as connection:
+        version = await _version(connection)
+    if version is None:
+        raise Unreadable(f"there are no data in {database.name}")
+    return version
 
 
 async def _version(connection: Any) -> int | None:

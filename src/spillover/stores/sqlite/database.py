@@ -19,11 +19,12 @@ FILE: Final = "spill.db"
 class Database:
     """Where all work on one file goes. Readers never wait for the writer, nor it for them."""
 
-    def __init__(self, folder: Path, vfs: str | None = None) -> None:
+    def __init__(self, folder: Path, vfs: str | None = None, *, untouched: bool = False) -> None:
+        """`untouched` is for those who only read, and leave nothing behind."""
         self.folder = folder
         self._path = folder / FILE
         self._on_close: Callable[[], None] = lambda: None
-        self._reading = Reading(self._path, vfs)
+        self._reading = Reading(self._path, vfs, untouched=untouched)
         self._writer = Worker("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
         self._reader = Worker("sqlite-reader", self._reading.open, self._unreadable, self._reading.stale)
 

@@ -6,11 +6,13 @@ write-ahead log needs its index (`-shm`), a file that SQLite wants to create or 
 1. read-only, with the index of a writer that lives or was killed;
 2. the same with the index left alone, its content rebuilt in memory (a full disk);
 3. as an immutable file, if there is no log: then nobody has it open for writing and it holds everything.
+
+Whoever only looks, as `spill doctor` does, tries them the other way round, so that no log or index is left behind.
 """
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -53,12 +55,24 @@ def _require_writable(connection: apsw.Connection) -> None:
 
 
 class Reading:
-    """Opens for reading, whatever it takes."""
+    """Opens for reading, whatever it takes; `untouched` leaves the folder as it is, if that is possible at all.
 
-    def __init__(self, path: Path, vfs: str | None) -> None:
+    `require` raises for data that are not to be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        vfs: str | None = None,
+        *,
+        untouched: bool = False,
+        require: Callable[[apsw.Connection, Path], None] = require_current,
+    ) -> None:
         self._path = path
         self._log = Path(f"{path}-wal")
         self._vfs = vfs
+        self._untouched = untouched
+        self._require = require
         self._immutable = False
 
     def open(self) -> apsw.Connection:
@@ -66,7 +80,7 @@ class Reading:
         failed: Exception | None = None
         for options in self._ways():
             try:
-                connection = _open_reading(self._path, options, self._vfs)
+                connection = self._try(options)
             except (apsw.CantOpenError, apsw.IOError, apsw.FullError, apsw.ReadOnlyError) as error:
                 failed = failed or error
             else:
@@ -82,7 +96,20 @@ class Reading:
 
     def _ways(self) -> list[str]:
         ways = ["mode=ro", "mode=ro&readonly_shm=1"]
-        return [*ways, "mode=ro&immutable=1"] if self._nobody_writes() else ways
+        ways = [*ways, "mode=ro&immutable=1"] if self._nobody_writes() else ways
+        return ways[::-1] if self._untouched else ways
+
+    def _try(self, options: str) -> apsw.Connection:
+        uri = f"file:{quote(str(self._path.absolute()))}?{options}"
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(uri, flags=flags, vfs=self._vfs)
+        try:
+            connection.set_busy_timeout(BUSY_MS)
+            self._require(connection, self._path.parent)
+        except BaseException:
+            connection.close(force=True)
+            raise
+        return connection
 
     def _nobody_writes(self) -> bool:
         """A writer has a log; an empty one may be left behind by a try to write where nothing can be written."""
@@ -91,18 +118,6 @@ class Reading:
         except OSError:
             return True
         return left == 0 and bool(os.statvfs(self._log).f_flag & os.ST_RDONLY)
-
-
-def _open_reading(path: Path, options: str, vfs: str | None) -> apsw.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?{options}"
-    connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=vfs)
-    try:
-        connection.set_busy_timeout(BUSY_MS)
-        require_current(connection, path.parent)
-    except BaseException:
-        connection.close(force=True)
-        raise
-    return connection
 
 
 def _keep_a_log(connection: apsw.Connection) -> None:

@@ -27,4 +27,4 @@ async def open_sqlite(
 
 def sqlite_journal(folder: Path) -> SqliteJournal:
     """The journal of a data folder, to be read: nothing is created, upgraded or locked."""
-    return SqliteJournal(Database(folder))
+    return SqliteJournal(Database(folder, untouched=True))

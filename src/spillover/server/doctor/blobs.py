@@ -1,0 +1,129 @@
+"""Files of jobs: those that are still needed are there, and nothing else is."""
+
+import hashlib
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from spillover.core.jobs import Ended
+from spillover.core.state import State
+from spillover.core.transitions import TERMINAL
+from spillover.model.files import File, is_digest
+from spillover.model.units import format_memory
+from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, some, warning
+from spillover.server.doctor.inspection import Inspection
+
+_EMPTY: Final = hashlib.sha256().hexdigest()
+_list: Final = msgspec.json.Decoder(list[File])
+
+
+def needed(inspection: Inspection) -> Iterator[Finding]:
+    """What jobs in the book refer to is there, in its full length."""
+    state = inspection.state
+    if state is None or inspection.data is None:
+        return
+    folder = inspection.data / "blobs"
+    inputs = [*_inputs(inspection, state)]
+    lost = sorted({job for job, digest, size in inputs if not _there(folder, digest, size)})
+    if lost:
+        told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or of another size: {some(lost)}"
+        yield problem("files", told, f"cancel (`spill cancel {' '.join(lost[:MOST])}`) and submit them again")
+    gone = sorted(
+        {job for job, digest in _outputs(state) if not _listed(folder, digest)}
+        | {job for job, digest in _values(state) if not _there(folder, digest)}
+    )
+    if gone:
+        told = f"what {count(len(gone), 'job')} brought back is missing in part: {some(gone)}"
+        yield problem("files", told, "copy the folder blobs from a backup, or run them again")
+    if not lost and not gone:
+        yield ok("files", f"{count(len(inputs), 'input')} of jobs that have not ended")
+
+
+def _inputs(inspection: Inspection, state: State) -> Iterator[tuple[str, str, int | None]]:
+    """Jobs that have not ended, each with a blob that it needs and its size, where that is known."""
+    needing: dict[bytes, str] = {}
+    for job in state.jobs.values():
+        if job.extra.blobs and job.state not in TERMINAL:
+            needing[job.spec] = job.id
+    for digest, spec in inspection.specs(list(needing)).items():
+        if spec is not None:
+            sizes = {file.digest: file.size for file in spec.inputs}
+            yield from ((needing[digest], each, sizes.get(each)) for each in spec.digests)
+
+
+def _outputs(state: State) -> Iterator[tuple[str, str]]:
+    """Jobs of the book, each with a list of what it brought back."""
+    for job in state.jobs.values():
+        yield from ((job.id, listed) for _, listed in job.extra.outputs)
+
+
+def _values(state: State) -> Iterator[tuple[str, str]]:
+    """Python calls of the book, each with the blob of what it returned, where that is large."""
+    for job in state.jobs.values():
+        if isinstance(job.phase, Ended) and job.phase.value_digest:
+            yield job.id, job.phase.value_digest
+
+
+def _there(folder: Path, digest: str, size: int | None = None) -> bool:
+    """Whether a blob is there."""
+    try:
+        found = (folder / digest[:2] / digest).stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and size in {None, found.st_size}
+
+
+def _listed(folder: Path, digest: str) -> bool:
+    """Whether a list of files is there, with all that it lists."""
+    if not is_digest(digest):
+        return False
+    try:
+        files = _list.decode((folder / digest[:2] / digest).read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return all(is_digest(file.digest) and _there(folder, file.digest, file.size) for file in files)
+
+
+def odd(inspection: Inspection) -> Iterator[Finding]:
+    """The folder of blobs holds blobs, and nothing else."""
+    if inspection.data is None or not (folder := inspection.data / "blobs").is_dir():
+        return
+    strange: list[str] = []
+    damaged: list[str] = []
+    blobs = size = 0
+    for path in _files(folder):
+        found = path.lstat()
+        if not (stat.S_ISREG(found.st_mode) and is_digest(path.name) and path.parent.name == path.name[:2]):
+            strange.append(str(path.relative_to(folder)))
+        elif not found.st_size and path.name != _EMPTY:
+            damaged.append(path.name)
+        else:
+            blobs, size = blobs + 1, size + found.st_size
+            if not blobs % 1_000:
+                inspection.tell(f"looking at blobs: {blobs:,}")
+    if strange:
+        told = f"{count(len(strange), 'entry is no blob', 'entries are no blobs')}: {some(sorted(strange))}"
+        yield warning(
+            "blobs", told, f"move them out of {folder}; what is a folder keeps old blobs from being dropped"
+        )
+    if damaged:
+        told = f"{count(len(damaged), 'blob is empty', 'blobs are empty')} that should not be: {some(sorted(damaged))}"
+        yield problem(
+            "blobs", told, "copy them from a backup, or delete them and submit again who needs them"
+        )
+    if not strange and not damaged:
+        yield ok("blobs", f"{count(blobs, 'blob')}{f', {format_memory(size)}' if size else ''}")
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    """All that is in the folder of blobs, but for what is being written."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name == "new":
+            continue
+        if entry.is_dir() and not entry.is_symlink() and len(entry.name) == 2:
+            yield from sorted(entry.iterdir())
+        else:
+            yield entry

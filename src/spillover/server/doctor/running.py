@@ -1,0 +1,204 @@
+"""A server that runs: whether it accepts work, and whom of those it depends on somebody should look after."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from spillover import __version__
+from spillover.model.units import DAY, SECOND, format_duration, format_moment, parse_time
+from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, some, warning
+from spillover.server.doctor.folder import lives, lock_holder
+from spillover.server.doctor.inspection import Inspection
+from spillover.stores.sqlite.election import LOCK_FILE
+from spillover.wire.api import AgentView, ClusterView
+
+APART: Final = 5 * SECOND
+"""How far the server's clock may be from ours."""
+LONG: Final = DAY
+"""After this an agent that somebody drained may have been forgotten."""
+SOON: Final = 14 * DAY
+"""Before this, what ends should be renewed."""
+
+
+def server(inspection: Inspection) -> Iterator[Finding]:
+    """A server that is there answers, accepts work, and is of this version."""
+    view = inspection.server
+    if view is None:
+        yield _silent(inspection)
+        return
+    if not view.writable:
+        yield problem(
+            "server",
+            f"does not accept changes: {view.message}",
+            "see docs/operations.md#full-disk-read-only-disk",
+        )
+    elif not view.leader:
+        yield problem("server", "another server leads", "ask that one, or restart this one with --standby")
+    else:
+        yield ok("server", f"accepts work, {count(view.queued, 'job')} queued, {view.running:,} running")
+    if view.version == __version__:
+        yield ok("version", view.version)
+    else:
+        told = f"the server is of version {view.version}, this command line of {__version__}"
+        yield warning("version", told, "install the same version for both")
+
+
+def _silent(inspection: Inspection) -> Finding:
+    """No server answers, which is wrong only where there is one."""
+    where = inspection.whereabouts
+    if inspection.data is None:
+        said, _, todo = inspection.silence.partition("; ")
+        return problem("server", said, todo or "name one with --server or --data")
+    if where is not None and lives(where.pid):
+        said = inspection.silence.partition(";")[0]
+        return problem(
+            "server", f"process {where.pid} lives, but {said}", "read its log; restart it if it hangs"
+        )
+    holder = lock_holder(inspection.data / LOCK_FILE)
+    if holder is not None and lives(holder):
+        told = f"process {holder} leads, but {inspection.data / 'server.json'} does not say where it is"
+        return warning("server", told, "it may be starting; else name it with SPILL_SERVER")
+    return ok("server", "none runs here")
+
+
+def clock(inspection: Inspection) -> Iterator[Finding]:
+    """Its clock is ours."""
+    if (view := inspection.overview) is None:
+        return
+    apart = parse_time(view.at) - inspection.clock()
+    if abs(apart) <= APART:
+        yield ok("server's clock", "is this machine's")
+        return
+    which = "ahead of" if apart > 0 else "behind"
+    todo = (
+        "set the clock of this machine: it was set back, and the server waits until it has caught up"
+        if inspection.data is not None and apart > 0
+        else "let both machines keep their time with NTP"
+    )
+    yield warning("server's clock", f"is {format_duration(abs(apart))} {which} this machine's", todo)
+
+
+def set_aside(inspection: Inspection) -> Iterator[Finding]:
+    """No controller of the server has set work aside because it failed on it."""
+    if (view := inspection.server) is None:
+        return
+    if aside := list(getattr(view, "set_aside", None) or ()):
+        told = f"{count(len(aside), 'piece')} of work failed and will be tried again: {some([str(each) for each in aside])}"
+        yield problem("set aside", told, "the server's log says why; report it if it does not go away")
+
+
+def agents(inspection: Inspection) -> Iterator[Finding]:
+    """All agents are there and take work."""
+    if inspection.server is None:
+        return
+    found = inspection.client.agents()
+    lost = [each for each in found if each.state == "lost"]
+    missing = [each for each in found if each.state == "unobserved" and each.leased]
+    drained = [
+        each for each in found if each.drained_by and each.state != "lost" and _for_long(inspection, each)
+    ]
+    if lost:
+        told = f"{count(len(lost), 'agent is', 'agents are')} lost: {_names(lost)}"
+        yield warning(
+            "agents",
+            told,
+            f"read agent.log on its machine; gone for good: `spill agents forget {_typed(lost)}`",
+        )
+    if missing:
+        told = f"{count(len(missing), 'agent holds', 'agents hold')} jobs, but did not come back: {_names(missing)}"
+        yield warning("agents", told, "start them again, or their jobs go back to the queue after lost_after")
+    if drained:
+        told = f"{count(len(drained), 'agent was', 'agents were')} drained long ago: {_names(drained)}"
+        yield warning("agents", told, f"`spill agents resume {_typed(drained)}`, or stop them")
+    if not lost and not missing and not drained:
+        ready = sum(each.state == "ready" for each in found)
+        yield ok("agents", f"{ready:,} of {len(found):,} are ready")
+
+
+def _for_long(inspection: Inspection, agent: AgentView) -> bool:
+    """Whether an agent was drained so long ago that it may have been forgotten; false where the journal is not read."""
+    if inspection.quick or not inspection.current:
+        return False
+    since = inspection.drainings.get(f"{agent.cluster}/{agent.name}", 0)  # older than all that is kept
+    return inspection.clock() - since > LONG
+
+
+def _names(agents: list[AgentView]) -> str:
+    return some([f"{each.cluster}/{each.name}" for each in agents])
+
+
+def _typed(agents: list[AgentView]) -> str:
+    """Agents as one would type them."""
+    return " ".join(f"{each.cluster}/{each.name}" for each in agents[:MOST])
+
+
+def clusters(inspection: Inspection) -> Iterator[Finding]:
+    """Every cluster can be used."""
+    if (view := inspection.overview) is None:
+        return
+    wrong = [each for each in view.clusters if each.state != "READY"]
+    for each in wrong:
+        yield _cluster(each)
+    if not wrong:
+        yield ok("clusters", f"{count(len(view.clusters), 'is', 'are')} ready")
+
+
+def _cluster(cluster: ClusterView) -> Finding:
+    since = "" if cluster.since is None else f" since {format_moment(parse_time(cluster.since))}"
+    told = f"{cluster.name} is {cluster.state}{since}{'' if cluster.why is None else f': {cluster.why}'}"
+    if cluster.kind != "agents":
+        level = problem if cluster.state == "FAILED" else warning
+        return level(
+            "clusters", told, "docs/kubernetes.md says what each state means; see that it can be reached"
+        )
+    if cluster.state == "PROVISIONING":
+        return warning("clusters", f"{cluster.name} has no agents", "start one for it: `spill agent --help`")
+    return warning(
+        "clusters", f"none of the agents of {cluster.name} is ready", "`spill agents` says how they are"
+    )
+
+
+def policies(inspection: Inspection) -> Iterator[Finding]:
+    """What was chosen decides."""
+    if inspection.server is None:
+        return
+    view = inspection.client.policy()
+    wrong = False
+    for axis in view.axes:
+        if axis.disabled is not None:
+            wrong = True
+            told = f"{axis.axis}={axis.disabled} was disabled: {axis.error}; {axis.policy} decides instead"
+            yield warning(
+                "policies", told, f"mend its package, then `spill policy set {axis.axis}={axis.disabled}`"
+            )
+        elif axis.failures or axis.error:
+            wrong = True
+            told = f"{axis.axis}={axis.policy} failed {count(axis.failures, 'time')}: {axis.error}"
+            yield warning("policies", told, "mend its package, or choose another: `spill policy set`")
+    if not wrong:
+        yield ok("policies", view.policy)
+
+
+def tokens(inspection: Inspection) -> Iterator[Finding]:
+    """No token is about to end; those of agents first, as they end silently."""
+    if inspection.server is None:
+        return
+    now = inspection.clock()
+    ending = []
+    for token in inspection.client.tokens():
+        if token.state == "valid" and token.expires_at is not None:
+            left = parse_time(token.expires_at) - now
+            if left <= SOON:
+                ending.append((token.role != "agent", left, token))
+    for _, left, token in sorted(ending, key=lambda each: each[:2])[:MOST]:
+        whose = token.note or token.user or token.cluster or token.project or f"made by {token.created_by}"
+        told = f"token {token.id} of role {token.role} ({whose}) ends in {format_duration(max(0, left))}"
+        then = ", and restart its agents with it" if token.role == "agent" else ""
+        yield warning("tokens", told, f"`spill token create --role {token.role}`{then}")
+    if (more := len(ending) - MOST) > 0:
+        yield warning(
+            "tokens",
+            f"{count(more, 'more token ends', 'more tokens end')} within 14 days",
+            "`spill token list`",
+        )
+    if not ending:
+        yield ok("tokens", "none ends within 14 days")

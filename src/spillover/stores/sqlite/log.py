@@ -1,0 +1,54 @@
+"""Reads SQLite's write-ahead log as its file format says, to see whether something in the middle of it was damaged.
+
+SQLite takes a log up to the first frame whose checksum is wrong, as after a loss of power, and says nothing: what follows that frame is as
+if it had never been committed. Every commit here is brought to the disk before the next begins, so a commit that follows a damaged frame was
+acknowledged once, and is lost.
+"""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+_HEADER: Final = struct.Struct(">8I")
+"""Magic, version, page size, sequence, two salts, two checksums."""
+_FRAME: Final = struct.Struct(">6I")
+"""Page, pages of the file after a commit or 0, two salts, two checksums."""
+_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
+"""With the order of bytes by which checksums are made."""
+_MASK: Final = 0xFFFFFFFF
+
+
+def lost_commits(log: Path, going_on: Callable[[], None] = lambda: None) -> int:
+    """Commits in a log that nobody writes to which a damaged frame before them hides; 0 as a rule."""
+    with log.open("rb") as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            return 0
+        magic, _, page, _, *salts, first, second = _HEADER.unpack(head)
+        order = _MAGIC.get(magic)
+        if order is None or not 512 <= page <= 65536:
+            return 0
+        if _checksum(order, head[:24], (0, 0)) != (first, second):
+            return 0  # it was never begun: SQLite begins another
+        sums, damaged, lost = (first, second), False, 0
+        while len(frame := file.read(_FRAME.size + page)) == _FRAME.size + page:
+            going_on()
+            _, commits, *its_salts, one, two = _FRAME.unpack_from(frame)
+            if its_salts != salts:
+                break  # left over from before the log was begun anew
+            if not damaged:
+                sums = _checksum(order, frame[_FRAME.size :], _checksum(order, frame[:8], sums))
+                damaged = sums != (one, two)
+            elif commits:
+                lost += 1
+        return lost
+
+
+def _checksum(order: str, data: bytes, sums: tuple[int, int]) -> tuple[int, int]:
+    one, two = sums
+    numbers = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
+    for left, right in zip(numbers, numbers, strict=True):
+        one = (one + left + two) & _MASK
+        two = (two + right + one) & _MASK
+    return one, two
