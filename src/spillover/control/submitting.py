@@ -85,7 +85,7 @@ class Submitting:
     async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none."""
         if self._files is not None:
-            await self._files.check(forms)
+            await self._files.check(forms, self._lookup.project)
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}

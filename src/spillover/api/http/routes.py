@@ -267,14 +267,14 @@ async def policy_history(call: Call[NoQuery, None]) -> Reply:
 
 async def put_blob(call: Call[NoQuery, AsyncIterator[bytes]]) -> Reply:
     """Keep a blob."""
-    fresh = await call.around.blobs.put(call.digest, call.body)
+    fresh = await call.around.blobs.put(call.digest, call.body, call.caller.project)
     return as_json(BlobKept(call.digest, fresh), HTTPStatus.CREATED if fresh else HTTPStatus.OK)
 
 
 async def get_blob(call: Call[BlobQuery, None]) -> Stream:
     """Send a blob."""
     blobs, digest, offset = call.around.blobs, call.digest, call.query.offset
-    size = (await blobs.sizes([digest])).get(digest)
+    size = (await blobs.sizes([digest], call.caller.project)).get(digest)
     if size is None:
         raise NoBlob(digest)
     return Stream(blobs.get(digest, offset), OCTETS, length=max(0, size - offset))
@@ -282,7 +282,7 @@ async def get_blob(call: Call[BlobQuery, None]) -> Stream:
 
 async def missing_blobs(call: Call[NoQuery, Digests]) -> Reply:
     """Say which blobs are not there."""
-    there = await call.around.blobs.sizes(call.body.digests)
+    there = await call.around.blobs.sizes(call.body.digests, call.caller.project)
     return as_json(Digests([digest for digest in call.body.digests if digest not in there]))
 
 
