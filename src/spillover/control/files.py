@@ -97,9 +97,7 @@ class FileDesk:
         if project is not None:
             await self._blobs.give(digests, project)
 
-    async def brought_back(
-        self, found: Found, attempt: int | None, project: str | None = None
-    ) -> FilesView:
+    async def brought_back(self, found: Found, attempt: int | None, project: str | None = None) -> FilesView:
         """The files that an attempt of a job brought back; None is the last that brought any.
 
         From then on, those who are let in for the project of the job may read them.

@@ -145,7 +145,11 @@ class Submitting:
             else:
                 # One that is there under its key is answered with that, however late it is repeated.
                 now = self._loop.now()
-                if spec.deadline is not None and spec.deadline <= now and (spec.project, form.key) not in live:
+                if (
+                    spec.deadline is not None
+                    and spec.deadline <= now
+                    and (spec.project, form.key) not in live
+                ):
                     until, here = format_moment(spec.deadline), format_moment(now)
                     told = f"{spec.name}: its deadline, {until}, has passed: it is {here} on the server; write a later one"
                     problems.append(FieldProblem(f"jobs[{at}].spec.deadline", told))

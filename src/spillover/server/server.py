@@ -171,7 +171,7 @@ class Server:
         jobs = JobsService(self.commands.of, self._tokens, self._gauge)
         renewal = Renewal(self._identity) if self._identity is not None else None
         pair = renewal.pair if renewal is not None else None
-        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs.handler()])
+        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
         tasks: list[asyncio.Task[None]] = []
         try:
             looping = asyncio.create_task(self.loop.run(), name="loop")

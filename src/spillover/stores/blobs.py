@@ -360,11 +360,7 @@ class MemoryBlobs:
             if len(data) > self._bounds.file:
                 raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
             total = self._bounds.total
-            if (
-                total is not None
-                and digest not in self._blobs
-                and (await self.used())[1] + len(data) > total
-            ):
+            if total is not None and digest not in self._blobs and (await self.used())[1] + len(data) > total:
                 raise NoRoom(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
         check_digest(hashlib.sha256(data).hexdigest(), digest, len(data))
         self._blobs[digest] = bytes(data), self._now() + GRACE

@@ -322,6 +322,9 @@ async def test_each_project_has_keys_of_its_own(control: Inside, everybody: Comm
     (own,) = await mine.submit([of("a", "vision", key="k")], "eve")
     assert own != other
     assert await mine.submit([of("a", "vision", key="k")], "eve") == (own,)
-    assert await everybody.submit([of("a", "nlp", key="k"), of("a", "vision", key="k")], "ada") == (other, own)
+    assert await everybody.submit([of("a", "nlp", key="k"), of("a", "vision", key="k")], "ada") == (
+        other,
+        own,
+    )
     with pytest.raises(CommandError, match=rf"was used for another job, {other}; use a new key"):
         await everybody.submit([of("b", "nlp", key="k")], "ada")

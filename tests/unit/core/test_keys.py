@@ -13,7 +13,11 @@ def test_two_projects_have_jobs_under_the_same_key() -> None:
     known = Keys()
     known.take("vision", "k", JOB)
     known.take("nlp", "k", OTHER)
-    assert (known.find("vision", "k"), known.find("nlp", "k"), known.find("speech", "k")) == (JOB, OTHER, None)
+    assert (known.find("vision", "k"), known.find("nlp", "k"), known.find("speech", "k")) == (
+        JOB,
+        OTHER,
+        None,
+    )
     known.drop("vision", "k", JOB)
     assert list(known) == [("nlp", "k", OTHER)]
 

@@ -81,9 +81,7 @@ class PostgresqlArchive:
         found = ((job.project, job.key, job) for job in map(finished_from, map(tuple, rows)))
         # The newest comes last and stays.
         return {
-            (project, key): job
-            for project, key, job in found
-            if key is not None and (project, key) in wanted
+            (project, key): job for project, key, job in found if key is not None and (project, key) in wanted
         }
 
     async def list(self, query: Query) -> list[Finished]:
