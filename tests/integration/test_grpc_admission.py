@@ -91,7 +91,7 @@ async def call(received: list[int], gauge: Gauge) -> AsyncIterator[Call]:
                 service: str, method: str, body: bytes, token: str | None = None, session: bytes = b"x" * 40
             ) -> Any:
                 metadata = () if token is None else (("authorization", f"Bearer {token}"), (SESSION, session))
-                stub = channel.unary_unary(f"/{service}/{method}")
+                stub = channel.unary_unary(f"/{service}/{method}", bytes, bytes)
                 try:
                     return await stub(body, metadata=metadata, timeout=20)
                 except grpc.aio.AioRpcError as error:

@@ -58,7 +58,7 @@ async def run(control: Inside, job: str) -> None:
 def behind(control: Inside, meanwhile: Callable[[], Awaitable[None]]) -> BusyArchive:
     """Let something happen whenever the archive was asked for keys."""
     archive = BusyArchive(control.store.archive, meanwhile)
-    control.submitting._archive = archive  # type: ignore[assignment]
+    control.submitting._archive = archive
     return archive
 
 

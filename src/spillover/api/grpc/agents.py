@@ -24,6 +24,7 @@ from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.keepalive import GRPC_SERVING
 from spillover.wire.tasks import (
     MOST_QUEUE,
     answer_out,
@@ -339,6 +340,7 @@ async def serve_agents(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MOST_MESSAGE),
             ("grpc.max_send_message_length", MOST_MESSAGE),
+            *GRPC_SERVING,
         ),
     )
     server.add_generic_rpc_handlers(tuple(each.handler() for each in services))
