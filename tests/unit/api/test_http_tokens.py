@@ -192,6 +192,15 @@ async def test_what_fails_is_logged_without_the_token(http: httpx.AsyncClient, c
     assert text not in str(logs)
 
 
+async def test_figures_of_all_projects_are_not_for_a_token_of_one(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/metrics", headers=bearer("spt_of_vision"))
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:spillover:problem:forbidden")
+    assert (
+        "figures are of the whole server, and this token is for project 'vision'" in answer.json()["detail"]
+    )
+    assert (await http.get("/metrics", headers=bearer(SECRETS[TokenRole.SUBMIT]))).status_code == 200
+
+
 async def test_a_token_of_a_project_sees_the_blobs_of_the_project_alone(http: httpx.AsyncClient) -> None:
     vision, nlp, everybody = bearer("spt_of_vision"), bearer("spt_of_nlp"), bearer(SECRETS[TokenRole.SUBMIT])
     name = hashlib.sha256(b"data").hexdigest()

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from spillover.api.http.bodies import JOBS, Body, json_body
 from spillover.api.http.queries import (
@@ -80,12 +80,16 @@ ADMINS: Final = frozenset({TokenRole.ADMIN})
 AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
+Figures: TypeAlias = Callable[[], Awaitable[bytes]]
+"""What Prometheus is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What handlers may use."""
 
     commands: Commands
-    registry: CollectorRegistry
+    figures: Figures
     document: bytes
     """The OpenAPI document."""
     blobs: Blobs
@@ -331,8 +335,11 @@ async def ready(call: Call[NoQuery, None]) -> Reply:
 
 
 async def metrics(call: Call[NoQuery, None]) -> Reply:
-    """Show figures for Prometheus."""
-    return Reply(generate_latest(call.around.registry), CONTENT_TYPE_LATEST.encode())
+    """Show figures for Prometheus, which are of all projects."""
+    if call.caller.project is not None:
+        told = f"figures are of the whole server, and this token is for project {call.caller.project!r}; use one without a project"
+        raise CommandError(Kind.FORBIDDEN, told)
+    return Reply(await call.around.figures(), CONTENT_TYPE_LATEST.encode())
 
 
 async def openapi(call: Call[NoQuery, None]) -> Reply:
