@@ -104,7 +104,9 @@ async def test_data_of_version_0_are_upgraded_whole(old: Old) -> None:
     ]
     assert jobs[0].shape.needs == ("gpu:a100",)
     assert (jobs[1].name, jobs[1].signal, jobs[1].cost, jobs[1].deadline) == ("it's", 15, 2_500_000, BORN + 1)
-    assert (await store.archive.keyed(["nightly"]))["nightly"].body == b"\x01\x02"
+    assert (await store.archive.keyed([(jobs[2].project, "nightly")]))[
+        jobs[2].project, "nightly"
+    ].body == b"\x01\x02"
     await store.close()
 
 

@@ -11,8 +11,9 @@ import pytest
 from msgspec import structs
 
 from spillover.api.grpc import blobs as sending
-from spillover.api.grpc.agents import MOST_MESSAGE, PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.api.grpc.agents import PROTOCOL, SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
+from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner

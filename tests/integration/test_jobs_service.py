@@ -137,7 +137,7 @@ async def program() -> AsyncIterator[Program]:
         known = Known()
         service = JobsService(Commands(parts).of, known)
         agents = AgentsService(desk, hub, "of-agents", lambda: control.loop.epoch)
-        server, port = await serve_agents(agents, "127.0.0.1:0", None, [service.handler()])
+        server, port = await serve_agents(agents, "127.0.0.1:0", None, [service])
         try:
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield Program(channel, control, known)

@@ -1,8 +1,8 @@
 """The agent's side of the conversation with the server: find it, register, listen, renew, report, and begin again.
 
 The server is looked up anew for every connection, as a server that restarts may have another address, and always has another
-epoch. Every call has a deadline, and a heartbeat is due every few seconds: a server that stands still is noticed by that, so
-the channel sends no keepalive pings, which a server would have to be told to bear.
+epoch. Every call has a deadline, and a heartbeat is due every few seconds: a server that stands still is noticed by that. The
+channel is kept alive all the same, so that the system lets go of what a vanished server never acknowledges.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers
 from spillover.agent.values import Instruction, Reconnect
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.keepalive import GRPC_ASKING
 
 SLOW_DELAY: Final = 5.0
 """Seconds before another try where a person has to mend something first."""
@@ -88,6 +89,7 @@ def _dial(target: Target) -> grpc.aio.Channel:
     options = (
         ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        *GRPC_ASKING,
     )
     if target.tls:
         credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)

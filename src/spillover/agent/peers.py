@@ -22,6 +22,7 @@ from spillover.agent.values import Fetch, Grant, Task
 from spillover.core.events import Lease
 from spillover.model.hosts import is_loopback
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.keepalive import GRPC_ASKING, GRPC_SERVING
 from spillover.wire.tasks import task_digest
 
 SERVICE: Final = "spillover.agents.v1.Peers"
@@ -86,7 +87,7 @@ class Peers:
         """Listen; returns the address that others are told, or nothing if there is none."""
         if not self._listening.address:
             return ""
-        self._grpc = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+        self._grpc = grpc.aio.server(options=(("grpc.so_reuseport", 0), *GRPC_SERVING))
         method = grpc.unary_stream_rpc_method_handler(
             self._steal_jobs, pb.StealRequest.FromString, lambda reply: reply.SerializeToString()
         )
@@ -268,6 +269,7 @@ class Peers:
         options = (
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+            *GRPC_ASKING,
         )
         target = self._server.target
         if target is not None and target.tls and not is_loopback(address):

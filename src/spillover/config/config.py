@@ -120,6 +120,10 @@ class Limits(Struct, frozen=True):
     queued_per_project: int | None = None
     submissions: Rate | None = None
     """Of one token; None is any number."""
+    connections: int = 2_000
+    """Over HTTP, at a time."""
+    head_time: int = 10 * SECOND
+    """Nanoseconds until the head of a request over HTTP is complete."""
 
 
 class Config(Struct, frozen=True):

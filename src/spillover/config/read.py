@@ -41,6 +41,7 @@ _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re
 LEAST_BODY = 64 * 2**10
 MOST_BODY = 2**30
 """Bytes that `limits.body` may be."""
+MOST_HEAD_TIME = 300 * SECOND
 
 
 def read_config(
@@ -247,6 +248,8 @@ def _limits(doc: LimitsDoc, found: Findings) -> Limits:
         doc.queued,
         doc.queued_per_project,
         None if rate is None else Rate(rate.rate, rate.burst),
+        doc.connections,
+        duration(doc.head_time, ("limits", "head_time"), found, least=SECOND, most=MOST_HEAD_TIME) or 0,
     )
 
 

@@ -239,7 +239,11 @@ class Commands:
     async def results(self, ref: str, asked: ResultsAsked) -> ResultPage:
         """How jobs ended and what they returned."""
         found = await self._lookup.find(ref)
-        return await results_of(self._loop, self._parts.archive, self._parts.specs, found, asked)
+        page = await results_of(self._loop, self._parts.archive, self._parts.specs, found, asked)
+        if self._parts.files is not None:
+            digests = [each.value_digest for each in page.results if each.value_digest is not None]
+            await self._parts.files.give(digests, self._project)
+        return page
 
     async def output(
         self, ref: str, *, attempt: int | None, task: int, stderr: bool, offset: int, follow: bool
@@ -254,7 +258,7 @@ class Commands:
         found = await self._lookup.find(ref)
         if self._parts.files is None:
             return FilesView(id_of(found), None, [], [])
-        return await self._parts.files.brought_back(found, attempt)
+        return await self._parts.files.brought_back(found, attempt, self._project)
 
     async def events(self, after: int | None, follow: bool, job: str | None) -> AsyncIterator[EventView]:
         """History after a revision."""

@@ -49,13 +49,16 @@ class FileDesk:
         self.max_outputs = max_outputs
         """Bytes that all outputs of a task may have."""
 
-    async def check(self, forms: Sequence[JobForm]) -> None:
-        """Raise CommandError unless all that jobs need is there; it stays for a day from now on."""
+    async def check(self, forms: Sequence[JobForm], project: str | None = None) -> None:
+        """Raise CommandError unless all that jobs need is there; it stays for a day from now on.
+
+        For whoever is let in for a project, nothing is there but what is of the project.
+        """
         needing = [(at, form) for at, form in enumerate(forms) if form.unpacked or form.spec.digests]
         if not needing:
             return
         there = await self._blobs.sizes(
-            list(dict.fromkeys(digest for _, form in needing for digest in form.spec.digests))
+            list(dict.fromkeys(digest for _, form in needing for digest in form.spec.digests)), project
         )
         problems = [problem for at, form in needing for problem in self._problems(at, form, there)]
         if problems:
@@ -89,8 +92,16 @@ class FileDesk:
                 told = f"{name}: {digest} is not on the server; upload it first"
                 yield FieldProblem(f"jobs[{at}].spec.python", told)
 
-    async def brought_back(self, found: Found, attempt: int | None) -> FilesView:
-        """The files that an attempt of a job brought back; None is the last that brought any."""
+    async def give(self, digests: Iterable[str], project: str | None) -> None:
+        """Let whoever is let in for a project read some blobs, as they are told of them by a job of the project."""
+        if project is not None:
+            await self._blobs.give(digests, project)
+
+    async def brought_back(self, found: Found, attempt: int | None, project: str | None = None) -> FilesView:
+        """The files that an attempt of a job brought back; None is the last that brought any.
+
+        From then on, those who are let in for the project of the job may read them.
+        """
         outputs = dict(found.outputs if isinstance(found, Finished) else _of_job(found))
         had = found.attempt if isinstance(found, Job | Finished) else 1
         if attempt is not None and attempt > had:
@@ -106,6 +117,7 @@ class FileDesk:
                 ) from None
             except Unlisted as error:
                 raise CommandError(Kind.UNKNOWN, str(error)) from None
+        await self.give([file.digest for file in files], project)
         views = [
             FileView(file.path, file.digest, file.size, file.executable)
             for file in files

@@ -11,7 +11,7 @@ from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
 
-KINDS: Final = ("body", "queued", "queued_per_project", "submissions_per_second")
+KINDS: Final = ("body", "connections", "queued", "queued_per_project", "submissions_per_second")
 """What can be refused, as `limits` of spill.yaml has it."""
 FULL_PAUSE: Final = 5.0
 """Seconds after which a submission to a full queue may be tried again: nobody knows when there will be room."""
@@ -76,6 +76,10 @@ class Gauge:
             (),
             pause,
         )
+
+    def crowded(self) -> None:
+        """A connection was one too many."""
+        self.refused["connections"] += 1
 
     def full(self, limit: str, message: str) -> CommandError:
         """A submission for which the queue has no room."""

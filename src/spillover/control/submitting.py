@@ -85,7 +85,7 @@ class Submitting:
     async def submit(self, forms: Sequence[JobForm], user: str) -> tuple[str, ...]:
         """Take all of these jobs, or none."""
         if self._files is not None:
-            await self._files.check(forms)
+            await self._files.check(forms, self._lookup.project)
         last: Refusal | None = None
         for _ in range(TRIES):
             blobs: dict[bytes, bytes] = {}
@@ -119,10 +119,11 @@ class Submitting:
         self, forms: Sequence[JobForm], user: str, blobs: dict[bytes, bytes]
     ) -> tuple[Submit, dict[int, str]]:
         """The proposal, and the ids of jobs that the archive knows by their keys, by position."""
-        keys = [form.key for form in forms if form.key is not None]
+        keys = [(form.spec.project, form.key) for form in forms if form.key is not None]
         state = (await self._loop.read()).state if keys else None
+        # How many were archived is noted before the archive is asked: what leaves the state from here on is told from what left before.
         archived = state.facts.archived if state is not None else None
-        live = frozenset(key for key in keys if state is not None and key in state.keys)
+        live = frozenset(each for each in keys if state is not None and state.keys.find(*each) is not None)
         rows = await self._archive.keyed(keys) if keys else {}
         known: dict[int, str] = {}
         names: dict[str, list[Dependency]] = {}
@@ -137,14 +138,18 @@ class Submitting:
                 problems.append(FieldProblem(f"jobs[{at}].spec.lost_after", told))
             digest, body = encode_spec(spec)
             signature = _signature(digest, form) if form.key is not None else b""
-            if form.key is not None and form.key in rows:
-                row = rows[form.key]
+            row = rows.get((spec.project, form.key)) if form.key is not None else None
+            if row is not None:
                 known[at] = _same(row, form, signature)
                 same = Dependency(row.job, On.SUCCESS, row.state == "SUCCEEDED")
             else:
                 # One that is there under its key is answered with that, however late it is repeated.
                 now = self._loop.now()
-                if spec.deadline is not None and spec.deadline <= now and form.key not in live:
+                if (
+                    spec.deadline is not None
+                    and spec.deadline <= now
+                    and (spec.project, form.key) not in live
+                ):
                     until, here = format_moment(spec.deadline), format_moment(now)
                     told = f"{spec.name}: its deadline, {until}, has passed: it is {here} on the server; write a later one"
                     problems.append(FieldProblem(f"jobs[{at}].spec.deadline", told))
@@ -199,5 +204,5 @@ def _signature(digest: bytes, form: JobForm) -> bytes:
 def _same(row: Finished, form: JobForm, signature: bytes) -> str:
     """The id of an archived job that was submitted under a key, if it was this very job."""
     if row.body != signature:
-        raise CommandError(Kind.CONFLICT, key_taken(form.key, row.job, own=row.project == form.spec.project))
+        raise CommandError(Kind.CONFLICT, key_taken(form.key, row.job))
     return row.job

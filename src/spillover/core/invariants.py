@@ -233,9 +233,9 @@ def _links(state: State) -> list[str]:
         if waiter not in state.jobs or wanted not in [each.job for each in state.jobs[waiter].extra.after]
     ]
     found += [
-        f"key {key!r} names {job}, which is unknown"
-        for key, job in state.keys.items()
-        if job not in state.jobs
+        f"key {key!r} of project {project} names {job}, which is unknown or not of it"
+        for project, key, job in state.keys
+        if job not in state.jobs or state.jobs[job].kind.project != project
     ]
     return found
 

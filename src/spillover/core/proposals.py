@@ -71,7 +71,7 @@ class Submit(Struct, frozen=True):
     jobs: tuple[NewJob, ...]
     user: str
     archived: int | None = None
-    """How many jobs were archived when the archive was asked for keys and dependencies; None if it was not asked."""
+    """How many jobs had been archived when the archive was asked for keys; None if it was not asked."""
     bounds: "QueueBounds | None" = None
     """How many jobs may wait; None is any number."""
 

@@ -34,6 +34,7 @@ def rebuild(
         match record:
             case Facts():
                 state.facts = record
+                state.keys.begin(record.archived)
                 record.tally, record.sums = Tally(*[int(each, 16) for each in record.sums]), ()
                 state.clusters = {spec.name: spec for spec in record.clusters}
                 state.caps = Caps(record.budgets)
@@ -83,7 +84,7 @@ def _index(state: State, job: Job) -> None:
     elif type(job.phase) is Running:
         state.running += 1
     if job.extra.key is not None:
-        state.keys[job.extra.key] = job.id
+        state.keys.take(job.kind.project, job.extra.key, job.id)
     for wanted in job.extra.after:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
     member = split_member(job.id)

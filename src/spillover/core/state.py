@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job, Kind, Placed, Running
+from spillover.core.keys import Keys
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
 from spillover.core.purses import Purse
@@ -33,8 +34,8 @@ class State:
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
         """Of the clusters that others run."""
-        self.keys: dict[str, JobId] = {}
-        """Idempotency keys of jobs that are not archived yet."""
+        self.keys = Keys()
+        """Idempotency keys of jobs that are not archived yet, and of some that were archived lately."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
         """For each job that others wait for the end of, those others."""
         self.members: dict[JobId, dict[JobId, None]] = {}

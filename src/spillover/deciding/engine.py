@@ -179,7 +179,7 @@ class Engine:
         if type(job.phase) is Queued:
             self.state.queued -= 1 if members is None else ranges.size(members.pending)
         if job.extra.key is not None:
-            self.state.keys.pop(job.extra.key, None)
+            self.state.keys.drop(job.kind.project, job.extra.key, job_id)
         for wanted in job.extra.after:
             self.state.no_longer_waits(job_id, wanted.job)
         self.board.withdraw(job)

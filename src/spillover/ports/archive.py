@@ -11,6 +11,8 @@ from spillover.model.job import Shape, Terms
 Payment: TypeAlias = tuple[int, str, int]
 """When an attempt was over (nanoseconds UTC), the cluster it ran on, and what it cost (millionths)."""
 CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
+ProjectKey: TypeAlias = tuple[str, str]
+"""A project, and an idempotency key of it."""
 COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day", "week", "month")
 
 
@@ -120,8 +122,8 @@ class Archive(Protocol):
         """Ids that start so (members only when the prefix has a dot), newest first; of one project if it is given."""
         ...
 
-    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
-        """Jobs that were submitted under these keys."""
+    async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
+        """Jobs that were submitted under these keys of projects; the newest where one was used again."""
         ...
 
     async def list(self, query: Query) -> list[Finished]:

@@ -3,6 +3,9 @@
 The journal keeps blobs too: specs, a few hundred bytes each, in one commit with the events that refer to them. What is kept here may
 be gigabytes, comes and goes as a stream, and is there before anything refers to it. So each has a time until which it stays: a day
 from when it was put or asked for, and longer where somebody says so.
+
+A blob may be of projects: of those that put it, and of those that it was given to. Whoever is let in for one project is to be
+shown no others. Some are of no project, such as what was put before there were any, or by somebody who may see everything.
 """
 
 import hashlib
@@ -59,16 +62,23 @@ class NoRoom(BlobError):
 class Blobs(Protocol):
     """The store."""
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
-        """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return."""
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
+        """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return.
+
+        For a project it is there if it is of the project. If it is not, all of it has to come, as whoever has it may see it.
+        """
         ...
 
     def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
         """The bytes from an offset on; raises NoBlob at the first of them."""
         ...
 
-    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
-        """The bytes of those that are there; they stay for a day at the least."""
+    async def sizes(self, digests: Sequence[str], project: str | None = None) -> dict[str, int]:
+        """The bytes of those that are there, and of a project if one is given; they stay for a day at the least."""
+        ...
+
+    async def give(self, digests: Iterable[str], project: str) -> None:
+        """Those that are there are of a project too from now on. Durable on return."""
         ...
 
     async def keep(self, digests: Iterable[str], until: int) -> None:

@@ -1,4 +1,8 @@
-"""Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable."""
+"""Numbers for Prometheus: read from the loop when they are asked for, counted from events as they become durable.
+
+What is read passes the gate, as all that leaves the process. While the state cannot be shown, the rest still is: that nothing can be
+written is what somebody wants to be alerted of.
+"""
 
 import asyncio
 import contextlib
@@ -6,7 +10,7 @@ import threading
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -22,8 +26,10 @@ from spillover.core.events import (
     MemberPlaced,
     PolicyDisabled,
 )
+from spillover.core.state import State
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
+from spillover.ports.commands import CommandError
 from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
 
@@ -35,18 +41,38 @@ class _Now(Collector):
         self._loop = loop
         self._gauge = gauge
         self._blobs = blobs
+        self.hidden = False
+        """Whether the state is left out."""
 
     def collect(self) -> Iterator[Metric]:
-        state = self._loop.state
+        yield GaugeMetricFamily("spill_revision", "Events in the journal.", value=self._loop.gate.durable)
+        yield GaugeMetricFamily("spill_epoch", "Epoch of this server.", value=self._loop.epoch)
+        writable = float(self._loop.problem is None)
+        yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
+        if not self.hidden:
+            yield from self._of_state(self._loop.state)
+        failures = CounterMetricFamily(
+            "spill_policy_failures", "Times that a policy failed.", labels=("axis", "policy")
+        )
+        for (axis, name), count in self._loop.watch.failures().items():
+            failures.add_metric((axis, name), count)
+        yield failures
+        refused = CounterMetricFamily(
+            "spill_refused", "What a limit of the server refused.", labels=("limit",)
+        )
+        for limit in KINDS:
+            refused.add_metric((limit,), 0 if self._gauge is None else self._gauge.refused[limit])
+        yield refused
+        if self._blobs is not None:
+            yield from _of_blobs(self._blobs)
+
+    def _of_state(self, state: State) -> Iterator[Metric]:
+        """What the book says."""
         yield GaugeMetricFamily("spill_jobs_queued", "Jobs that wait to be placed.", value=state.queued)
         yield GaugeMetricFamily("spill_jobs_running", "Jobs whose process runs.", value=state.running)
         yield GaugeMetricFamily(
             "spill_jobs_known", "Jobs that are not in the archive.", value=len(state.jobs)
         )
-        yield GaugeMetricFamily("spill_revision", "Events in the journal.", value=self._loop.gate.durable)
-        yield GaugeMetricFamily("spill_epoch", "Epoch of this server.", value=self._loop.epoch)
-        writable = float(self._loop.problem is None)
-        yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
         cpus = GaugeMetricFamily("spill_agent_cpus", "CPUs of agents.", labels=("cluster", "agent", "use"))
         for node in state.agents.values():
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)
@@ -75,26 +101,12 @@ class _Now(Collector):
             "Attempts that cost more than was held for them.",
             value=state.facts.overruns,
         )
-        failures = CounterMetricFamily(
-            "spill_policy_failures", "Times that a policy failed.", labels=("axis", "policy")
-        )
-        for (axis, name), count in self._loop.watch.failures().items():
-            failures.add_metric((axis, name), count)
-        yield failures
         disabled = GaugeMetricFamily(
             "spill_policy_disabled", "1 for a policy that was disabled.", labels=("axis", "policy")
         )
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
-        refused = CounterMetricFamily(
-            "spill_refused", "What a limit of the server refused.", labels=("limit",)
-        )
-        for limit in KINDS:
-            refused.add_metric((limit,), 0 if self._gauge is None else self._gauge.refused[limit])
-        yield refused
-        if self._blobs is not None:
-            yield from _of_blobs(self._blobs)
 
 
 def _of_blobs(blobs: CountedBlobs) -> Iterator[Metric]:
@@ -152,7 +164,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.pauses = Pauses()
         """To be run beside the server."""
-        self.registry.register(_Now(loop, gauge, blobs))
+        self._now = _Now(loop, gauge, blobs)
+        self.registry.register(self._now)
         self.registry.register(_Process(self.pauses))
         ProcessCollector(registry=self.registry)
         self._loop = loop
@@ -174,6 +187,15 @@ class Metrics:
             registry=self.registry,
         )
         loop.listen(self._see)
+
+    async def figures(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        try:
+            await self._loop.read()
+            self._now.hidden = False
+        except CommandError:  # it is not durable, and nobody knows when it will be
+            self._now.hidden = True
+        return generate_latest(self.registry)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         # A counter takes a lock for each step, so what comes together is counted first.

@@ -15,7 +15,7 @@ import structlog
 from spillover.api.grpc.agents import AgentsService, serve_agents
 from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
-from spillover.api.http.serving import serving
+from spillover.api.http.serving import Bounds, serving
 from spillover.clusters.agents.hub import Hub
 from spillover.clusters.agents.local import LocalAgents, LocalSpec
 from spillover.config.config import Address, Config, LocalAgent, OnShutdown
@@ -171,7 +171,7 @@ class Server:
         jobs = JobsService(self.commands.of, self._tokens, self._gauge)
         renewal = Renewal(self._identity) if self._identity is not None else None
         pair = renewal.pair if renewal is not None else None
-        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs.handler()])
+        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
         tasks: list[asyncio.Task[None]] = []
         try:
             looping = asyncio.create_task(self.loop.run(), name="loop")
@@ -203,7 +203,7 @@ class Server:
                 stealing = Stealing(self.loop, self._specs)
                 tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
             app = self._app(self._address(grpc_port))
-            async with serving(app, http, self._files_of_tls()) as listening:
+            async with serving(app, http, self._files_of_tls(), self._bounds()) as listening:
                 if renewal is not None:
                     renewal.on_change(partial(_show, listening.config.ssl, app))
                     tasks.append(asyncio.create_task(renewal.run(), name="certificates"))
@@ -239,7 +239,7 @@ class Server:
         with contextlib.closing(http):
             await self.loop.load()
             self.loop.problem = why
-            async with serving(self._app(None), http, self._files_of_tls()):
+            async with serving(self._app(None), http, self._files_of_tls(), self._bounds()):
                 print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
                 while True:
                     await asyncio.sleep(RETRY)
@@ -254,12 +254,17 @@ class Server:
         return build_app(
             self.commands,
             self._tokens,
-            self._metrics.registry,
+            self._metrics.figures,
             hosts,
             blobs=self._blobs,
             address=address,
             gauge=self._gauge,
         )
+
+    def _bounds(self) -> Bounds:
+        """What connections of people may be."""
+        limits = self._config.limits
+        return Bounds(limits.head_time / SECOND, limits.connections, self._gauge.crowded)
 
     def _files_of_tls(self) -> tuple[Path, Path] | None:
         """Certificate and key; None without TLS."""

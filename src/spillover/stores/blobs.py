@@ -2,6 +2,9 @@
 
 A file is written under a name that nobody looks for, brought to the disk, and then named by its digest: under a digest there is always
 the whole of it. What a killed server was writing is deleted by the next one. The time of a file is that until which it stays.
+
+That a blob is of a project is said by an empty file beside it, `DIGEST.PROJECT`, which goes with it. One that is left alone by a crash
+harms nobody, as its project had those very bytes; the next sweep deletes it.
 """
 
 import asyncio
@@ -23,6 +26,8 @@ from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLar
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
 MOST_RESERVE: Final = 1 << 30
+_DIGEST: Final = 64
+"""Characters of a digest; what has more is a mark."""
 RESERVE: Final = 50
 """One in so many bytes of the disk, up to a GiB, is left to the journal, without which nothing goes on."""
 
@@ -45,11 +50,15 @@ class FileBlobs:
         self._coming = 0
         """Bytes of what is being written."""
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
-        if await asyncio.to_thread(self._there, digest):
+        if await asyncio.to_thread(self._there, digest, project):
             return False
-        incoming = _Incoming(self, digest)
+        if project is not None and await asyncio.to_thread(self._there, digest, None):
+            await self._compare(digest, pieces)
+            await self.give([digest], project)
+            return True
+        incoming = _Incoming(self, digest, project)
         try:
             gathered = bytearray()
             async for piece in pieces:
@@ -81,9 +90,22 @@ class FileBlobs:
         finally:
             os.close(file)
 
-    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+    async def _compare(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
+        """Take all of a blob that is there, and raise unless it is the same."""
+        sha, size = hashlib.sha256(), 0
+        async for piece in pieces:
+            size += len(piece)
+            self.check_size(size)
+            sha.update(piece)
+        check_digest(sha.hexdigest(), digest, size)
+
+    async def sizes(self, digests: Sequence[str], project: str | None = None) -> dict[str, int]:
         """See Blobs."""
-        return await asyncio.to_thread(self._sizes, digests)
+        return await asyncio.to_thread(self._sizes, digests, project)
+
+    async def give(self, digests: Iterable[str], project: str) -> None:
+        """See Blobs."""
+        await asyncio.to_thread(self._give, digests, project)
 
     async def keep(self, digests: Iterable[str], until: int) -> None:
         """See Blobs."""
@@ -102,18 +124,35 @@ class FileBlobs:
         """Where a blob is, or would be."""
         return self._folder / digest[:2] / digest
 
+    def mark(self, digest: str, project: str) -> Path:
+        """What is there if a blob is of a project."""
+        return self._folder / digest[:2] / f"{digest}.{project}"
+
     # --- in threads
 
-    def _there(self, digest: str) -> bool:
+    def _there(self, digest: str, project: str | None) -> bool:
         """Whether something need not be put."""
         with _disk():
             self._prepare()
-        return self._stay(digest, self._now() + GRACE) is not None
+        return bool(self._sizes([digest], project))
 
-    def _sizes(self, digests: Sequence[str]) -> dict[str, int]:
+    def _sizes(self, digests: Sequence[str], project: str | None) -> dict[str, int]:
         until = self._now() + GRACE
-        found = ((digest, self._stay(digest, until)) for digest in digests)
+        own = [each for each in digests if project is None or self.mark(each, project).exists()]
+        found = ((digest, self._stay(digest, until)) for digest in own)
         return {digest: size for digest, size in found if size is not None}
+
+    def _give(self, digests: Iterable[str], project: str) -> None:
+        folders: dict[Path, None] = {}
+        with _disk():
+            for digest in digests:
+                mark = self.mark(digest, project)
+                with self._lock:
+                    if not mark.exists() and self.path(digest).exists():
+                        mark.touch(0o600)
+                        folders[mark.parent] = None
+            for folder in folders:
+                _sync(folder)
 
     def _keep(self, digests: Iterable[str], until: int) -> None:
         for digest in digests:
@@ -145,13 +184,17 @@ class FileBlobs:
                     self._used -= found.st_size
                     self._count = (self._count or 0) - 1
                     dropped += 1
+        for mark in self._all(marks=True):
+            with self._lock:
+                if not self.path(mark.name[:_DIGEST]).exists():
+                    mark.unlink(missing_ok=True)
         return dropped
 
-    def _all(self) -> Iterator[Path]:
-        """All blobs; none that is being written."""
+    def _all(self, *, marks: bool = False) -> Iterator[Path]:
+        """All blobs, or all marks; none that is being written."""
         for folder in sorted(self._folder.iterdir()):
             if len(folder.name) == 2 and folder.is_dir():
-                yield from folder.iterdir()
+                yield from (path for path in folder.iterdir() if (len(path.name) > _DIGEST) is marks)
 
     def _prepare(self) -> None:
         """Count what is there, and delete what another process left half."""
@@ -170,8 +213,7 @@ class FileBlobs:
 
     def expect(self, size: int, already: int) -> None:
         """Refuse what would be too much, before it is written."""
-        if already + size > self._bounds.file:
-            raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
+        self.check_size(already + size)
         total = self._bounds.total
         if total is not None and self._used + self._coming + size > total:
             raise NoRoom(
@@ -179,6 +221,11 @@ class FileBlobs:
                 "raise blobs.max_total, or keep jobs for a shorter time (retention.jobs)"
             )
         self._coming += size
+
+    def check_size(self, size: int) -> None:
+        """Refuse a blob that is larger than one may be."""
+        if size > self._bounds.file:
+            raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
 
     def check_disk(self, size: int) -> None:
         """Refuse what would leave the journal, which is on the same disk as a rule, no room."""
@@ -190,8 +237,8 @@ class FileBlobs:
         """What was coming is there, or will not come."""
         self._coming -= size
 
-    def name(self, written: Path, digest: str, size: int) -> None:
-        """Give a whole file its name, so that it stays after a loss of power."""
+    def name(self, written: Path, digest: str, size: int, project: str | None) -> None:
+        """Give a whole file its name, and a project if it has one, so that it stays after a loss of power."""
         path, until = self.path(digest), self._now() + GRACE
         with self._lock:
             made = not path.parent.exists()
@@ -203,6 +250,8 @@ class FileBlobs:
                 self._count = (self._count or 0) + 1
             os.utime(written, ns=(until, until))
             written.replace(path)
+            if project is not None:
+                self.mark(digest, project).touch(0o600)
         for folder in (path.parent, self._folder) if made else (path.parent,):
             _sync(folder)
 
@@ -210,9 +259,10 @@ class FileBlobs:
 class _Incoming:
     """One blob that is being written; a thread that writes may outlive the one who asked for it."""
 
-    def __init__(self, store: FileBlobs, digest: str) -> None:
+    def __init__(self, store: FileBlobs, digest: str, project: str | None) -> None:
         self._store = store
         self._digest = digest
+        self._project = project
         self._sha = hashlib.sha256()
         self._size = 0
         self._path = store.begin()
@@ -243,12 +293,9 @@ class _Incoming:
         with self._lock, _disk():
             if self._over:
                 return
-            if self._sha.hexdigest() != self._digest:
-                raise Differs(
-                    f"its {self._size} bytes have the SHA-256 {self._sha.hexdigest()}, not {self._digest}"
-                )
+            check_digest(self._sha.hexdigest(), self._digest, self._size)
             os.fsync(self._file)
-            self._store.name(self._path, self._digest, self._size)
+            self._store.name(self._path, self._digest, self._size, self._project)
 
     def close(self) -> None:
         """Leave nothing behind but what has its name."""
@@ -258,6 +305,12 @@ class _Incoming:
             if self._file >= 0:
                 os.close(self._file)
                 self._path.unlink(missing_ok=True)
+
+
+def check_digest(found: str, digest: str, size: int) -> None:
+    """Raise unless what came is what its digest says."""
+    if found != digest:
+        raise Differs(f"its {size} bytes have the SHA-256 {found}, not {digest}")
 
 
 @contextlib.contextmanager
@@ -294,10 +347,12 @@ class MemoryBlobs:
         self._now = now
         self._blobs: dict[str, tuple[bytes, int]] = {}
         """With the time until which each stays."""
+        self._projects: dict[str, set[str]] = {}
+        """Of each blob."""
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
-        if await self.sizes([digest]):
+        if await self.sizes([digest], project):
             return False
         data = bytearray()
         async for piece in pieces:
@@ -305,12 +360,12 @@ class MemoryBlobs:
             if len(data) > self._bounds.file:
                 raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
             total = self._bounds.total
-            if total is not None and (await self.used())[1] + len(data) > total:
+            if total is not None and digest not in self._blobs and (await self.used())[1] + len(data) > total:
                 raise NoRoom(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
-        found = hashlib.sha256(data).hexdigest()
-        if found != digest:
-            raise Differs(f"its {len(data)} bytes have the SHA-256 {found}, not {digest}")
+        check_digest(hashlib.sha256(data).hexdigest(), digest, len(data))
         self._blobs[digest] = bytes(data), self._now() + GRACE
+        if project is not None:
+            await self.give([digest], project)
         return True
 
     async def get(self, digest: str, offset: int = 0) -> AsyncGenerator[bytes, None]:
@@ -321,10 +376,17 @@ class MemoryBlobs:
         for at in range(offset, len(data), PIECE):
             yield data[at : at + PIECE]
 
-    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+    async def sizes(self, digests: Sequence[str], project: str | None = None) -> dict[str, int]:
         """See Blobs."""
-        await self.keep(digests, self._now() + GRACE)
-        return {digest: len(self._blobs[digest][0]) for digest in digests if digest in self._blobs}
+        own = [each for each in digests if project is None or project in self._projects.get(each, ())]
+        await self.keep(own, self._now() + GRACE)
+        return {digest: len(self._blobs[digest][0]) for digest in own if digest in self._blobs}
+
+    async def give(self, digests: Iterable[str], project: str) -> None:
+        """See Blobs."""
+        for digest in digests:
+            if digest in self._blobs:
+                self._projects.setdefault(digest, set()).add(project)
 
     async def keep(self, digests: Iterable[str], until: int) -> None:
         """See Blobs."""
@@ -338,6 +400,7 @@ class MemoryBlobs:
         old = [digest for digest, (_, until) in self._blobs.items() if digest not in but and until < now]
         for digest in old:
             del self._blobs[digest]
+            self._projects.pop(digest, None)
         return len(old)
 
     async def used(self) -> tuple[int, int]:

@@ -25,10 +25,10 @@ class CountedBlobs:
         self.refused: Counter[str] = Counter()
         """How many were, by the names above."""
 
-    async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
+    async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
         try:
-            fresh = await self._blobs.put(digest, self._coming(pieces))
+            fresh = await self._blobs.put(digest, self._coming(pieces), project)
         except tuple(REFUSALS) as error:
             self.refused[REFUSALS[type(error)]] += 1
             raise
@@ -43,9 +43,13 @@ class CountedBlobs:
                 self.given += len(piece)
                 yield piece
 
-    async def sizes(self, digests: Sequence[str]) -> dict[str, int]:
+    async def sizes(self, digests: Sequence[str], project: str | None = None) -> dict[str, int]:
         """See Blobs."""
-        return await self._blobs.sizes(digests)
+        return await self._blobs.sizes(digests, project)
+
+    async def give(self, digests: Iterable[str], project: str) -> None:
+        """See Blobs."""
+        await self._blobs.give(digests, project)
 
     async def keep(self, digests: Iterable[str], until: int) -> None:
         """See Blobs."""

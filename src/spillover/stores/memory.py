@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 
 from spillover.model.ids import JobId
-from spillover.ports.archive import CostBy, Finished, Query, Spent, listed
+from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent, listed
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Stored
 from spillover.stores.rows import (
@@ -203,13 +203,13 @@ class MemoryArchive:
         )
         return [job.job for job in islice(found, limit)]
 
-    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
+    async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
         """See Archive."""
         wanted = set(keys)
         return {
-            job.key: job
+            (job.project, job.key): job
             for job in reversed(_newest(self._shelf))
-            if job.key is not None and job.key in wanted
+            if job.key is not None and (job.project, job.key) in wanted
         }
 
     async def list(self, query: Query) -> list[Finished]:

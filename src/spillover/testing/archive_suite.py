@@ -144,14 +144,17 @@ class ArchiveSuite:
             assert await find(nothing, 10) == []
 
     async def test_jobs_are_found_by_key(self, store: Store) -> None:
-        """The newest, where a key was used again."""
-        old, new, other = (
+        """Each project has keys of its own; the newest counts, where one was used again."""
+        old, new, other, elsewhere = (
             a_finished("aaaaaaaaaaaa", 1, key="k"),
             a_finished("bbbbbbbbbbbb", 2, key="k"),
             a_finished("cccccccccccc", 3, key="other"),
+            a_finished("eeeeeeeeeeee", 5, key="k", project="speech"),
         )
-        await store.archive.put([new, old, other, a_finished("dddddddddddd", 4)], 1)
-        assert await store.archive.keyed(["k", "other", "none"]) == {"k": new, "other": other}
+        await store.archive.put([new, old, other, elsewhere, a_finished("dddddddddddd", 4)], 1)
+        wanted = [("vision", "k"), ("vision", "other"), ("vision", "none"), ("speech", "other")]
+        assert await store.archive.keyed(wanted) == {("vision", "k"): new, ("vision", "other"): other}
+        assert await store.archive.keyed([("speech", "k")]) == {("speech", "k"): elsewhere}
         assert await store.archive.keyed([]) == {}
 
     async def test_costs_are_summed_by_project_user_cluster_and_day(self, store: Store) -> None:

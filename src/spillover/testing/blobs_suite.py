@@ -34,9 +34,9 @@ async def content(blobs: Blobs, name: str, offset: int = 0) -> bytes:
     return b"".join([piece async for piece in blobs.get(name, offset)])
 
 
-async def keep(blobs: Blobs, data: bytes) -> bool:
+async def keep(blobs: Blobs, data: bytes, project: str | None = None) -> bool:
     """Put some bytes under their name."""
-    return await blobs.put(digest(data), one_piece(data))
+    return await blobs.put(digest(data), one_piece(data), project)
 
 
 class BlobsSuite:
@@ -186,3 +186,50 @@ class BlobsSuite:
         assert await blobs.forget((), clock.now) == 1
         got += b"".join([piece async for piece in reading])
         assert got == data
+
+    async def test_a_project_has_what_it_put(self, blobs: Blobs) -> None:
+        """Others have it when they put it themselves; whoever is of no project has everything."""
+        name = digest(b"data")
+        assert await keep(blobs, b"data", "vision") is True
+        assert await keep(blobs, b"data", "vision") is False
+        assert await blobs.sizes([name], "vision") == await blobs.sizes([name]) == {name: 4}
+        assert await blobs.sizes([name], "nlp") == {}
+        assert await keep(blobs, b"data", "nlp") is True
+        assert await blobs.sizes([name], "nlp") == {name: 4}
+        assert await keep(blobs, b"data") is False
+        assert await blobs.used() == (1, 4)
+
+    async def test_what_is_of_no_project_is_not_shown_to_one(self, blobs: Blobs) -> None:
+        """Until it puts or is given it."""
+        await keep(blobs, b"data")
+        assert await blobs.sizes([digest(b"data")], "vision") == {}
+        await blobs.give([digest(b"data"), NONE], "vision")
+        assert await blobs.sizes([digest(b"data"), NONE], "vision") == {digest(b"data"): 4}
+        assert await blobs.used() == (1, 4)
+
+    async def test_a_project_cannot_have_what_it_cannot_show(self, blobs: Blobs) -> None:
+        """To know the digest of what another project has is not to have it."""
+        name = digest(b"data")
+        await keep(blobs, b"data", "vision")
+        with pytest.raises(Differs, match=digest(b"guess")):
+            await blobs.put(name, one_piece(b"guess"), "nlp")
+        assert await blobs.sizes([name], "nlp") == {}
+        assert await content(blobs, name) == b"data"
+
+    async def test_what_is_there_needs_no_room_for_another_project(self, blob_opener: Opening) -> None:
+        """It is kept once; but no larger than any may be."""
+        blobs = blob_opener(Bounds(file=900, total=1000), Hand())
+        await keep(blobs, b"a" * 900, "vision")
+        assert await keep(blobs, b"a" * 900, "nlp") is True
+        with pytest.raises(TooLarge, match="max_file"):
+            await blobs.put(digest(b"a" * 900), one_piece(b"a" * 901), "speech")
+
+    async def test_what_is_dropped_is_of_no_project_any_more(self, blobs: Blobs, clock: Hand) -> None:
+        """And a project that asks for what is not its own does not make it stay."""
+        for project in ("vision", "nlp"):
+            await keep(blobs, b"data", project)
+        clock.now += DAY + 1
+        await blobs.sizes([digest(b"data")], "speech")
+        assert await blobs.forget((), clock.now) == 1
+        await keep(blobs, b"data")
+        assert await blobs.sizes([digest(b"data")], "vision") == {}

@@ -61,7 +61,7 @@ class FakeCommands:
     def __init__(self) -> None:
         self.all: dict[str, JobDetail] = {}
         """By id, oldest first."""
-        self.keys: dict[str, str] = {}
+        self.keys: dict[tuple[str, str], str] = {}
         """Ids by idempotency key."""
         self.history: list[EventView] = []
         self.ended: list[PastJob] = []
@@ -119,7 +119,7 @@ class FakeCommands:
         self._called(f"submit {len(jobs)} by {user}")
         ids: list[str] = []
         for form in jobs:
-            known = self.keys.get(form.key) if form.key else None
+            known = self.keys.get((form.spec.project, form.key)) if form.key else None
             ids.append(known or await self._take(form, user))
         return tuple(ids)
 
@@ -148,7 +148,7 @@ class FakeCommands:
             spec=to_doc(form),
         )
         if form.key:
-            self.keys[form.key] = job
+            self.keys[spec.project, form.key] = job
         await self.happen("job_submitted", job)
         return job
 

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry
-
 from spillover.api.http import build_app, serving
+from spillover.api.http.routes import Figures
 from spillover.ports.commands import Commands
 from spillover.wire.api import AgentsAddress
 
@@ -30,14 +29,14 @@ def listen(port: int = 0) -> socket.socket:
 @asynccontextmanager
 async def http_server(
     commands: Commands,
-    registry: CollectorRegistry | None = None,
+    figures: Figures | None = None,
     port: int = 0,
     address: AgentsAddress | None = None,
 ) -> AsyncIterator[str]:
     """Serve in this event loop; gives the URL."""
     sock = listen(port)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with serving(build_app(commands, TOKEN, registry, address=address), sock):
+    async with serving(build_app(commands, TOKEN, figures, address=address), sock):
         yield url
 
 

@@ -289,6 +289,12 @@ class LimitsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     submissions_per_second: Annotated[
         RateDoc | None, Meta(description="Jobs that one token may submit, an array as one; default: any.")
     ] = None
+    connections: Annotated[int, Meta(ge=10, le=1_000_000, description="Connections over HTTP at a time.")] = (
+        2_000
+    )
+    head_time: Annotated[
+        Quantity, Meta(description="Time until the head of a request over HTTP is complete, TLS included.")
+    ] = "10s"
 
 
 class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, Counter
 
 from spillover.api.http import build_app
 from spillover.control.past import past_job
@@ -34,9 +33,10 @@ def commands() -> FakeCommands:
 
 @pytest.fixture
 async def http(commands: FakeCommands) -> AsyncIterator[httpx.AsyncClient]:
-    registry = CollectorRegistry()
-    Counter("spill_tests", "Tests.", registry=registry).inc()
-    transport = httpx.ASGITransport(build_app(commands, TOKEN, registry))
+    async def figures() -> bytes:
+        return b"spill_tests_total 1.0\n"
+
+    transport = httpx.ASGITransport(build_app(commands, TOKEN, figures))
     async with httpx.AsyncClient(
         transport=transport,
         base_url="http://localhost",

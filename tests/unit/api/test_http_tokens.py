@@ -1,5 +1,6 @@
 """What each role may ask over HTTP, who asks, and that no answer tells a secret."""
 
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +19,7 @@ SECRETS = {role: f"spt_{role}_the-secret-of-{role}" for role in TokenRole}
 
 
 class Known:
-    """One token of each role, one that says who its holder is, and one that has ended."""
+    """One token of each role, one that says who its holder is, one for each project, and one that has ended."""
 
     def caller(self, shown: str) -> Caller:
         for role, text in SECRETS.items():
@@ -28,6 +29,8 @@ class Known:
             return Caller(TokenRole.SUBMIT, "named", user="grace")
         if shown == "spt_cloud_x":
             return Caller(TokenRole.AGENT, "cloud", cluster="cloud")
+        if shown.startswith("spt_of_"):
+            return Caller(TokenRole.SUBMIT, shown, project=shown.removeprefix("spt_of_"))
         if shown == "spt_old_x":
             raise Stranger("the token old has expired")
         raise Stranger("the token is wrong")
@@ -187,3 +190,27 @@ async def test_what_fails_is_logged_without_the_token(http: httpx.AsyncClient, c
     assert answer.status_code == 500
     assert logs
     assert text not in str(logs)
+
+
+async def test_figures_of_all_projects_are_not_for_a_token_of_one(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/metrics", headers=bearer("spt_of_vision"))
+    assert (answer.status_code, answer.json()["type"]) == (403, "urn:spillover:problem:forbidden")
+    assert (
+        "figures are of the whole server, and this token is for project 'vision'" in answer.json()["detail"]
+    )
+    assert (await http.get("/metrics", headers=bearer(SECRETS[TokenRole.SUBMIT]))).status_code == 200
+
+
+async def test_a_token_of_a_project_sees_the_blobs_of_the_project_alone(http: httpx.AsyncClient) -> None:
+    vision, nlp, everybody = bearer("spt_of_vision"), bearer("spt_of_nlp"), bearer(SECRETS[TokenRole.SUBMIT])
+    name = hashlib.sha256(b"data").hexdigest()
+    path, asked = f"/v1/blobs/{name}", {"digests": [name]}
+    assert (await http.put(path, content=b"data", headers=vision)).status_code == 201
+    assert (await http.get(path, headers=vision)).content == b"data"
+    assert (await http.get(path, headers=everybody)).content == b"data"
+    assert (await http.get(path, headers=nlp)).json()["detail"] == f"there is no blob {name}"
+    assert (await http.post("/v1/blobs/missing", json=asked, headers=nlp)).json() == asked
+    assert (await http.put(path, content=b"guess", headers=nlp)).status_code == 400
+    assert (await http.put(path, content=b"data", headers=nlp)).status_code == 201
+    assert (await http.get(path, headers=nlp)).content == b"data"
+    assert (await http.post("/v1/blobs/missing", json=asked, headers=nlp)).json() == {"digests": []}

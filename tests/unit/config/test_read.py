@@ -408,7 +408,9 @@ def test_limits_are_read() -> None:
         + "limits: {body: 1Mi, queued: null, queued_per_project: 5, submissions_per_second: {rate: 0.5}}\n"
     )
     assert read_config(text).limits == Limits(2**20, None, 5, Rate(0.5, 1000))
-    assert read_config(HEAD).limits == Limits(64 * 2**20, 1_000_000, None, None)
+    assert read_config(HEAD).limits == Limits(64 * 2**20, 1_000_000, None, None, 2_000, 10 * SECOND)
+    limits = read_config(HEAD + "limits: {connections: 50, head_time: 1m}\n").limits
+    assert (limits.connections, limits.head_time) == (50, MINUTE)
 
 
 def test_limits_that_make_no_sense_are_told() -> None:
@@ -419,6 +421,12 @@ def test_limits_that_make_no_sense_are_told() -> None:
         "limits.submissions_per_second.rate",
         "limits.submissions_per_second.burst",
     }
+    with pytest.raises(BadForm) as bad:
+        read_config(HEAD + "limits: {connections: 9}\n")
+    assert [problem.path for problem in bad.value.problems] == ["limits.connections"]
+    with pytest.raises(BadForm) as bad:
+        read_config(HEAD + "limits: {head_time: 6m}\n")
+    assert [problem.path for problem in bad.value.problems] == ["limits.head_time"]
     for size in ("2Gi", "1Ki", "soon"):
         with pytest.raises(BadForm) as bad:
             read_config(HEAD + f"limits: {{body: {size}}}\n")

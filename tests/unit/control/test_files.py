@@ -6,6 +6,8 @@ import time
 import msgspec
 import pytest
 
+from spillover.clusters.agents.hub import Hub
+from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.files import FileDesk
@@ -16,11 +18,14 @@ from spillover.core.proposals import Outcome, Register, Result
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
+from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
+from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, Kind
 from spillover.stores.blobs import MemoryBlobs
 from spillover.testing.inside import Inside, form
+from spillover.wire.api import ResultsAsked
 
 RETENTION = 10 * DAY
 NODE = NodeName("n1")
@@ -213,3 +218,60 @@ async def test_members_share_the_inputs_of_their_array(yard: Yard) -> None:
 
 def _later() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(4_000_000_000))
+
+
+class Project:
+    """Somebody who is let in for one project."""
+
+    def __init__(self, yard: Yard, name: str) -> None:
+        self.yard = yard
+        self.name = name
+        self.commands = Commands(
+            Parts(
+                yard.control.loop,
+                yard.control.store.journal,
+                yard.control.store.archive,
+                Hub(),
+                yard.control.specs,
+                yard.control.lookup,
+                yard.submitting,
+                files=yard.desk,
+            )
+        ).of(Caller(TokenRole.SUBMIT, name, project=name))
+
+    async def sees(self, data: bytes) -> bool:
+        return bool(await self.yard.blobs.sizes([digest(data)], self.name))
+
+
+async def test_a_job_of_a_project_may_need_only_what_is_of_the_project(yard: Yard) -> None:
+    vision, nlp = Project(yard, "vision"), Project(yard, "nlp")
+    await yard.blobs.put(digest(b"data"), one_piece(b"data"), "vision")
+    job = form("train", inputs=[entry("x", b"data")])
+    with pytest.raises(CommandError, match="train: x is not on the server; upload it first"):
+        await nlp.commands.submit([job], "eve")
+    await vision.commands.submit([job], "ada")
+
+
+async def test_what_a_job_brought_back_may_be_read_by_its_project_once_it_is_listed(yard: Yard) -> None:
+    vision, nlp = Project(yard, "vision"), Project(yard, "nlp")
+    (job,) = await vision.commands.submit([form("train", outputs=["*"])], "ada")
+    await yard.end(JobId(job), {"model": b"weights"})
+    assert not await vision.sees(b"weights")
+    with pytest.raises(CommandError):
+        await nlp.commands.files(job, None)
+    (model,) = (await vision.commands.files(job, None)).files
+    assert model.digest == digest(b"weights")
+    assert await vision.sees(b"weights")
+    assert not await nlp.sees(b"weights")
+
+
+async def test_what_a_call_returned_may_be_read_by_its_project_once_it_is_told(yard: Yard) -> None:
+    vision = Project(yard, "vision")
+    (job,) = await vision.commands.submit([form("call")], "ada")
+    value = await yard.put(b"large")
+    found = yard.control.loop.state.jobs[JobId(job)]
+    result = Result(NODE, found.lease, Outcome.EXITED, 0, None, Usage(), 0, value_digest=value)
+    await yard.control.propose(result)
+    page = await vision.commands.results(job, ResultsAsked(timeout=0.1))
+    assert [each.value_digest for each in page.results] == [value]
+    assert await vision.sees(b"large")

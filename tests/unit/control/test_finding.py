@@ -1,7 +1,5 @@
 """Jobs are found, listed and submitted once, wherever they are."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from spillover.control.controllers.archiving import finished_of
@@ -158,25 +156,3 @@ async def test_a_job_runs_after_one_that_is_archived_under_its_key(control: Insi
     known, train = await control.submitting.submit(both, "ada")
     assert known == job
     assert control.loop.state.jobs[JobId(train)].extra.after == ()
-
-
-async def test_a_submission_is_proposed_again_when_jobs_were_archived_meanwhile(
-    control: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (old,) = await control.submit("old")
-    await end(control, old)
-    archive = control.store.archive
-    ask = archive.keyed
-    asked: list[Sequence[str]] = []
-
-    async def slow(keys: Sequence[str]) -> dict[str, Finished]:
-        rows = await ask(keys)
-        asked.append(keys)
-        if len(asked) == 1:
-            await control.archive()
-        return rows
-
-    monkeypatch.setattr(archive, "keyed", slow)
-    (job,) = await control.submitting.submit([form("new", key="k")], "ada")
-    assert len(asked) == 2
-    assert job in control.loop.state.jobs

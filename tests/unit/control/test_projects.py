@@ -311,9 +311,7 @@ async def test_no_reason_names_a_job_of_another_project(control: Inside, everybo
 
 
 @pytest.mark.parametrize("archived", [False, True])
-async def test_a_key_of_another_project_tells_nothing_of_its_job(
-    control: Inside, everybody: Commands, archived: bool
-) -> None:
+async def test_each_project_has_keys_of_its_own(control: Inside, everybody: Commands, archived: bool) -> None:
     await register(control)
     (other,) = await everybody.submit([of("a", "nlp", key="k")], "ada")
     if archived:
@@ -321,9 +319,12 @@ async def test_a_key_of_another_project_tells_nothing_of_its_job(
         await control.archive()
         assert not control.loop.state.jobs
     mine = everybody.of(VISION)
-    with pytest.raises(CommandError) as raised:
-        await mine.submit([of("a", "vision", key="k")], "eve")
-    assert raised.value.kind is Kind.CONFLICT
-    assert raised.value.message == "the key 'k' was used in another project; use a new key"
+    (own,) = await mine.submit([of("a", "vision", key="k")], "eve")
+    assert own != other
+    assert await mine.submit([of("a", "vision", key="k")], "eve") == (own,)
+    assert await everybody.submit([of("a", "nlp", key="k"), of("a", "vision", key="k")], "ada") == (
+        other,
+        own,
+    )
     with pytest.raises(CommandError, match=rf"was used for another job, {other}; use a new key"):
         await everybody.submit([of("b", "nlp", key="k")], "ada")

@@ -1,3 +1,4 @@
+import asyncio
 from functools import partial
 
 import pytest
@@ -10,12 +11,15 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.ports.blobs import Bounds, TooLarge
+from spillover.ports.commands import CommandError
+from spillover.ports.journal import Batch, Loaded, Unreadable
 from spillover.server.metrics import Metrics
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.memory import open_memory
 from spillover.testing.blobs_suite import content, digest, keep
 from spillover.testing.builders import a_job
+from spillover.testing.live import a_live_loop
 from spillover.testing.world import World
 
 
@@ -112,3 +116,42 @@ async def test_the_process_and_its_event_loop_are_measured() -> None:
     assert (value("spill_threads") or 0) >= 1
     assert (value("process_open_fds") or 0) > 2
     assert (value("process_resident_memory_bytes") or 0) > 2**20
+
+
+async def test_figures_show_nothing_that_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_live_loop(PolicySet(wait=Choice("never"))) as live:
+        metrics = Metrics(live.loop)
+        append, begun, written = live.journal.append, asyncio.Event(), asyncio.Event()
+
+        async def slow(after: int, batch: Batch, epoch: int) -> int:
+            begun.set()
+            await written.wait()
+            return await append(after, batch, epoch)
+
+        monkeypatch.setattr(live.journal, "append", slow)
+        submitting = asyncio.create_task(live.submit(a_job("one")))
+        await begun.wait()
+        assert live.loop.state.queued == 1
+        asked = asyncio.create_task(metrics.figures())
+        await asyncio.sleep(0)
+        assert not asked.done()
+        written.set()
+        await submitting
+        assert b"spill_jobs_queued 1.0\n" in await asked
+
+
+async def test_figures_tell_that_nothing_can_be_written_when_nothing_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unreadable() -> Loaded:
+        raise Unreadable("the connection is lost")
+
+    async with a_live_loop(PolicySet(wait=Choice("never"))) as live:
+        metrics = Metrics(live.loop)
+        monkeypatch.setattr(live.journal, "load", unreadable, raising=False)
+        live.journal.fault = "before"
+        with pytest.raises(CommandError):
+            await live.submit(a_job("lost"))
+        figures = await metrics.figures()
+        assert b"spill_writable 0.0\n" in figures
+        assert b"spill_jobs_queued" not in figures

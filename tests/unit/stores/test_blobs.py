@@ -166,3 +166,22 @@ async def test_the_last_of_a_disk_is_left_to_the_journal(
         await keep(blobs, b"x" * 101)
     assert files(tmp_path) == []
     assert await keep(blobs, b"x" * 100) is True
+
+
+async def test_what_is_of_a_project_is_so_for_the_next_process(tmp_path: Path) -> None:
+    await keep(FileBlobs(tmp_path), b"data", "vision")
+    blobs = FileBlobs(tmp_path)
+    assert await blobs.sizes([digest(b"data")], "vision") == {digest(b"data"): 4}
+    assert await blobs.used() == (1, 4)
+
+
+async def test_a_mark_without_its_blob_is_deleted_by_a_sweep(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    for data in (b"data", b"other"):
+        await keep(blobs, data, "vision")
+    blobs.path(digest(b"data")).unlink()
+    await blobs.forget((), 0)
+    assert sorted(path.name for path in files(tmp_path)) == [
+        digest(b"other"),
+        f"{digest(b'other')}.vision",
+    ]

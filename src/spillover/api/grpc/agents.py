@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import structlog
 
+from spillover.api.grpc.admission import Admission, Metadata, Service
 from spillover.api.grpc.blobs import send_blob, take_blob
-from spillover.api.grpc.entry import Entry, abort
-from spillover.api.grpc.methods import CODES, method
+from spillover.api.grpc.entry import Denied, Entry, abort
+from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, method
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.lives import Followed
@@ -23,6 +24,7 @@ from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
+from spillover.wire.keepalive import GRPC_SERVING
 from spillover.wire.tasks import (
     MOST_QUEUE,
     answer_out,
@@ -38,8 +40,12 @@ log = structlog.get_logger()
 
 SERVICE: Final = "spillover.agents.v1.Agents"
 PROTOCOL: Final = 1
-MOST_MESSAGE: Final = 64 << 20
-"""Bytes of one message."""
+REGISTRATION: Final = Bounds(8 << 20, 100_000)
+"""It names the leases that an agent holds: what runs, and up to `MOST_QUEUE` more."""
+REPORT: Final = Bounds(MOST_MESSAGE, 40_000)
+"""Agents put up to 2,000 entries of each kind into one, of which results may have 32 KiB."""
+PIECE: Final = Bounds(4 << 20, 1_000)
+"""Of a file, or of output: agents send a MiB at the most."""
 MOST_TASKS: Final = 64
 """Leases whose tasks an agent may ask for at once."""
 MOST_GPUS: Final = 100_000
@@ -67,6 +73,8 @@ Starts: TypeAlias = Callable[[Sequence[Job]], Awaitable[list[Start]]]
 class AgentsService:
     """What agents can ask."""
 
+    name = SERVICE
+
     def __init__(
         self,
         desk: Desk,
@@ -87,16 +95,30 @@ class AgentsService:
         """All methods, for a server."""
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         methods = {
-            "Register": method(unary, self._admitted, pb.RegisterRequest),
-            "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest),
-            "Report": method(unary, self._registered(self._report), pb.ReportRequest),
-            "Listen": method(stream, self._listen, pb.ListenRequest),
-            "GetTasks": method(unary, self._get_tasks, pb.TasksRequest),
-            "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
-            "GetBlob": method(stream, self._get_blob, pb.BlobRequest),
-            "PutBlob": method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece),
+            "Register": method(unary, self._admitted, pb.RegisterRequest, REGISTRATION),
+            "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest, SMALL),
+            "Report": method(unary, self._registered(self._report), pb.ReportRequest, REPORT),
+            "Listen": method(stream, self._listen, pb.ListenRequest, SMALL),
+            "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
+            "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk, PIECE),
+            "GetBlob": method(stream, self._get_blob, pb.BlobRequest, SMALL),
+            "PutBlob": method(grpc.stream_unary_rpc_method_handler, self._put_blob, pb.BlobPiece, PIECE),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def admit(self, method: str, metadata: Metadata) -> None:
+        """See Service."""
+        if method == "Register":
+            self._entry.known(metadata)
+        else:
+            self._entry.registered(metadata)
+
+    async def refuse(self, context: Any, error: Exception) -> NoReturn:
+        """See Service."""
+        if isinstance(error, Denied):
+            await abort(context, error.code, error.message)
+        log.error("call failed", exc_info=error)
+        await abort(context, grpc.StatusCode.INTERNAL, "this is a fault of the server, which has logged it")
 
     async def _admitted(
         self, request: pb.RegisterRequest, context: "ServicerContext[pb.RegisterRequest, pb.RegisterReply]"
@@ -305,20 +327,23 @@ def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:
 
 
 async def serve_agents(
-    service: AgentsService, address: str, pair: Pair | None = None, others: Sequence[Any] = ()
+    service: AgentsService, address: str, pair: Pair | None = None, others: Sequence[Service] = ()
 ) -> tuple[grpc.aio.Server, int]:
     """Listen for agents, with TLS if key and certificate are given, and for `others`; returns the server and its port.
 
     Raises OSError if the address is taken. `pair` is asked at every new connection, in a thread of gRPC.
     """
+    services = (service, *others)
     server = grpc.aio.server(
+        interceptors=(Admission(services),),
         options=(
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", MOST_MESSAGE),
             ("grpc.max_send_message_length", MOST_MESSAGE),
-        )
+            *GRPC_SERVING,
+        ),
     )
-    server.add_generic_rpc_handlers((service.handler(), *others))
+    server.add_generic_rpc_handlers(tuple(each.handler() for each in services))
     try:
         if pair is None:
             port = server.add_insecure_port(address)

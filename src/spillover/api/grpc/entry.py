@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
+from spillover.api.grpc.admission import Metadata
 from spillover.clusters.agents.hub import Hub, Session
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import Caller, Callers, Stranger
@@ -21,6 +22,15 @@ _SECRET: Final = 32
 _ROLES: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
+class Denied(Exception):
+    """A call that may not be made."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
 class Entry:
     """Checks who calls."""
 
@@ -30,15 +40,22 @@ class Entry:
 
     async def caller(self, context: Any) -> Caller:
         """Who shows a token that agents may use."""
-        scheme, _, shown = _metadata(context, "authorization").partition(" ")
+        try:
+            return self.known(context.invocation_metadata() or ())
+        except Denied as denied:
+            await abort(context, denied.code, denied.message)
+
+    def known(self, metadata: Metadata) -> Caller:
+        """Who sends these metadata; raises Denied unless agents may use the token."""
+        scheme, _, shown = _found(metadata, "authorization").partition(" ")
         try:
             caller = self._callers.caller(shown.strip() if scheme.lower() == "bearer" else "")
         except Stranger as stranger:
             told = str(stranger) if scheme else "a token is needed"
-            await abort(context, grpc.StatusCode.UNAUTHENTICATED, told)
+            raise Denied(grpc.StatusCode.UNAUTHENTICATED, told) from None
         if caller.role not in _ROLES:
             told = f"a token of role {caller.role} is not for agents; make one with `spill token create --role agent`"
-            await abort(context, grpc.StatusCode.PERMISSION_DENIED, told)
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
         return caller
 
     def admit(self, incarnation: int, caller: Caller) -> bytes:
@@ -54,19 +71,26 @@ class Entry:
 
         `incarnation` is the registration that the call says it is of, where it says so.
         """
-        caller = await self.caller(context)
-        given = _metadata(context, SESSION)
+        try:
+            return self.registered(context.invocation_metadata() or (), incarnation)
+        except Denied as denied:
+            await abort(context, denied.code, denied.message)
+
+    def registered(self, metadata: Metadata, incarnation: int | None = None) -> Session | None:
+        """The session that these metadata are of, likewise; raises Denied if they are of another's, or of none."""
+        caller = self.known(metadata)
+        given = _found(metadata, SESSION)
         if len(given) != _NUMBER + _SECRET:
             told = f"the metadata {SESSION} must hold the session that Register answered with"
-            await abort(context, grpc.StatusCode.PERMISSION_DENIED, told)
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, told)
         number = int.from_bytes(given[:_NUMBER], "big")
         if incarnation is not None and incarnation != number:
-            await abort(context, grpc.StatusCode.PERMISSION_DENIED, _NOT_YOURS)
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, _NOT_YOURS)
         session = self._hub.session(number)
         if session is None:
             return None
         if not hmac.compare_digest(session.secret, given) or session.token != caller.token:
-            await abort(context, grpc.StatusCode.PERMISSION_DENIED, _NOT_YOURS)
+            raise Denied(grpc.StatusCode.PERMISSION_DENIED, _NOT_YOURS)
         return session
 
     def holds(self, session: Session) -> bool:
@@ -77,10 +101,10 @@ class Entry:
 _NOT_YOURS: Final = "this registration is another agent's"
 
 
-def _metadata(context: Any, key: str) -> Any:
+def _found(metadata: Metadata, key: str) -> Any:
     """What a call carries under a key: text, or bytes where the key says so; empty if nothing, or what is not of that kind."""
     empty: str | bytes = b"" if key.endswith("-bin") else ""
-    given = [value for name, value in context.invocation_metadata() or () if name == key]
+    given = [value for name, value in metadata if name == key]
     return given[0] if len(given) == 1 and isinstance(given[0], type(empty)) else empty
 
 

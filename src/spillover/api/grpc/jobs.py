@@ -1,14 +1,17 @@
 """The service for people's programs: decode, call commands, encode; nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import msgspec
 import structlog
+from google.protobuf.message import DecodeError
 
+from spillover.api.grpc.admission import Metadata
 from spillover.api.grpc.documents import change_out, document_of, status_out
-from spillover.api.grpc.methods import CODES, method
+from spillover.api.grpc.methods import CODES, Bounds, decoded, fields, raw_method
 from spillover.control.limits import Gauge
 from spillover.forms.jobs import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
@@ -24,7 +27,13 @@ log = structlog.get_logger()
 SERVICE: Final = "spillover.jobs.v1.Jobs"
 MOST_JOBS: Final = 100_000
 """Of one request."""
+MOST_JOB: Final = 4 << 20
+"""Bytes of one job."""
+NAMES: Final = Bounds(8 << 20, MOST_JOBS + 10)
+"""A request that names jobs."""
 MOST_PROBLEMS: Final = 100
+_BREATH: Final = 500
+"""Jobs that are read before others get a turn of the event loop."""
 MOST_DETAILS: Final = 3000
 """Bytes of problems that trailing metadata carry: all of it together may have 8 KiB."""
 PROBLEMS: Final = "spillover-problems-bin"
@@ -46,6 +55,8 @@ class Asked(msgspec.Struct, frozen=True):
 class JobsService:
     """What programs can ask."""
 
+    name = SERVICE
+
     def __init__(
         self, commands: Callable[[Caller], Commands], callers: Callers, gauge: Gauge | None = None
     ) -> None:
@@ -58,31 +69,42 @@ class JobsService:
         """All methods, for a server."""
         unary = grpc.unary_unary_rpc_method_handler
         methods = {
-            "SubmitJob": method(unary, self._unary(_submit), pb.SubmitJobRequest),
-            "GetJobStatus": method(unary, self._unary(_status), pb.GetJobStatusRequest),
-            "CancelJob": method(unary, self._unary(_cancel), pb.CancelJobRequest),
-            "WatchJobs": method(grpc.unary_stream_rpc_method_handler, self._watch, pb.WatchJobsRequest),
+            "SubmitJob": raw_method(unary, self._unary(_submit)),
+            "GetJobStatus": raw_method(unary, self._unary(_status)),
+            "CancelJob": raw_method(unary, self._unary(_cancel)),
+            "WatchJobs": raw_method(grpc.unary_stream_rpc_method_handler, self._watch),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
+    def admit(self, method: str, metadata: Metadata) -> None:
+        """See Service."""
+        del method
+        self._asked(metadata)
+
+    async def refuse(self, context: Any, error: Exception) -> NoReturn:
+        """See Service."""
+        await _refuse(context, error)
+
     def _unary(
-        self, method: Callable[[Asked, Request], Awaitable[Reply]]
-    ) -> Callable[[Request, Any], Awaitable[Reply]]:
+        self, method: Callable[[Asked, bytes], Awaitable[Reply]]
+    ) -> Callable[[bytes, Any], Awaitable[Reply]]:
         """A method behind a token, with refusals told as gRPC has them."""
 
-        async def call(request: Request, context: Any) -> Reply:
+        async def call(raw: bytes, context: Any) -> Reply:
             try:
-                asked = self._asked(context)
-                self._check_size(request)
-                return await method(asked, request)
+                asked = self._asked(context.invocation_metadata() or ())
+                self._check_size(raw)
+                return await method(asked, raw)
             except Exception as error:  # noqa: BLE001 - nobody sees a traceback
                 await _refuse(context, error)
 
         return call
 
-    async def _watch(self, request: pb.WatchJobsRequest, context: Any) -> AsyncIterator[pb.WatchJobsReply]:
+    async def _watch(self, raw: bytes, context: Any) -> AsyncIterator[pb.WatchJobsReply]:
         try:
-            asked = self._asked(context)
+            asked = self._asked(context.invocation_metadata() or ())
+            self._check_size(raw)
+            request = decoded(pb.WatchJobsRequest, raw, NAMES)
             after = request.after if request.HasField("after") else None
             async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
                 if not self._callers.is_valid(asked.token):
@@ -93,60 +115,64 @@ class JobsService:
         except Exception as error:  # noqa: BLE001 - as above
             await _refuse(context, error)
 
-    def _check_size(self, request: Any) -> None:
+    def _check_size(self, raw: bytes) -> None:
         """Refuse a request that is larger than it may be."""
         most = None if self._gauge is None else self._gauge.body
-        if self._gauge is not None and most is not None and request.ByteSize() > most:
+        if self._gauge is not None and most is not None and len(raw) > most:
             self._gauge.refused["body"] += 1
-            told = f"the request has {request.ByteSize()} bytes, of at most {most}; send several"
+            told = f"the request has {len(raw)} bytes, of at most {most}; send several"
             raise CommandError(Kind.TOO_LARGE, told)
 
-    def _asked(self, context: Any) -> Asked:
+    def _asked(self, metadata: Metadata) -> Asked:
         """Who calls; raises if nobody may."""
-        metadata = {
-            name: value if isinstance(value, str) else value.decode("latin-1")
-            for name, value in context.invocation_metadata() or ()
+        given = {
+            name: value if isinstance(value, str) else value.decode("latin-1") for name, value in metadata
         }
-        scheme, _, shown = metadata.get("authorization", "").partition(" ")
+        scheme, _, shown = given.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise Stranger("a token is needed; send the metadata `authorization: Bearer TOKEN`")
         caller = self._callers.caller(shown.strip())
         if caller.role not in _ROLES:
             told = f"a token of role {caller.role} may not do this; it takes one of role submit"
             raise CommandError(Kind.FORBIDDEN, told)
-        user = caller.user or metadata.get("spill-user", "anonymous")
+        user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
             raise CommandError(Kind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
         return Asked(self._commands(caller), user, caller.token)
 
 
-async def _submit(asked: Asked, request: pb.SubmitJobRequest) -> pb.SubmitJobReply:
-    return pb.SubmitJobReply(jobs=await asked.commands.submit(_forms(request.jobs), asked.user))
+async def _submit(asked: Asked, raw: bytes) -> pb.SubmitJobReply:
+    return pb.SubmitJobReply(jobs=await asked.commands.submit(await _forms(raw), asked.user))
 
 
-async def _status(asked: Asked, request: pb.GetJobStatusRequest) -> pb.GetJobStatusReply:
+async def _status(asked: Asked, raw: bytes) -> pb.GetJobStatusReply:
+    request = decoded(pb.GetJobStatusRequest, raw, NAMES)
     views = [await asked.commands.job(ref) for ref in _some(_refs(request.jobs))]
     return pb.GetJobStatusReply(jobs=[status_out(view) for view in views])
 
 
-async def _cancel(asked: Asked, request: pb.CancelJobRequest) -> pb.CancelJobReply:
+async def _cancel(asked: Asked, raw: bytes) -> pb.CancelJobReply:
+    request = decoded(pb.CancelJobRequest, raw, NAMES)
     done = await asked.commands.act(Action("cancel", _some(_refs(request.jobs))), asked.user)
     return pb.CancelJobReply(jobs=done.jobs)
 
 
-def _forms(jobs: Sequence[pb.NewJob]) -> list[JobForm]:
+async def _forms(raw: bytes) -> list[JobForm]:
     """Jobs as they are meant; raises with all that is wrong with any of them."""
-    _check_count(jobs)
     forms: list[JobForm] = []
     problems: list[FieldProblem] = []
-    for at, job in enumerate(jobs):
+    for at, job in enumerate(await _parts(raw)):
+        if at % _BREATH == _BREATH - 1:
+            await asyncio.sleep(0)
         try:
-            forms.append(read_job(document_of(job)))
+            forms.append(read_job(document_of(pb.NewJob.FromString(job))))
         except BadForm as bad:
             problems += [
                 FieldProblem(f"jobs[{at}].{each.path}" if each.path else f"jobs[{at}]", each.message)
                 for each in bad.problems
             ]
+        except DecodeError:
+            problems.append(FieldProblem(f"jobs[{at}]", "is no job"))
         except ValueError as error:
             problems.append(FieldProblem(f"jobs[{at}].document", str(error)))
         if len(problems) >= MOST_PROBLEMS:
@@ -154,6 +180,29 @@ def _forms(jobs: Sequence[pb.NewJob]) -> list[JobForm]:
     if problems:
         raise _invalid(problems)
     return forms
+
+
+async def _parts(raw: bytes) -> list[bytes]:
+    """The jobs of a submission, encoded; raises CommandError where there are none, too many, or one that is too large.
+
+    Each is decoded by itself, so that the largest job is the longest that others wait.
+    """
+    jobs: list[bytes] = []
+    try:
+        for at, (number, start, end) in enumerate(fields(raw)):
+            if at % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+            if end - start > MOST_JOB:
+                told = f"has {end - start} bytes; the most is {MOST_JOB}: send what is large as a file"
+                raise _invalid([FieldProblem(f"jobs[{len(jobs)}]", told)])
+            if number == pb.SubmitJobRequest.JOBS_FIELD_NUMBER:
+                jobs.append(raw[start:end])
+            if at > MOST_JOBS:
+                break
+    except DecodeError:
+        raise CommandError(Kind.INVALID, "the request is no SubmitJobRequest") from None
+    _check_count(jobs)
+    return jobs
 
 
 def _refs(jobs: Sequence[str]) -> list[str]:
@@ -176,7 +225,7 @@ def _check_count(jobs: Sequence[object]) -> None:
         raise _invalid([FieldProblem("jobs", "is empty; give at least one job")])
     if len(jobs) > MOST_JOBS:
         raise CommandError(
-            Kind.TOO_LARGE, f"{len(jobs)} jobs in one request; send at most {MOST_JOBS} at a time"
+            Kind.TOO_LARGE, f"more than {MOST_JOBS} jobs in one request; send several requests"
         )
 
 

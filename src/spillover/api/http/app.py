@@ -11,15 +11,14 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from spillover.api.http.bodies import receive_body
 from spillover.api.http.guard import Guard, Headers
 from spillover.api.http.openapi import describe
-from spillover.api.http.problems import Refused, refused
+from spillover.api.http.problems import REFUSED, Refused, refused
 from spillover.api.http.queries import read_query
 from spillover.api.http.replies import Reply, as_problem, send_reply
-from spillover.api.http.routes import ROUTES, Call, Route, Surroundings
+from spillover.api.http.routes import ROUTES, Call, Figures, Route, Surroundings
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.control.limits import Gauge
@@ -68,6 +67,7 @@ class App:
         except Gone:
             return
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - nobody sees a traceback
+            scope[REFUSED] = True
             answer = as_problem(_refusal(scope, error))
         if answer is not None:
             await send_reply(answer, send)
@@ -174,10 +174,15 @@ def _split(path: str) -> tuple[str, str]:
     return f"{match[1]}/{{job}}{match[3] or ''}", match[2]
 
 
+async def _no_figures() -> bytes:
+    """Nothing, where nobody counts."""
+    return b""
+
+
 def build_app(
     commands: Commands,
     callers: Callers | str,
-    registry: CollectorRegistry | None,
+    figures: Figures | None,
     hosts: Collection[str] = (),
     blobs: Blobs | None = None,
     address: AgentsAddress | None = None,
@@ -186,7 +191,7 @@ def build_app(
     """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
     around = Surroundings(
         commands,
-        registry if registry is not None else CollectorRegistry(),
+        figures if figures is not None else _no_figures,
         describe(ROUTES),
         blobs if blobs is not None else MemoryBlobs(),
         address,

@@ -12,6 +12,8 @@ from spillover.wire.api import FieldProblem, Problem
 
 MEDIA: Final = "application/problem+json"
 _TYPE: Final = "urn:spillover:problem:"
+REFUSED: Final = "spillover.refused"
+"""Is in the scope of a request that was answered with a problem."""
 _STATUS: Final[dict[Kind, HTTPStatus]] = {
     Kind.INVALID: HTTPStatus.BAD_REQUEST,
     Kind.UNKNOWN: HTTPStatus.NOT_FOUND,

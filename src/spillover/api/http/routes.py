@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from spillover.api.http.bodies import JOBS, Body, json_body
 from spillover.api.http.queries import (
@@ -80,12 +80,16 @@ ADMINS: Final = frozenset({TokenRole.ADMIN})
 AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
+Figures: TypeAlias = Callable[[], Awaitable[bytes]]
+"""What Prometheus is told."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What handlers may use."""
 
     commands: Commands
-    registry: CollectorRegistry
+    figures: Figures
     document: bytes
     """The OpenAPI document."""
     blobs: Blobs
@@ -267,14 +271,14 @@ async def policy_history(call: Call[NoQuery, None]) -> Reply:
 
 async def put_blob(call: Call[NoQuery, AsyncIterator[bytes]]) -> Reply:
     """Keep a blob."""
-    fresh = await call.around.blobs.put(call.digest, call.body)
+    fresh = await call.around.blobs.put(call.digest, call.body, call.caller.project)
     return as_json(BlobKept(call.digest, fresh), HTTPStatus.CREATED if fresh else HTTPStatus.OK)
 
 
 async def get_blob(call: Call[BlobQuery, None]) -> Stream:
     """Send a blob."""
     blobs, digest, offset = call.around.blobs, call.digest, call.query.offset
-    size = (await blobs.sizes([digest])).get(digest)
+    size = (await blobs.sizes([digest], call.caller.project)).get(digest)
     if size is None:
         raise NoBlob(digest)
     return Stream(blobs.get(digest, offset), OCTETS, length=max(0, size - offset))
@@ -282,7 +286,7 @@ async def get_blob(call: Call[BlobQuery, None]) -> Stream:
 
 async def missing_blobs(call: Call[NoQuery, Digests]) -> Reply:
     """Say which blobs are not there."""
-    there = await call.around.blobs.sizes(call.body.digests)
+    there = await call.around.blobs.sizes(call.body.digests, call.caller.project)
     return as_json(Digests([digest for digest in call.body.digests if digest not in there]))
 
 
@@ -331,8 +335,11 @@ async def ready(call: Call[NoQuery, None]) -> Reply:
 
 
 async def metrics(call: Call[NoQuery, None]) -> Reply:
-    """Show figures for Prometheus."""
-    return Reply(generate_latest(call.around.registry), CONTENT_TYPE_LATEST.encode())
+    """Show figures for Prometheus, which are of all projects."""
+    if call.caller.project is not None:
+        told = f"figures are of the whole server, and this token is for project {call.caller.project!r}; use one without a project"
+        raise CommandError(Kind.FORBIDDEN, told)
+    return Reply(await call.around.figures(), CONTENT_TYPE_LATEST.encode())
 
 
 async def openapi(call: Call[NoQuery, None]) -> Reply:

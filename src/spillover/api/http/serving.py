@@ -1,11 +1,15 @@
-"""An application on a socket, inside the event loop that is running: clean start, clean stop, bounded heads of requests."""
+"""An application on a socket, inside the event loop that is running: clean start, clean stop, bounded connections and heads.
+
+Nobody has shown a token before the head of a request is complete. So heads are bounded in size and in time, and connections in number.
+"""
 
 import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +17,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from spillover.api.http.problems import MEDIA, Refused
+from spillover.api.http.problems import MEDIA, REFUSED, Refused
 from spillover.wire.keepalive import kept_alive
 
 MOST_HEAD: Final = 64 * 1024
@@ -26,6 +30,21 @@ _IDLE: Final = 30
 """Seconds that a quiet connection is kept: longer than clients keep theirs, so that it is they who let go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What connections may be."""
+
+    head: float = 10.0
+    """Seconds until the head of a request is complete, from its first byte or, of the first one, from the connection on; TLS included."""
+    connections: int = 2_000
+    """At a time."""
+    refused: Callable[[], None] = lambda: None
+    """Called when a connection is too many."""
+
+
+BOUNDS: Final = Bounds()
+
+
 class HeadTooLarge(Exception):
     """The address and the headers of a request do not end."""
 
@@ -34,6 +53,17 @@ class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 whose heads are bounded before anybody looks at them, and whose refusals are problems like all others."""
 
     _head = 0
+    """Bytes of it so far."""
+    _late: asyncio.TimerHandle | None = None
+    """Set while a head is to come."""
+    _heard = False
+    """Whether anything has come."""
+    _in_body = False
+    """Whether the body of a request is still coming, be the request answered or not."""
+
+    def __init__(self, bounds: Bounds, **surroundings: Any) -> None:
+        super().__init__(**surroundings)
+        self._bounds = bounds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Send small answers at once, and notice when the caller's machine is gone."""
@@ -44,6 +74,71 @@ class BoundedProtocol(HttpToolsProtocol):
             for option in kept_alive():  # there may be nothing to send for long, and then nothing else tells
                 sock.setsockopt(*option)
         super().connection_made(transport)
+        if len(self.connections) > self._bounds.connections:
+            self._bounds.refused()
+            self._refuse(
+                Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"the server has {self._bounds.connections} connections, which is the most (limits.connections); try again",
+                    headers={"retry-after": "1"},
+                    retry_after=1.0,
+                )
+            )
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more is expected."""
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came: from then on a head has to be complete in time, unless a request is being answered."""
+        self._heard = True
+        super().data_received(data)
+        if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+            return
+        if self._in_body and not self.cycle.scope.get(REFUSED):
+            # What was answered before all of it came, as a file that is there already, may come to its end.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif self.timeout_keep_alive_task is None and self._late is None:
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._late = self.loop.call_later(self._bounds.head, self._head_is_late)
+
+    def _head_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _head_is_late(self) -> None:
+        self._late = None
+        if self.transport.is_closing():
+            return
+        if not self._heard or self._in_body:
+            self.transport.close()
+            return
+        told = f"the address and headers of a request have to come within {self._bounds.head:g} s"
+        self._refuse(Refused(HTTPStatus.REQUEST_TIMEOUT, told))
+
+    def on_headers_complete(self) -> None:
+        """A request is whole, but for its body."""
+        self._head_came()
+        self._in_body = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._in_body = False
+        super().on_message_complete()
+        if self.cycle.response_complete:  # it was answered before; from here on the connection is idle
+            self._head_came()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def on_message_begin(self) -> None:
         """Count anew for each request."""
@@ -67,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request, and close."""
-        refused = (
+        self._refuse(
             Refused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"the address and headers of a request may have {MOST_HEAD // 1024} KiB",
@@ -75,10 +170,14 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._head > MOST_HEAD
             else Refused(HTTPStatus.BAD_REQUEST, msg)
         )
+
+    def _refuse(self, refused: Refused) -> None:
+        """Answer what no request was made of, and close."""
         body = refused.body()
+        named = "".join(f"{name}: {value}\r\n" for name, value in refused.headers.items())
         head = (
             f"HTTP/1.1 {refused.status.value} {refused.status.phrase}\r\ncontent-type: {MEDIA}\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"{named}content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()
@@ -87,8 +186,9 @@ class BoundedProtocol(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """A server that is told when to stop and takes no signals."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
+        self._bounds = bounds
         self.listening = asyncio.Event()
         """Set when requests are answered."""
 
@@ -98,7 +198,25 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
-        await super().startup(sockets)
+        loop, config = asyncio.get_running_loop(), self.config
+        secure: dict[str, Any] = {}
+        if config.ssl is not None:
+            secure = {
+                "ssl": config.ssl,
+                "ssl_handshake_timeout": self._bounds.head,
+                "ssl_shutdown_timeout": self._bounds.head,
+            }
+
+        def protocol() -> asyncio.Protocol:
+            return BoundedProtocol(
+                self._bounds, config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        self.servers = [
+            await loop.create_server(protocol, sock=sock, backlog=config.backlog, **secure)
+            for sock in sockets or ()
+        ]
+        self.started = True
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -122,7 +240,7 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None
+    app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None, bounds: Bounds = BOUNDS
 ) -> AsyncIterator[Server]:
     """Answer requests on a bound socket, which is closed in the end, until the block is left.
 
@@ -143,7 +261,7 @@ async def serving(
         ssl_certfile=tls[0] if tls is not None else None,
         ssl_keyfile=tls[1] if tls is not None else None,
     )
-    server = Server(config)
+    server = Server(config, bounds)
     running = asyncio.create_task(server.serve([sock]), name="http")
     listening = asyncio.create_task(server.listening.wait())
     try:

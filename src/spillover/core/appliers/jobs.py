@@ -80,7 +80,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
     if expected:
         facts.tally.submit(event.shape, expected, 1 if members is None else members.size)
     if event.key is not None:
-        state.keys[event.key] = job.id
+        state.keys.take(kind.project, event.key, job.id)
     for wanted in event.after:
         state.waiters.setdefault(wanted.job, {})[job.id] = None
     if not event.after and (event.not_before is None or event.not_before <= event.at):
@@ -296,13 +296,14 @@ def reprioritised(state: State, event: JobReprioritised) -> None:
 
 def archived(state: State, event: JobsArchived) -> None:
     """Jobs leave the state."""
+    archived = state.facts.archived + len(event.jobs)
     for each in event.jobs:
         job = state.jobs.pop(each, None)
         if job is not None:
             state.touch_job(each)
             if job.extra.key is not None:
-                state.keys.pop(job.extra.key, None)
-    state.facts.archived += len(event.jobs)
+                state.keys.archive(job.kind.project, job.extra.key, job.id, archived)
+    state.facts.archived = archived
     state.touch_facts()
 
 

@@ -6,7 +6,6 @@ from spillover.core import ranges
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.history import predict
-from spillover.core.jobs import Job
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
@@ -36,7 +35,7 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
     """Take in jobs of which some have a key, or wait for others."""
     events: list[AnyEvent] = []
     fresh = {new.job: new for new in proposal.jobs}
-    keyed: dict[str, NewJob] = {}
+    keyed: dict[tuple[str, str], NewJob] = {}
     if (circle := _circle(fresh)) is not None:
         names = " -> ".join(fresh[each].spec.name for each in circle)
         return [], Refusal(Refused.INVALID, f"`after` goes in a circle: {names}")
@@ -44,13 +43,13 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
     """Jobs of the submission that are there already under their key."""
     for new in proposal.jobs:
         if new.key is not None:
-            known = _known(state, keyed, new, proposal)
+            known = _known(state, keyed, new, new.key, proposal.archived)
             if isinstance(known, Refusal):
                 return [], known
             if known is not None:
                 there[new.job] = known
                 continue
-            keyed[new.key] = new
+            keyed[new.spec.project, new.key] = new
         if new.job in state.jobs:
             return [], _taken(new)
     wanted: dict[JobId, list[Dependency]] = {}
@@ -111,28 +110,25 @@ def _taken(new: NewJob) -> Refusal:
     return Refusal(Refused.STALE, f"the id {new.job} is taken; try again")
 
 
-def _known(state: State, keyed: dict[str, NewJob], new: NewJob, proposal: Submit) -> JobId | Refusal | None:
-    """The job that was submitted under a key before; a refusal if it was another one, or if nobody can know."""
-    before: Job | NewJob | None = None
-    if new.key in state.keys:
-        before = state.jobs[state.keys[new.key]]
-        job, body, project = before.id, before.extra.body, before.kind.project
-    elif new.key in keyed:
-        before = keyed[new.key]
-        job, body, project = before.job, before.body, before.spec.project
-    elif proposal.archived is not None and proposal.archived != state.facts.archived:
-        return Refusal(Refused.STALE, "jobs were archived meanwhile; try again")
+def _known(
+    state: State, keyed: dict[tuple[str, str], NewJob], new: NewJob, key: str, archived: int | None
+) -> JobId | Refusal | None:
+    """The job that its project submitted under a key before; a refusal if it was another one, or if nobody can know."""
+    project = new.spec.project
+    if (live := state.keys.find(project, key)) is not None:
+        job, body = live, state.jobs[live].extra.body
+    elif (same := keyed.get((project, key))) is not None:
+        job, body = same.job, same.body
+    elif archived is not None and state.keys.may_have_left(project, key, archived):
+        return Refusal(Refused.STALE, f"the job under the key {key!r} was archived meanwhile; try again")
     else:
         return None
-    if body != new.body:
-        return Refusal(Refused.CONFLICT, key_taken(new.key, job, own=project == new.spec.project))
-    return job
+    return job if body == new.body else Refusal(Refused.CONFLICT, key_taken(key, job))
 
 
-def key_taken(key: str | None, job: str, *, own: bool) -> str:
-    """That a key was used for another job; which, is told within its project alone."""
-    used = f"for another job, {job}" if own else "in another project"
-    return f"the key {key!r} was used {used}; use a new key"
+def key_taken(key: str | None, job: str) -> str:
+    """That a key was used for another job of the project."""
+    return f"the key {key!r} was used for another job, {job}; use a new key"
 
 
 def _resolve(

@@ -5,7 +5,7 @@ from typing import Final
 
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import CostBy, Finished, Query, Spent
+from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.postgresql.connection import Database
 from spillover.stores.postgresql.journal import fence
@@ -69,14 +69,20 @@ class PostgresqlArchive:
             )
         return [JobId(job) for (job,) in rows]
 
-    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
+    async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
         """See Archive."""
+        wanted = set(keys)
         async with self._database.read() as connection:
             rows = await connection.fetch(
-                f"{_SELECT} WHERE key = ANY($1::text[]) ORDER BY number, job DESC",  # the newest comes last and stays
-                keys,
+                f"{_SELECT} WHERE key = ANY($1::text[]) AND project = ANY($2::text[]) ORDER BY number, job DESC",
+                list({key for _, key in keys}),
+                list({project for project, _ in keys}),
             )
-        return {job.key: job for job in map(finished_from, map(tuple, rows)) if job.key is not None}
+        found = ((job.project, job.key, job) for job in map(finished_from, map(tuple, rows)))
+        # The newest comes last and stays.
+        return {
+            (project, key): job for project, key, job in found if key is not None and (project, key) in wanted
+        }
 
     async def list(self, query: Query) -> list[Finished]:
         """See Archive."""

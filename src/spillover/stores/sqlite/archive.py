@@ -8,7 +8,7 @@ import msgspec
 
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import CostBy, Finished, Query, Spent
+from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.rows import (
     COST_KEYS,
@@ -74,13 +74,14 @@ class SqliteArchive:
             lambda connection: [JobId(job) for (job,) in connection.execute(statement, values)]
         )
 
-    async def keyed(self, keys: Sequence[str]) -> dict[str, Finished]:
+    async def keyed(self, keys: Sequence[ProjectKey]) -> dict[ProjectKey, Finished]:
         """See Archive."""
 
-        def work(connection: apsw.Connection) -> dict[str, Finished]:
-            statement = f"{_SELECT} WHERE key = ? ORDER BY number DESC, job LIMIT 1"
-            rows = (connection.execute(statement, (key,)).fetchone() for key in keys)
-            return {job.key: job for job in map(finished_from, filter(None, rows)) if job.key is not None}
+        def work(connection: apsw.Connection) -> dict[ProjectKey, Finished]:
+            # By the index of keys: few projects use the same one.
+            statement = f"{_SELECT} WHERE project = ? AND key = ? ORDER BY +number DESC, +job LIMIT 1"
+            found = ((key, connection.execute(statement, key).fetchone()) for key in keys)
+            return {key: finished_from(row) for key, row in found if row is not None}
 
         return await self._database.read(work)
 

@@ -1,0 +1,60 @@
+"""Who calls is looked at before anything of what they send is received.
+
+gRPC hands a call to its method when the whole message has come and was decoded, for anybody who can connect. The metadata of a call
+come first. So whoever may not call is refused by them: the message, which may be large, is never asked for.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import grpc
+
+Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
+Behaviour: TypeAlias = Callable[[Any, Any], Awaitable[NoReturn]]
+
+
+class Service(Protocol):
+    """Some methods, and who may call them."""
+
+    @property
+    def name(self) -> str:
+        """With its package."""
+        ...
+
+    def handler(self) -> Any:
+        """All methods, for a server."""
+        ...
+
+    def admit(self, method: str, metadata: Metadata) -> None:
+        """Raise unless whoever sends these metadata may call a method."""
+        ...
+
+    async def refuse(self, context: Any, error: Exception) -> NoReturn:
+        """End a call with what `admit` raised."""
+        ...
+
+
+class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # which it does not take when it runs
+    """Stands before the methods of some services."""
+
+    def __init__(self, services: Sequence[Service]) -> None:
+        self._services: Mapping[str, Service] = {service.name: service for service in services}
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """The handler of a call, or one that refuses it."""
+        _, name, method = handler_call_details.method.split("/", 2)
+        service = self._services.get(name)
+        if service is not None:
+            try:
+                service.admit(method, handler_call_details.invocation_metadata or ())
+            except Exception as error:  # noqa: BLE001 - whatever it is, the call goes no further
+                # A stream in name: one that reads nothing ends without its message, whatever the method takes.
+                return grpc.stream_stream_rpc_method_handler(_refusing(service, error))
+        return await continuation(handler_call_details)
+
+
+def _refusing(service: Service, error: Exception) -> Behaviour:
+    async def refuse(_: Any, context: Any) -> NoReturn:
+        await service.refuse(context, error)
+
+    return refuse
