@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from spillover.model.bounds import plain
 from spillover.model.units import DAY
 
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
@@ -41,7 +42,7 @@ class NoBlob(BlobError):
     """It is not there."""
 
     def __init__(self, digest: str) -> None:
-        super().__init__(f"there is no blob {digest}")
+        super().__init__(f"there is no blob {plain(digest, 80)}")
 
 
 class Differs(BlobError):
@@ -57,7 +58,7 @@ class NoRoom(BlobError):
 
 
 class Blobs(Protocol):
-    """The store."""
+    """The store. What is no digest is never there, and cannot be put."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
         """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return."""

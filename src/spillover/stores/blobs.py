@@ -2,6 +2,8 @@
 
 A file is written under a name that nobody looks for, brought to the disk, and then named by its digest: under a digest there is always
 the whole of it. What a killed server was writing is deleted by the next one. The time of a file is that until which it stays.
+
+A name that is no digest never becomes a path: nothing is there under it, and nothing can be put there.
 """
 
 import asyncio
@@ -17,8 +19,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from pathlib import Path
 from typing import Final
 
-from spillover.model.units import format_memory
-from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
+from spillover.model.files import is_digest
+from spillover.model.units import FOREVER, format_memory
+from spillover.ports.blobs import DIGEST_RULE, GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
@@ -47,6 +50,7 @@ class FileBlobs:
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
         """See Blobs."""
+        _check(digest)
         if await asyncio.to_thread(self._there, digest):
             return False
         incoming = _Incoming(self, digest)
@@ -99,7 +103,9 @@ class FileBlobs:
         return self._count or 0, self._used
 
     def path(self, digest: str) -> Path:
-        """Where a blob is, or would be."""
+        """Where a blob is, or would be; raises NoBlob for what is no digest."""
+        if not is_digest(digest):
+            raise NoBlob(digest)
         return self._folder / digest[:2] / digest
 
     # --- in threads
@@ -121,7 +127,9 @@ class FileBlobs:
 
     def _stay(self, digest: str, until: int) -> int | None:
         """The size of a blob, which stays until a time at the least; None if it is not there."""
-        path = self.path(digest)
+        if not is_digest(digest):
+            return None
+        path, until = self.path(digest), min(until, FOREVER)
         with self._lock:
             try:
                 found = path.stat()
@@ -151,7 +159,7 @@ class FileBlobs:
         """All blobs; none that is being written."""
         for folder in sorted(self._folder.iterdir()):
             if len(folder.name) == 2 and folder.is_dir():
-                yield from folder.iterdir()
+                yield from (path for path in folder.iterdir() if is_digest(path.name))
 
     def _prepare(self) -> None:
         """Count what is there, and delete what another process left half."""
@@ -260,6 +268,12 @@ class _Incoming:
                 self._path.unlink(missing_ok=True)
 
 
+def _check(digest: str) -> None:
+    """Refuse to keep anything under what is no digest."""
+    if not is_digest(digest):
+        raise Differs(f"a blob is named by {DIGEST_RULE}")
+
+
 @contextlib.contextmanager
 def _disk() -> Iterator[None]:
     """What the system refuses, in our words."""
@@ -297,6 +311,7 @@ class MemoryBlobs:
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> bool:
         """See Blobs."""
+        _check(digest)
         if await self.sizes([digest]):
             return False
         data = bytearray()
