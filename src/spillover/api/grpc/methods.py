@@ -16,6 +16,7 @@ CODES: Final = {
     Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Kind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 
 
