@@ -278,7 +278,7 @@ async def test_a_report_of_more_than_agents_ever_send_is_refused(wire: Wire) -> 
     ],
 )
 async def test_a_registration_with_what_no_agent_of_ours_says_is_refused_by_name(
-    wire: Wire, field: str, said: object
+    wire: Wire, field: str, said: Any
 ) -> None:
     request = pb.RegisterRequest(
         protocol=PROTOCOL, cluster="onprem", name="n1", capacity=pb.Resources(cpu=1), **{field: said}

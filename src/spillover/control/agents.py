@@ -239,6 +239,10 @@ class Desk:
         if released:
             after.append(HandBack(NodeName(node), tuple(released)))
         replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
+        if len(released) > 1 and isinstance(
+            replies[-1], Refusal
+        ):  # of one of them, which costs the others nothing
+            await self._loop.propose(*[HandBack(NodeName(node), (lease,)) for lease in released])
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
         ]

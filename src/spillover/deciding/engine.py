@@ -147,6 +147,8 @@ class Engine:
                 break  # one that decided may have made way for others
             if step.plan is None:
                 step.plan = following
+        if self.aside and not self.aside.waits(CYCLE, NO_JOB, now):
+            self.aside.done(CYCLE, NO_JOB)  # a cycle passed, or there was nothing to run one for
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, step.events)
@@ -168,7 +170,7 @@ class Engine:
     def _build_board(self) -> None:
         """Look at everything anew, but for jobs that are set aside."""
         self.state.moved.clear()
-        aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE}
+        aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
         self.board = Board(self.state, self.policies, aside)
 
     def next_time(self) -> int:
@@ -309,13 +311,13 @@ class Engine:
             for job in self.aside.due(what, now):
                 self._ring(what, JobId(job), now, step)
         for subject in self.aside.due(CYCLE, now):
-            job = self.state.jobs.get(JobId(subject))
-            if job is None or type(job.phase) is not Queued:
+            found = self.state.jobs.get(JobId(subject))
+            if found is None or type(found.phase) is not Queued:
                 if subject:
                     self.aside.done(CYCLE, subject)
                 continue
-            self.board.aside.pop(job.id, None)
-            self.board.enter(job)
+            self.board.aside.pop(found.id, None)
+            self.board.enter(found)
             self.board.gained = True  # so that a cycle is run, which says whether it is mended
 
     def _cycle_passed(self) -> None:
