@@ -17,7 +17,7 @@ from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
-from spillover.core.jobs import Placed
+from spillover.core.jobs import Ended, Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.stores.blobs import FileBlobs
@@ -45,7 +45,7 @@ class Wire:
             capacity=pb.Resources(cpu=cpus * 1000, memory=2**40),
             offers=offers,
         )
-        reply = await self._unary("Register", request, pb.RegisterReply, METADATA)
+        reply = await self.unary("Register", request, pb.RegisterReply, METADATA)
         self.sessions[reply.incarnation] = reply.session
         return int(reply.incarnation)
 
@@ -55,7 +55,7 @@ class Wire:
 
     async def report(self, request: pb.ReportRequest) -> pb.ReportReply:
         metadata = self.metadata(request.incarnation)
-        reply: pb.ReportReply = await self._unary("Report", request, pb.ReportReply, metadata)
+        reply: pb.ReportReply = await self.unary("Report", request, pb.ReportReply, metadata)
         return reply
 
     def listen(self, incarnation: int) -> "grpc.aio.UnaryStreamCall[pb.ListenRequest, pb.FromServer]":
@@ -92,7 +92,7 @@ class Wire:
         )
         await call(pieces, metadata=self.metadata(), timeout=10)
 
-    async def _unary(self, method: str, request: Any, kind: Any, metadata: Any) -> Any:
+    async def unary(self, method: str, request: Any, kind: Any, metadata: Any) -> Any:
         call = self._channel.unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
@@ -232,3 +232,69 @@ async def test_an_offer_that_no_job_could_need_is_refused(wire: Wire, offer: str
         await wire.register("onprem", "n1", offers=("gpu:a100", offer))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "is not a word to match" in (refused.value.details() or "")
+
+
+async def test_a_result_that_cannot_be_used_costs_its_own_job_and_is_answered(wire: Wire) -> None:
+    jobs = await wire.control.submit("good", "bad", "odd")
+    incarnation = await wire.register("onprem", "n1", cpus=3)
+    leases = [wire.control.lease(job) for job in jobs]
+    told = [
+        pb.TaskResult(lease=pb.Lease(job=each.job, attempt=each.attempt, seq=each.seq), exit_code=0)
+        for each in leases
+    ]
+    told[1].value_digest = "/etc/passwd"
+    told[2].value_digest = "0" * 63 + "\0"
+    nobody = pb.TaskResult(lease=pb.Lease(job="\0", attempt=2**32 - 1, seq=2**64 - 1), exit_code=0)
+    report = pb.ReportRequest(incarnation=incarnation, results=[*told, nobody])
+    reply = await wire.report(report)
+    assert [answer.verdict for answer in reply.results] == [pb.ACCEPTED] * 3 + [pb.FENCED]
+    ended = [wire.control.loop.state.jobs[JobId(job)] for job in jobs]
+    assert [job.state for job in ended] == ["SUCCEEDED", "FAILED", "FAILED"]
+    why = [str(job.phase.why) for job in ended[1:] if isinstance(job.phase, Ended)]
+    assert why[0] == (
+        "it ended, and the result that onprem/n1 reported cannot be used: "
+        "value_digest is '/etc/passwd', which is not the SHA-256 of anything"
+    )
+    again = await wire.report(report)
+    assert [answer.verdict for answer in again.results] == [pb.DUPLICATE] * 3 + [pb.FENCED]
+
+
+async def test_a_report_of_more_than_agents_ever_send_is_refused(wire: Wire) -> None:
+    incarnation = await wire.register("onprem", "n1")
+    released = [pb.Lease(job="a", attempt=1, seq=1)] * 10_001
+    with pytest.raises(grpc.aio.AioRpcError, match="released has 10001 entries") as refused:
+        await wire.report(pb.ReportRequest(incarnation=incarnation, released=released))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("epoch", 2**64 - 1),
+        ("number", 2**63),
+        ("life", "x" * 101),
+        ("peer", "host\0:1"),
+        ("labels", {"zone": "a\0b"}),
+        ("labels", {"\x1b[2J": "a"}),
+    ],
+)
+async def test_a_registration_with_what_no_agent_of_ours_says_is_refused_by_name(
+    wire: Wire, field: str, said: Any
+) -> None:
+    request = pb.RegisterRequest(
+        protocol=PROTOCOL, cluster="onprem", name="n1", capacity=pb.Resources(cpu=1), **{field: said}
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match=field) as refused:
+        await wire.unary("Register", request, pb.RegisterReply, METADATA)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert wire.control.loop.state.agents == {}
+
+
+async def test_an_agent_of_a_later_epoch_is_refused_and_no_other(wire: Wire) -> None:
+    request = pb.RegisterRequest(
+        protocol=PROTOCOL, cluster="onprem", name="n1", capacity=pb.Resources(cpu=1), epoch=2**63 - 1
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match="has begun; this server is of") as refused:
+        await wire.unary("Register", request, pb.RegisterReply, METADATA)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert await wire.register("onprem", "n2")

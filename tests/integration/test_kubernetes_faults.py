@@ -646,3 +646,34 @@ async def test_a_log_that_does_not_end_is_not_waited_for_once_its_pod_has_ended(
     assert await anext(output) == b"some"
     with pytest.raises(OutputGone, match="does not answer in time"):
         await anext(output)
+
+
+async def test_an_object_that_cannot_be_read_costs_itself(running: Running, server: Scripted) -> None:
+    pods, nodes = "/api/v1/pods", "/api/v1/nodes"
+    poison = {"name": "c", "resources": {"requests": {"cpu": "9223372036854775807"}}}
+    listed = [
+        {"metadata": {"name": "odd", "namespace": "x"}, "spec": []},
+        {"metadata": {"name": "huge", "namespace": "x"}, "spec": {"nodeName": "n1", "containers": [poison]}},
+        {"metadata": {"name": "../../x", "namespace": "x"}, "spec": {"nodeName": "n1"}},
+    ]
+    node = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4"}}}
+
+    def has(*items: Any) -> Handler:
+        async def answer(_: web.Request) -> web.StreamResponse:
+            return web.json_response({"metadata": {"resourceVersion": "5"}, "items": items})
+
+        return answer
+
+    odd = {"metadata": {"name": "n2", "resourceVersion": "6"}, "status": []}
+    server.then("GET", pods, has(*listed))
+    server.then("GET", nodes, has(node, odd))
+    await up(running)
+    await running.until(lambda: running.told)
+    seen = {each.name: each for each in running.told[-1].nodes}
+    assert seen["n1"].foreign.cpu == 2**62
+    assert not seen["n2"].ready
+    more = {"metadata": {"name": "n3", "resourceVersion": "7"}}
+    await server.say(nodes, ("MODIFIED", odd), ("ADDED", more))
+    await running.until(lambda: any(each.name == "n3" for told in running.told for each in told.nodes))
+    assert running.cluster.connection().link is Link.UP
+    assert server.asked[f"GET {nodes}"] == 1

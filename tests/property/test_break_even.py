@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillover.core.events import AnyEvent
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
-from spillover.deciding.engine import Engine
+from spillover.deciding.engine import Engine, Step
 from spillover.deciding.plan import Plan
 from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
@@ -210,10 +209,10 @@ def test_it_rents_what_a_plain_replay_says(
 class Checked(Engine):
     """An engine that compares each plan with that of a board which was made from the book alone."""
 
-    def _cycle(self, now: int, events: list[AnyEvent]) -> Plan | None:
+    def _cycle(self, now: int, step: Step) -> Plan | None:
         board = Board(self.state, self.policies)
         anew = cycle.run(self.state, board, self.policies, now, self.state.facts.cycles).plan
-        plan = super()._cycle(now, events)
+        plan = super()._cycle(now, step)
         assert plan == (anew or None)
         return plan
 

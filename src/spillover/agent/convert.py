@@ -1,6 +1,5 @@
 """Between the messages of the wire and the agent's own values."""
 
-import re
 from functools import lru_cache
 from typing import Final
 
@@ -10,14 +9,13 @@ from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Resu
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, is_job_id
 from spillover.model.job import Argv, Container, PythonCall, Shell, Work
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
 from spillover.wire import agents_pb2 as pb
 
 DEFAULT_LOST_AFTER: Final = 5 * MINUTE
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _OUTCOMES: Final = {
     Outcome.EXITED: pb.EXITED,
     Outcome.WALLTIME: pb.WALLTIME,
@@ -41,7 +39,7 @@ class Unspeakable(ValueError):
 
 def checked_job(job: str) -> JobId:
     """A job's id, which becomes part of file names and so must not lead elsewhere."""
-    if _JOB.fullmatch(job) is None:
+    if not is_job_id(job):
         raise Unspeakable(f"the server named a job {job[:100]!r}, which is no id")
     return JobId(job)
 

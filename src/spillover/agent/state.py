@@ -34,6 +34,7 @@ from spillover.agent.values import (
 from spillover.agent.yielding import Yielding
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
+from spillover.model.bounds import plain
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -253,7 +254,7 @@ class AgentState:
         self.room.leave(lease, run.task, now)
         self._telling.ended(lease)
         outcome = run.cause or _outcome_of(end)
-        message = end.message or run.why
+        message = plain(end.message) or run.why
         if outcome is Outcome.LOST and not end.spawned:
             self._released[lease] = None  # it never began, so that no harm was done
             return self._renewable(now) + self._fill()

@@ -24,10 +24,12 @@ from spillover.core.proposals import (
     Refusal,
     Register,
     Registered,
+    Reply,
     Result,
     Started,
     Verdict,
     Yielded,
+    unusable,
 )
 from spillover.deciding.engine import Engine
 from spillover.model.ids import ClusterName, NodeName
@@ -237,18 +239,32 @@ class Desk:
         if released:
             after.append(HandBack(NodeName(node), tuple(released)))
         replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
+        if len(released) > 1 and isinstance(
+            replies[-1], Refusal
+        ):  # of one of them, which costs the others nothing
+            await self._loop.propose(*[HandBack(NodeName(node), (lease,)) for lease in released])
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
         ]
-        verdicts = [
-            reply
-            for reply in replies[len(started) : len(started) + len(results)]
-            if isinstance(reply, Verdict)
-        ]
+        verdicts = await self._verdicts(results, replies[len(started) : len(started) + len(results)])
         answered = [each.lease for each in yielded]
         return Answers(
             self._loop.epoch, fenced=False, verdicts=verdicts, started=acknowledged, yielded=answered
         )
+
+    async def _verdicts(self, results: list[Result], replies: Sequence[Reply]) -> list[Verdict]:
+        """What became of results. One that could not be decided ends its job all the same, with that as the reason.
+
+        Else its agent would tell it again and again, and the job would keep its place for as long as the agent lives.
+        """
+        instead = [
+            unusable(result, reply.message)
+            for result, reply in zip(results, replies, strict=True)
+            if isinstance(reply, Refusal)
+        ]
+        ended = iter(await self._loop.propose(*instead) if instead else ())
+        final = [next(ended) if isinstance(reply, Refusal) else reply for reply in replies]
+        return [reply if isinstance(reply, Verdict) else Verdict.FENCED for reply in final]
 
     async def leased(self, node: str, leases: list[Lease]) -> list[Job]:
         """Jobs that an agent holds under these leases and has not started, once that is durable."""

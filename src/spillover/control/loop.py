@@ -14,18 +14,20 @@ import structlog
 
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
+from spillover.control.set_aside import SetAside
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
-from spillover.deciding.engine import Engine, Step
+from spillover.deciding.engine import Engine, Failure, Step
 from spillover.deciding.protocols import Policies
+from spillover.model.backoff import reason_of
 from spillover.model.policy import PolicySet
 from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
-from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, StoreError
-from spillover.wire.journal import changed_records, decode_event, encode_event, load_state
+from spillover.ports.journal import Batch, Changed, Damaged, Fenced, Journal, Moved, StoreError
+from spillover.wire.journal import BadRecord, changed_records, decode_event, encode_event, load_state
 
 log = structlog.get_logger()
 
@@ -33,6 +35,8 @@ RETRY: Final = 1.0
 """Seconds between two tries to write again."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
+MOST_TOLD: Final = 10_000
+"""Failures that are remembered, so that each is logged once."""
 
 Listener = Callable[[int, Sequence[AnyEvent]], None]
 """Called with the revision of the last event, once the events are durable; must not block."""
@@ -63,6 +67,10 @@ class Loop:
         self._inbox: list[_Ask] = []
         self._wake = asyncio.Event()
         self._pending: list[AnyEvent] = []
+        self._encoded: list[bytes] = []
+        """The same events, as they are to be written."""
+        self._told: set[tuple[str, str, str]] = set()
+        """Failures that were logged."""
         self._pending_blobs: dict[bytes, bytes] = {}
         self._writing = asyncio.Event()
         self._listeners: list[Listener] = []
@@ -71,7 +79,9 @@ class Loop:
         self._shown = asyncio.Event()
         """Set when no reader waits."""
         self.time = SteadyTime(clock)
-        self.engine = Engine(State(), self.watch.load)
+        self.aside = SetAside(clock.monotonic)
+        """Work that controllers failed on."""
+        self.engine = Engine(State(), self.watch.load, encode=encode_event)
         self.gate = Gate(0)
         self.applied = 0
         """Revision of the state in memory."""
@@ -95,11 +105,17 @@ class Loop:
     async def load(self) -> int:
         """Bring the state to where the journal ends; returns the time of the last event."""
         loaded = await self._journal.load()
-        state = load_state(loaded.records)
-        engine = Engine(state, self.watch.load, debug=self._debug)
+        try:
+            state = load_state(loaded.records)
+        except BadRecord as error:
+            raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", str(error)) from error
+        engine = Engine(state, self.watch.load, debug=self._debug, encode=encode_event)
         revision, at = loaded.checkpoint, state.facts.now
         async for stored in self._journal.tail(loaded.checkpoint):
-            engine.apply(decode_event(stored.event))
+            try:
+                engine.apply(decode_event(stored.event))
+            except Exception as error:  # of whatever kind: the events before it cannot be trusted without it
+                raise Damaged(f"event {stored.revision} of the journal", reason_of(error)) from error
             revision, at = stored.revision, max(at, stored.at)
         engine.now = max(engine.now, at)
         self.engine = engine
@@ -197,10 +213,28 @@ class Loop:
 
     def _take(self, step: Step) -> None:
         """Have the events of a step written."""
+        for failure in step.failures:
+            self._tell(failure)
         self._pending += step.events
+        self._encoded += step.encoded
         self.applied += len(step.events)
         if step.events:
             self._writing.set()
+
+    def _tell(self, failure: Failure) -> None:
+        """Log what could not be decided: where it failed, and each kind of failure of a subject once."""
+        kind = failure.what, failure.subject, type(failure.error).__name__
+        if kind in self._told:
+            return
+        if len(self._told) >= MOST_TOLD:
+            self._told.clear()
+        self._told.add(kind)
+        log.error(
+            "could not decide; nothing of it happened",
+            what=failure.what,
+            subject=failure.subject,
+            exc_info=failure.error,
+        )
 
     # --- writing
 
@@ -217,8 +251,9 @@ class Loop:
             if not self._pending:
                 continue
             events, self._pending = self._pending, []
+            encoded, self._encoded = self._encoded, []
             blobs, self._pending_blobs = self._pending_blobs, {}
-            batch = Batch(self.engine.now, tuple(encode_event(event) for event in events), blobs)
+            batch = Batch(self.engine.now, tuple(encoded), blobs)
             try:
                 revision = await self._journal.append(self.gate.durable, batch, self.epoch)
             except Fenced:
@@ -268,7 +303,7 @@ class Loop:
     def _drop(self, error: CommandError) -> None:
         """Tell all who wait that the state they were decided on is given up."""
         asks, self._inbox = self._inbox, []
-        self._pending, self._pending_blobs = [], {}
+        self._pending, self._encoded, self._pending_blobs = [], [], {}
         for ask in asks:
             if not ask.reply.done():
                 ask.reply.set_exception(error)

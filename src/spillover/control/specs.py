@@ -3,9 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
+import structlog
+
 from spillover.model.job import JobSpec
 from spillover.ports.journal import Journal
 from spillover.wire.journal import decode_spec
+
+log = structlog.get_logger()
 
 KEPT: Final = 4096
 """How many are kept in memory."""
@@ -31,11 +35,19 @@ class Specs:
         return 0 if spec is None else sum([file.size for file in spec.inputs])
 
     async def get(self, digests: Iterable[bytes]) -> dict[bytes, JobSpec]:
-        """The specs that are there."""
+        """The specs that are there and can be read."""
         wanted = dict.fromkeys(digests)
         found = {digest: self._kept[digest] for digest in wanted if digest in self._kept}
         missing = [digest for digest in wanted if digest not in found]
         for digest, body in (await self._journal.blobs(missing) if missing else {}).items():
-            found[digest] = decode_spec(body)
-            self.keep(digest, found[digest])
+            try:
+                spec = decode_spec(body)
+            except (
+                ValueError,
+                RecursionError,
+            ) as error:  # it is as good as missing, and so costs its own jobs
+                log.warning("a stored spec cannot be read", digest=digest.hex(), error=str(error))
+                continue
+            found[digest] = spec
+            self.keep(digest, spec)
         return found

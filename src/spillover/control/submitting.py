@@ -31,6 +31,7 @@ _KINDS = {
     Refused.STALE: Kind.UNAVAILABLE,
     Refused.FULL: Kind.LIMITED,
     Refused.PROJECT_FULL: Kind.LIMITED,
+    Refused.INTERNAL: Kind.INTERNAL,
 }
 _LIMITS = {Refused.FULL: "queued", Refused.PROJECT_FULL: "queued_per_project"}
 TRIES = 5

@@ -34,6 +34,8 @@ class Refused(StrEnum):
     """So many jobs wait already: retry when some have started."""
     PROJECT_FULL = "project_full"
     """So many jobs of a project wait already: likewise."""
+    INTERNAL = "internal"
+    """It could not be decided, or what was decided could not be written: a fault of ours, or data that nobody thought of."""
 
 
 class Refusal(Struct, frozen=True):
@@ -156,6 +158,8 @@ class Outcome(StrEnum):
     """It was killed because it used more memory than it asked for."""
     UNKEPT = "unkept"
     """It ended well, and what it made could not be brought back: the message says why."""
+    UNUSABLE = "unusable"
+    """It ended, and what was reported of that cannot be used: the message says why."""
 
 
 class Result(Struct, frozen=True):
@@ -176,6 +180,11 @@ class Result(Struct, frozen=True):
     """The blob with that if it is not."""
     outputs: str = ""
     """The blob that lists the files that it brought back; empty if there are none."""
+
+
+def unusable(told: Result, why: str) -> Result:
+    """A result in place of one that cannot be used, with nothing of what that one says: its job ends, and its lease with it."""
+    return Result(told.node, told.lease, Outcome.UNUSABLE, None, None, Usage(), 0, why)
 
 
 class HandBack(Struct, frozen=True):

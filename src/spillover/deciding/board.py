@@ -35,9 +35,13 @@ IDLE = 1024
 class Board:
     """What waits, where there is room, and when something is due."""
 
-    def __init__(self, state: State, policies: Policies) -> None:
+    def __init__(self, state: State, policies: Policies, aside: dict[JobId, None] | None = None) -> None:
         self.state = state
         self.policies = policies
+        self.aside = {} if aside is None else aside
+        """Jobs that are not to be tried, because a cycle failed on them."""
+        self.looking_at: JobId | None = None
+        """The job that a cycle looked at last, which is the one that it failed on if it did."""
         self._key = policies.order.key
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
@@ -277,7 +281,7 @@ class Board:
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
-        if type(job.phase) is not Queued:
+        if type(job.phase) is not Queued or job.id in self.aside:
             return
         lane = self.lane_of(job)
         entry = (self._key(job), job.number, job.id)

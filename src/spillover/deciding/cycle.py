@@ -95,6 +95,7 @@ def admit(draft: Draft, board: Board, policies: Policies) -> None:
     if len(fresh) > 1:
         fresh.sort(key=_NUMBER)
     for job in fresh:
+        board.looking_at = job.id
         latest = draft.admitted[job.id] = _latest(job, steady, board, policies)
         if latest <= steady and job.id not in draft.expired and job.due is None:
             draft.expired[job.id] = Expiry(job.id, _why_at_once(job.kind.shape, steady - job.arrived, board))

@@ -23,14 +23,15 @@ from spillover.core.events import (
     PolicyDisabled,
 )
 from spillover.core.jobs import Job, Queued
-from spillover.core.proposals import Proposal, Refusal, Reply, Submit
+from spillover.core.proposals import Proposal, Refusal, Refused, Reply, Submit
 from spillover.core.state import State
 from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.following import FOLLOWERS
-from spillover.deciding.plan import Plan, digest_of, events_of
+from spillover.deciding.plan import Plan, digest_of, events_of, unwritable
 from spillover.deciding.protocols import Policies
+from spillover.model.backoff import Backoff, reason_of
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
 
@@ -51,14 +52,34 @@ _NEW_BOARD: Final = frozenset(
 """Events after which everything is looked at anew."""
 
 
-class Step(Struct, frozen=True):
+CYCLE: Final = "cycle"
+"""What jobs are set aside from that a cycle failed on."""
+NO_JOB: Final = JobId("")
+"""In the place of a job: all of them."""
+MOST_ASIDE: Final = 8
+"""Jobs that are set aside in one step: if there are more, the fault is not theirs."""
+
+
+class Failure(Struct, frozen=True):
+    """A proposal, an alarm or a job in a cycle that could not be decided, or whose events could not be encoded. Nothing of it happened."""
+
+    what: str
+    subject: str
+    """The job that it is about; empty if it is about none, or about several."""
+    error: Exception
+
+
+class Step(Struct):
     """What one step did; nothing of it may leave the process before its events are durable."""
 
     events: list[AnyEvent]
     replies: list[Reply]
     """One for each proposal, in their order."""
-    plan: Plan | None
+    plan: Plan | None = None
     """Of the first cycle that decided anything; None if none did."""
+    encoded: list[bytes] = []
+    """The events as they are to be written; empty if nobody writes them."""
+    failures: list[Failure] = []
 
 
 class Trial(Struct, frozen=True):
@@ -80,12 +101,17 @@ class Engine:
         now: int = 0,
         debug: bool = False,
         digests: bool = True,
+        encode: Callable[[AnyEvent], bytes] | None = None,
     ) -> None:
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
         self._digests = digests
         """Whether plans are told apart by digests, for whoever stores events."""
+        self._encode = encode
+        """How events are written; None if nobody writes them: then what cannot be decided is raised, as in tests and simulations."""
+        self.aside = Backoff()
+        """Alarms and jobs that could not be decided, by the engine's own time."""
         self._load = load
         self._take_policies()
 
@@ -94,31 +120,43 @@ class Engine:
         if now < self.now:
             now = self.now
         self.now = now
-        state = self.state
-        events: list[AnyEvent] = []
-        replies: list[Reply] = []
+        state, step = self.state, Step([], [])
+        if self.aside:
+            self._try_again(now, step)
         if self.board.alarms.heap:
             for what, job in self.board.alarms.due(now):
-                self._accept(_ALARMS[what](state, job, now), events)
+                self._ring(what, job, now, step)
         for proposal in proposals:
-            decided, reply = DECIDERS[type(proposal)](state, proposal, now)
-            self._accept(decided, events)
-            replies.append(reply)
-        plan: Plan | None = None
-        while self.board.stirred(now):
-            following = self._cycle(now, events)
+            try:
+                decided, reply = DECIDERS[type(proposal)](state, proposal, now)
+                encoded = self._encoded(decided)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this proposal alone
+                step.replies.append(self._refuse(proposal, error, step))
+                continue
+            self._accept(decided, encoded, step)
+            step.replies.append(reply)
+        while self.board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+            try:
+                following = self._cycle(now, step)
+            except _CycleFailed as failed:
+                self._fail_cycle(failed, now, step)
+                continue
+            if self.aside:
+                self._cycle_passed()
             if following is None:
                 break  # one that decided may have made way for others
-            if plan is None:
-                plan = following
+            if step.plan is None:
+                step.plan = following
+        if self.aside and not self.aside.waits(CYCLE, NO_JOB, now):
+            self.aside.done(CYCLE, NO_JOB)  # a cycle passed, or there was nothing to run one for
         if self.debug:
             invariants.check(state)
-            invariants.check_placed(state, events)
-        return Step(events, replies, plan)
+            invariants.check_placed(state, step.events)
+        return step
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
-        self._accept([event], [])
+        self._accept([event], [], Step([], []))
         self.board.look_at_what_moved()
 
     def _take_policies(self) -> None:
@@ -127,12 +165,18 @@ class Engine:
         self._policies_digest = digest_of(self.policies.chosen) if self._digests else b""
         for guard in self.policies.guards:
             guard.look_at(self.state)
+        self._build_board()
+
+    def _build_board(self) -> None:
+        """Look at everything anew, but for jobs that are set aside."""
         self.state.moved.clear()
-        self.board = Board(self.state, self.policies)
+        aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
+        self.board = Board(self.state, self.policies, aside)
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
-        return self.board.next_time()
+        following = self.board.next_time()
+        return following if not self.aside else min(following, self.aside.next_try())
 
     def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
         """What a cycle would decide if these jobs were submitted now. They are withdrawn before this returns."""
@@ -151,6 +195,9 @@ class Engine:
             held = [hold for _, hold in plan.holds]
             tried = [self.state.jobs[job] for job in submitted]
             jobs = {job.id: (job, explain(self, job, held)) for job in tried}
+        except Exception:
+            self._build_board()  # the cycle may have left it half way
+            raise
         finally:
             for job in submitted:
                 self._withdraw(job)
@@ -184,23 +231,102 @@ class Engine:
             self.state.no_longer_waits(job_id, wanted.job)
         self.board.withdraw(job)
 
-    def _cycle(self, now: int, events: list[AnyEvent]) -> Plan | None:
-        """Run a cycle and carry its plan out; None if it decided nothing."""
+    def _cycle(self, now: int, step: Step) -> Plan | None:
+        """Run a cycle and carry its plan out; None if it decided nothing. Raises _CycleFailed."""
         state, board, debug = self.state, self.board, self.debug
         before = _fingerprint(board) if debug else None
-        found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
+        board.looking_at = None
+        plan: Plan | None = None
+        try:
+            found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
+            plan = found.plan
+            decided = events_of(plan, state, self._policies_digest) if plan else []
+            encoded = self._encoded(decided)
+        except Exception as error:
+            if self._encode is None:
+                raise
+            raise _CycleFailed(plan, error) from error
         if debug and before != _fingerprint(board):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
-        plan = found.plan
-        decided = bool(plan.placements or plan.admitted or plan.expired)
         if decided:
-            self._accept(events_of(plan, state, self._policies_digest), events)
+            self._accept(decided, encoded, step)
             if found.settled:
                 state.moved.clear()
-        board.calm(decided=decided, passed=found.passed, again=found.again)
+        board.calm(decided=bool(decided), passed=found.passed, again=found.again)
         return plan if decided else None
 
-    def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
+    # --- what cannot be decided
+
+    def _encoded(self, decided: list[AnyEvent]) -> list[bytes]:
+        """Events as they are written, before any of them is applied; raises what keeps them from that."""
+        encode = self._encode
+        return [] if encode is None else [encode(event) for event in decided]
+
+    def _refuse(self, proposal: Proposal, error: Exception, step: Step) -> Refusal:
+        """Answer a proposal that could not be decided, or whose events could not be encoded."""
+        if self._encode is None:
+            raise error
+        step.failures.append(Failure(type(proposal).__name__, _subject_of(proposal), error))
+        told = f"the server failed on this, and nothing was done ({reason_of(error)}); its log says more"
+        return Refusal(Refused.INTERNAL, told)
+
+    def _ring(self, what: str, job: JobId, now: int, step: Step) -> None:
+        """Let an alarm change what it is to; one that fails is tried again later."""
+        if self.aside and self.aside.waits(what, job, now):
+            return
+        try:
+            decided = _ALARMS[what](self.state, job, now)
+            encoded = self._encoded(decided)
+        except Exception as error:
+            if self._encode is None:
+                raise
+            self.aside.put(what, job, error, now)
+            step.failures.append(Failure(what, job, error))
+            return
+        if self.aside:
+            self.aside.done(what, job)
+        self._accept(decided, encoded, step)
+
+    def _fail_cycle(self, failed: "_CycleFailed", now: int, step: Step) -> None:
+        """Set aside the jobs that a cycle failed on; if it cannot be told which, or these are too many, no cycle is run for a while."""
+        culprits: dict[JobId, Exception] = {}
+        if failed.plan is not None and self._encode is not None:
+            culprits = unwritable(failed.plan, self.state, self._encode)
+        elif self.board.looking_at is not None:
+            culprits = {self.board.looking_at: failed.error}
+        so_far = sum(each.what == CYCLE for each in step.failures)
+        if not culprits or so_far + len(culprits) > MOST_ASIDE:
+            for each in self.aside:  # all are looked at when cycles are run again
+                if each.work == CYCLE and each.subject:
+                    self.aside.done(CYCLE, each.subject)
+            culprits = {NO_JOB: failed.error}
+        for job, error in culprits.items():
+            self.aside.put(CYCLE, job, error, now)
+            step.failures.append(Failure(CYCLE, job, error))
+        self._build_board()  # the cycle may have left it half way
+
+    def _try_again(self, now: int, step: Step) -> None:
+        """Look again at what was set aside long enough."""
+        for what in _ALARMS:
+            for job in self.aside.due(what, now):
+                self._ring(what, JobId(job), now, step)
+        for subject in self.aside.due(CYCLE, now):
+            found = self.state.jobs.get(JobId(subject))
+            if found is None or type(found.phase) is not Queued:
+                if subject:
+                    self.aside.done(CYCLE, subject)
+                continue
+            self.board.aside.pop(found.id, None)
+            self.board.enter(found)
+            self.board.gained = True  # so that a cycle is run, which says whether it is mended
+
+    def _cycle_passed(self) -> None:
+        """A cycle looked at all that is on the board, and did not fail."""
+        for each in self.aside:
+            if each.work == CYCLE and each.subject not in self.board.aside:
+                self.aside.done(CYCLE, each.subject)
+
+    def _accept(self, decided: list[AnyEvent], encoded: list[bytes], step: Step) -> None:
         state, board = self.state, self.board
         for event in decided:
             change, follow = _CHANGES[type(event)]
@@ -210,7 +336,24 @@ class Engine:
             elif type(event) in _NEW_BOARD:
                 self._take_policies()
                 board = self.board
-        events += decided
+        step.events += decided
+        step.encoded += encoded
+
+
+class _CycleFailed(Exception):
+    """A cycle that raised, or whose plan could not be encoded."""
+
+    def __init__(self, plan: Plan | None, error: Exception) -> None:
+        super().__init__(str(error))
+        self.plan = plan
+        """What it decided; None if it did not come so far."""
+        self.error = error
+
+
+def _subject_of(proposal: Proposal) -> str:
+    """Whom a proposal is about, for people."""
+    about = getattr(proposal, "lease", proposal)
+    return str(getattr(about, "job", "") or getattr(about, "node", "") or getattr(about, "cluster", ""))
 
 
 def _fingerprint(board: Board) -> object:

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from spillover.core.jobs import QUEUED, Job
 from spillover.core.state import State
 from spillover.deciding.protocols import FAILED, Case, Queue
+from spillover.model.bounds import bounded, plain
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -86,9 +87,11 @@ class GuardedWait(Guard):
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("wait", name, policy)
         back_after = getattr(policy, "back_after", None)
-        if back_after is not None and (not isinstance(back_after, int) or back_after <= 0):
+        if back_after is not None and (
+            not isinstance(back_after, int) or isinstance(back_after, bool) or back_after <= 0
+        ):
             raise TypeError("back_after must be nanoseconds, or None")
-        self.back_after: int | None = back_after
+        self.back_after: int | None = None if back_after is None else bounded(int(back_after))
         """See Policies.back_after."""
 
     def wait(self, case: Case) -> int:
@@ -112,9 +115,10 @@ class GuardedWait(Guard):
             case, tally=structs.replace(case.tally)
         )  # what it writes to it, nobody else reads
         wait = self.policy.wait(own)
-        if not (isinstance(wait, float) or hasattr(wait, "__index__")) or not wait >= 0:  # which nan is not
+        number = isinstance(wait, float) or (hasattr(wait, "__index__") and not isinstance(wait, bool))
+        if not number or not wait >= 0:  # which nan is not
             raise TypeError(f"wait() gave {_shown(wait)}, not nanoseconds from 0")
-        return FOREVER if wait >= FOREVER else int(wait)
+        return FOREVER if wait >= FOREVER else bounded(int(wait))
 
 
 class GuardedPlace(Guard):
@@ -134,7 +138,7 @@ class GuardedPlace(Guard):
             given = self.policy.score(*asked)
             if not hasattr(given, "__index__"):
                 raise TypeError(f"score() gave {_shown(given)}, not a whole number")
-            score = index(given)
+            score = bounded(index(given), FOREVER, -FOREVER)
         except CAUGHT as error:
             self.failed(error)
             score = FOREVER
@@ -195,7 +199,7 @@ def _as_queued(job: Job) -> Job:
 def line_of(error: BaseException) -> str:
     """An error with its type in one line, whatever it does when it is shown."""
     kind, told = type(error).__name__, words_of(error)
-    return (kind if told == kind else f"{kind}: {told}")[:MOST_ERROR]
+    return plain(kind if told == kind else f"{kind}: {told}", MOST_ERROR)
 
 
 def words_of(error: BaseException) -> str:
@@ -204,7 +208,7 @@ def words_of(error: BaseException) -> str:
         told = " ".join(str(error).split())
     except CAUGHT:
         told = ""
-    return (told or type(error).__name__)[:MOST_ERROR]
+    return plain(told or type(error).__name__, MOST_ERROR)
 
 
 def _shown(value: object) -> str:

@@ -99,6 +99,7 @@ class Placer:
         job = self._state.jobs[queue.first[lane][2]]
         if job.extra.members is not None:
             return False
+        self._board.looking_at = job.id
         self._place(job, lane, OWNED)
         return True
 
@@ -129,6 +130,7 @@ class Placer:
         if job.terms.max_cost is not None or self._state.caps:
             return False
         if job.id not in self._draft.taken:
+            self._board.looking_at = job.id
             self._place(job, self._board.lane_of(job), RENTED)
         return True
 
@@ -173,12 +175,13 @@ class Placer:
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
         """Place jobs in the order of a walk for as long as there is room."""
-        jobs, draft = self._state.jobs, self._draft
+        jobs, draft, board = self._state.jobs, self._draft, self._board
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
         keeper = self.keeper if role is OWNED else None
         while (found := walk.next()) is not None:
             entry, lane = found
+            board.looking_at = entry[2]
             job = jobs[entry[2]]
             if (job.id in draft.taken or job.extra.members is not None) and (
                 job.kind.shape.tasks > 1 or not draft.left(job, role)

@@ -1,6 +1,7 @@
 """What a cycle decided, and the events that make it so."""
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -141,6 +142,22 @@ def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
         if at in holds:
             events.append(_held(plan, at, holds[at]))
     return events
+
+
+def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) -> dict[JobId, Exception]:
+    """Jobs of a plan whose own events cannot be made or encoded, each with why."""
+    made: list[tuple[JobId, Callable[[], AnyEvent]]] = []
+    made += [(job, partial(JobsAdmitted, (job,), (latest,))) for job, latest in plan.admitted]
+    made += [(each.job, partial(WaitsExpired, (each.job,), each.why, each.members)) for each in plan.expired]
+    made += [(each.job, partial(_placed, plan.now, each, state)) for each in plan.placements]
+    made += [(plan.placements[at].job, partial(_held, plan, at, hold)) for at, hold in plan.holds]
+    found: dict[JobId, Exception] = {}
+    for job, make in made:
+        try:
+            encode(make())
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            found[job] = error
+    return found
 
 
 def _placed(now: int, each: Placement | GangPlacement, state: State) -> AnyEvent:

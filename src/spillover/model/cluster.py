@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from spillover.model.bounds import MOST_COST
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -164,4 +165,6 @@ def cost_of_job(spec: ClusterSpec, shape: Shape, ran: int, data: int = 0) -> int
     """What an attempt costs there, all of its tasks together, in millionths, rounded up; `data` bytes leave the cluster."""
     rate = rate_of_job(spec.price, shape)
     cost = -(-rate * billed(spec.billing, ran) // PER_RATE) if rate else 0
-    return cost + egress_cost(spec.price, data) if data else cost
+    if data:
+        cost += egress_cost(spec.price, data)
+    return cost if cost < MOST_COST else MOST_COST  # noqa: FURB136 - several times as fast as min(), for every job

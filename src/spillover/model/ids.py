@@ -16,6 +16,7 @@ _PAIRS: Final = tuple(first + second for first in ALPHABET for second in ALPHABE
 """What ten bits stand for."""
 _SHIFTS: Final = range(ID_BITS - 10, -1, -10)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _MEMBER = re.compile(r"([a-z2-7]{1,12})\.(0|[1-9][0-9]{0,9})", re.ASCII)
 NAME_RULE: Final = "1 to 63 letters, digits, '.', '_' or '-', with a letter or digit at both ends"
 
@@ -34,6 +35,11 @@ def split_member(job: JobId) -> tuple[JobId, int] | None:
     """The array and the index of a member, or None for a job of its own."""
     match = _MEMBER.fullmatch(job) if "." in job else None
     return (JobId(match[1]), int(match[2])) if match else None
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this could be the id of a job, or of a member of an array: a part of file names and addresses that leads nowhere else."""
+    return _ID.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:

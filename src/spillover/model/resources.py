@@ -50,6 +50,16 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
             and (not self.other or covers(room.other, self.other))
         )
 
+    def within(self, most: int) -> "Resources":
+        """The same, with no amount below 0 or above so many: sums of what others say must fit into what is stored."""
+        amounts = (self.cpu, self.memory, self.gpu, *[amount for _, amount in self.other])
+        if min(amounts) >= 0 and max(amounts) <= most:
+            return self
+        plain = [min(most, max(0, amount)) for amount in (self.cpu, self.memory, self.gpu)]
+        return Resources(
+            *plain, tuple([(name, min(most, amount)) for name, amount in self.other if amount > 0])
+        )
+
     def __str__(self) -> str:
         parts = [f"{format_cpu(self.cpu)} CPU"]
         if self.memory:

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from spillover.model.bounds import plain
 from spillover.model.units import DAY
 
 DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
@@ -44,7 +45,7 @@ class NoBlob(BlobError):
     """It is not there."""
 
     def __init__(self, digest: str) -> None:
-        super().__init__(f"there is no blob {digest}")
+        super().__init__(f"there is no blob {plain(digest, 80)}")
 
 
 class Differs(BlobError):
@@ -60,7 +61,7 @@ class NoRoom(BlobError):
 
 
 class Blobs(Protocol):
-    """The store."""
+    """The store. What is no digest is never there, and cannot be put."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """Keep what comes, if it is what its digest says; False, with nothing read, if it is there. Durable on return.

@@ -68,6 +68,8 @@ class Kind(StrEnum):
     """More than the server takes now: nothing was done; ask again later."""
     TOO_LARGE = "too_large"
     """More than one request may carry: split it."""
+    INTERNAL = "internal"
+    """The server failed on it, and nothing was done: report it; the log of the server says more."""
 
 
 class CommandError(Exception):

@@ -72,6 +72,16 @@ class Unreadable(StoreError):
     """The store cannot be read now: the connection is lost, or the file is damaged or not ours."""
 
 
+class Damaged(StoreError):
+    """The store was read, and something in it cannot be understood: it was written by other software, or by a fault of ours."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} cannot be read ({why}); `spill doctor` checks the data folder: "
+            "mend it, or restore a backup (docs/operations.md)"
+        )
+
+
 class TooNew(StoreError):
     """The data were written by a newer version of the software, which must be used."""
 

@@ -5,6 +5,8 @@ the whole of it. What a killed server was writing is deleted by the next one. Th
 
 That a blob is of a project is said by an empty file beside it, `DIGEST.PROJECT`, which goes with it. One that is left alone by a crash
 harms nobody, as its project had those very bytes; the next sweep deletes it.
+
+A name that is no digest never becomes a path: nothing is there under it, and nothing can be put there.
 """
 
 import asyncio
@@ -20,8 +22,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from pathlib import Path
 from typing import Final
 
-from spillover.model.units import format_memory
-from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
+from spillover.model.files import is_digest
+from spillover.model.units import FOREVER, format_memory
+from spillover.ports.blobs import DIGEST_RULE, GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
@@ -52,6 +55,7 @@ class FileBlobs:
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
+        _check(digest)
         if await asyncio.to_thread(self._there, digest, project):
             return False
         if project is not None and await asyncio.to_thread(self._there, digest, None):
@@ -121,12 +125,14 @@ class FileBlobs:
         return self._count or 0, self._used
 
     def path(self, digest: str) -> Path:
-        """Where a blob is, or would be."""
+        """Where a blob is, or would be; raises NoBlob for what is no digest."""
+        if not is_digest(digest):
+            raise NoBlob(digest)
         return self._folder / digest[:2] / digest
 
     def mark(self, digest: str, project: str) -> Path:
         """What is there if a blob is of a project."""
-        return self._folder / digest[:2] / f"{digest}.{project}"
+        return self.path(digest).with_name(f"{digest}.{project}")
 
     # --- in threads
 
@@ -160,7 +166,9 @@ class FileBlobs:
 
     def _stay(self, digest: str, until: int) -> int | None:
         """The size of a blob, which stays until a time at the least; None if it is not there."""
-        path = self.path(digest)
+        if not is_digest(digest):
+            return None
+        path, until = self.path(digest), min(until, FOREVER)
         with self._lock:
             try:
                 found = path.stat()
@@ -194,7 +202,10 @@ class FileBlobs:
         """All blobs, or all marks; none that is being written."""
         for folder in sorted(self._folder.iterdir()):
             if len(folder.name) == 2 and folder.is_dir():
-                yield from (path for path in folder.iterdir() if (len(path.name) > _DIGEST) is marks)
+                for path in folder.iterdir():
+                    digest, dot, _ = path.name.partition(".")
+                    if is_digest(digest) and bool(dot) is marks:
+                        yield path
 
     def _prepare(self) -> None:
         """Count what is there, and delete what another process left half."""
@@ -313,6 +324,12 @@ def check_digest(found: str, digest: str, size: int) -> None:
         raise Differs(f"its {size} bytes have the SHA-256 {found}, not {digest}")
 
 
+def _check(digest: str) -> None:
+    """Refuse to keep anything under what is no digest."""
+    if not is_digest(digest):
+        raise Differs(f"a blob is named by {DIGEST_RULE}")
+
+
 @contextlib.contextmanager
 def _disk() -> Iterator[None]:
     """What the system refuses, in our words."""
@@ -352,6 +369,7 @@ class MemoryBlobs:
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
+        _check(digest)
         if await self.sizes([digest], project):
             return False
         data = bytearray()

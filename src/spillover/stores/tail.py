@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
-from spillover.ports.journal import Moved, Stored
+import msgspec
+
+from spillover.ports.journal import Damaged, Moved, Stored
 from spillover.stores.rows import BatchRow, decode_events
 
 PAGE_BYTES: Final = 4 << 20
@@ -32,7 +34,12 @@ async def read_tail(
         for first, last, at, _, body in rows:
             if first > due:
                 break
-            events = decode_events(body)
+            try:
+                events = decode_events(body)
+            except msgspec.DecodeError as error:
+                raise Damaged(f"the batch of events {first} to {last}", str(error)) from error
+            if len(events) != last + 1 - first:
+                raise Damaged(f"the batch of events {first} to {last}", f"it has {len(events)}")
             upto = min(last, end, due + left - 1)
             for revision in range(due, upto + 1):
                 yield Stored(revision=revision, at=at, event=events[revision - first])

@@ -233,3 +233,17 @@ class BlobsSuite:
         assert await blobs.forget((), clock.now) == 1
         await keep(blobs, b"data")
         assert await blobs.sizes([digest(b"data")], "vision") == {}
+
+    @pytest.mark.parametrize(
+        "name", ["", "..", "/etc/passwd", "ab", "0" * 63, "0" * 65, "A" * 64, "0" * 63 + "\0", "\udc80" * 64]
+    )
+    async def test_what_is_no_digest_is_never_there(self, blobs: Blobs, name: str) -> None:
+        """Nor can anything be put there."""
+        with pytest.raises(Differs, match="64 hexadecimal digits"):
+            await blobs.put(name, one_piece(b"data"))
+        with pytest.raises(NoBlob):
+            await content(blobs, name)
+        assert await blobs.sizes([name]) == {}
+        await blobs.keep([name], 10**30)
+        assert await blobs.forget({name}, 10**30) == 0
+        assert await blobs.used() == (0, 0)

@@ -4,7 +4,7 @@ A field is only ever added at the end with a default, so what an older version w
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -89,6 +89,21 @@ def changed_records(state: State) -> dict[tuple[str, str], bytes | None]:
     return records
 
 
+class BadRecord(ValueError):
+    """A record of a checkpoint that cannot be decoded; the message says which, and why."""
+
+
 def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
-    """The state that a checkpoint holds."""
-    return rebuild((kind, _records[kind].decode(body)) for kind, _, body in records)
+    """The state that a checkpoint holds; raises BadRecord."""
+    return rebuild(_decoded(records))
+
+
+def _decoded(records: Iterable[tuple[str, str, bytes]]) -> Iterator[tuple[str, Any]]:
+    """Records with their kinds."""
+    kind = key = ""
+    try:
+        for kind, key, body in records:  # noqa: B007 - named when one of them fails, which costs the others nothing
+            yield kind, _records[kind].decode(body)
+    except (KeyError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        why = f"there is no such kind: {error}" if isinstance(error, KeyError) else str(error)
+        raise BadRecord(f"the record {kind} {key!r}: {why}") from error

@@ -68,7 +68,26 @@ def failures(world: World) -> int:
     return guard.failures
 
 
-NO_WAITS = [boom, leave, deep, lambda: None, lambda: "1h", lambda: float("nan"), lambda: -1]
+class Sly(int):
+    """A number that is another one when it is looked at."""
+
+    def __int__(self) -> int:
+        return 2**80
+
+
+NO_WAITS = [
+    boom,
+    leave,
+    deep,
+    lambda: None,
+    lambda: "1h",
+    lambda: float("nan"),
+    lambda: -1,
+    lambda: -(2**70),
+    lambda: True,
+    lambda: b"5",
+    lambda: 1j,
+]
 
 
 @pytest.mark.parametrize("answer", NO_WAITS)
@@ -102,7 +121,16 @@ def test_jobs_that_waited_for_a_failing_policy_wait_anew_under_another() -> None
     assert world.where("second") == "cloud/v1"
 
 
-@pytest.mark.parametrize(("wait", "latest"), [(2.5 * SECOND, 2_500_000_000), (float("inf"), FOREVER)])
+@pytest.mark.parametrize(
+    ("wait", "latest"),
+    [
+        (2.5 * SECOND, 2_500_000_000),
+        (float("inf"), FOREVER),
+        (2**70, FOREVER),
+        (1e300, FOREVER),
+        (Sly(3), FOREVER),
+    ],
+)
 def test_a_wait_may_be_any_number_from_zero(wait: float, latest: int) -> None:
     world = a_world("wait", lambda: wait)
     world.submit(a_job("first"))
@@ -284,3 +312,21 @@ def test_the_last_hundred_changes_outlive_the_events_that_made_them() -> None:
     assert [note.who for note in book.notes] == [f"user{number}" for number in range(31, 131)]
     assert book.notes[-1].before == PolicySet(depth=129)
     assert book == world.state.policies
+
+
+@pytest.mark.parametrize("score", [2**70, -(2**70), 10**4000])
+def test_a_score_may_be_any_whole_number(score: int) -> None:
+    world = a_world("place", lambda: score)
+    world.submit(a_job("first"))
+    assert world.where("first") == "onprem/n1"
+    assert failures(world) == 0
+
+
+def test_what_a_policy_says_when_it_fails_can_be_written_down() -> None:
+    def odd() -> Any:
+        raise ValueError("\udc80\0\x1b[2J")
+
+    world = a_world("wait", odd)
+    world.submit(a_job("first"), a_job("second"))
+    (guard,) = world.engine.policies.guards
+    assert guard.error == "ValueError: \ufffd\ufffd\ufffd[2J"

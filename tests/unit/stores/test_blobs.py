@@ -185,3 +185,17 @@ async def test_a_mark_without_its_blob_is_deleted_by_a_sweep(tmp_path: Path) -> 
         digest(b"other"),
         f"{digest(b'other')}.vision",
     ]
+
+
+async def test_a_file_that_is_no_blob_is_neither_kept_nor_dropped(tmp_path: Path) -> None:
+    outside = tmp_path / "journal"
+    outside.write_bytes(b"history")
+    stray = tmp_path / "blobs" / "ab" / "notes.txt"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"somebody's")
+    times = [path.stat().st_mtime_ns for path in (outside, stray)]
+    blobs = FileBlobs(tmp_path / "blobs")
+    await blobs.keep([str(outside), "../journal", "notes.txt"], time.time_ns() + DAY)
+    assert await blobs.sizes([str(outside)]) == {}
+    assert await blobs.forget((), time.time_ns() + 900 * DAY) == 0
+    assert [path.stat().st_mtime_ns for path in (outside, stray)] == times

@@ -3,13 +3,24 @@
 import pytest
 
 from spillover.agent.convert import grant_in
-from spillover.core.events import Lease
+from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.forms.jobs import read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import JobSpec
+from spillover.model.units import DAY, FOREVER
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.tasks import lease_out, result_in, task_out
+from spillover.wire.tasks import (
+    MOST_CHUNK,
+    MOST_VALUE,
+    NO_LEASE,
+    chunk_in,
+    lease_in,
+    lease_out,
+    result_in,
+    started_in,
+    task_out,
+)
 
 NODE = NodeName("n1")
 LEASE = Lease(JobId("a"), 1, 7)
@@ -19,7 +30,7 @@ def spec(**fields: object) -> JobSpec:
     return read_job({"apiVersion": "spillover/v1", "kind": "Job", "spec": fields}).spec
 
 
-@pytest.mark.parametrize("known", list(Outcome))
+@pytest.mark.parametrize("known", [each for each in Outcome if each is not Outcome.UNUSABLE])
 def test_every_outcome_is_read(known: Outcome) -> None:
     said = pb.TaskResult(lease=lease_out(LEASE), outcome=known.name, message="as it was said")
     told = result_in(NODE, said)
@@ -64,3 +75,78 @@ def test_a_value_is_read_unless_it_is_far_too_large_for_the_journal() -> None:
     small = pb.TaskResult(lease=lease_out(LEASE), value=b"v", value_digest="ab" * 32)
     assert (result_in(NODE, small).value, result_in(NODE, small).value_digest) == (b"v", "ab" * 32)
     assert result_in(NODE, pb.TaskResult(lease=lease_out(LEASE), value=b"x" * 40_000)).value == b""
+
+
+DIGEST = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "told"),
+    [
+        (
+            "value_digest",
+            "/etc/passwd",
+            "value_digest is '/etc/passwd', which is not the SHA-256 of anything",
+        ),
+        ("value_digest", DIGEST[:-1] + "\0", "value_digest is "),
+        ("value_digest", DIGEST.upper(), "value_digest is "),
+        ("outputs", "../" * 1000, "outputs is '../../"),
+        ("value", b"x" * (MOST_VALUE + 1), "its value has 32769 bytes; more than 32768 have to be uploaded"),
+    ],
+)
+def test_a_result_that_cannot_be_used_says_so_and_leaves_out_what_is_wrong(
+    field: str, said: object, told: str
+) -> None:
+    good = pb.TaskResult(lease=lease_out(LEASE), exit_code=0, value_digest=DIGEST, outputs=DIGEST)
+    setattr(good, field, said)
+    result = result_in(NODE, good)
+    assert (result.lease, result.outcome, result.exit_code) == (LEASE, Outcome.UNUSABLE, 0)
+    assert result.message.startswith(told)
+    assert len(result.message) < 200
+    assert not getattr(result, field)
+
+
+def test_a_task_that_was_stopped_stays_so_whatever_else_is_wrong_with_its_report() -> None:
+    said = pb.TaskResult(lease=lease_out(LEASE), outcome=pb.STOPPED, value_digest="/x", outputs="y")
+    result = result_in(NODE, said)
+    assert (result.outcome, result.value_digest, result.outputs) == (Outcome.STOPPED, "", "")
+
+
+def test_numbers_and_texts_of_a_report_are_brought_within_bounds() -> None:
+    most = 2**64 - 1
+    said = pb.TaskResult(
+        lease=lease_out(LEASE),
+        exit_code=-(2**31),
+        signal=-4,
+        ran=most,
+        cpu=most,
+        peak_memory=most,
+        age=most,
+        message="\0" + "x" * 1000,
+    )
+    result = result_in(NODE, said)
+    assert result.usage == Usage(3650 * DAY, FOREVER, FOREVER)
+    assert (result.age, result.signal, result.exit_code) == (FOREVER, None, 1 - 2**31)
+    assert result.message == "\ufffd" + "x" * 499
+    assert started_in(NODE, pb.StartedTask(lease=lease_out(LEASE), age=most)).age == FOREVER
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        pb.Lease(job="", attempt=1, seq=1),
+        pb.Lease(job="../../x", attempt=1, seq=1),
+        pb.Lease(job="a\0", attempt=1, seq=1),
+        pb.Lease(job="a" * 101, attempt=1, seq=1),
+        pb.Lease(job="a", attempt=1, seq=2**63),
+    ],
+)
+def test_a_lease_that_no_server_grants_is_one_that_nobody_holds(lease: pb.Lease) -> None:
+    assert lease_in(lease) == NO_LEASE
+
+
+def test_output_that_is_too_much_at_once_ends_the_reading() -> None:
+    chunk = chunk_in(pb.OutputChunk(incarnation=3, id=7, data=b"x" * (MOST_CHUNK + 1)))
+    assert (chunk.id, chunk.incarnation, chunk.end, chunk.data) == (7, 3, True, b"")
+    assert "bytes of it at once" in chunk.error
+    assert chunk_in(pb.OutputChunk(error="\x1bgone")).error == "\ufffdgone"

@@ -16,7 +16,9 @@ from spillover.control.agents import Desk, Introduction
 from spillover.control.lives import Followed
 from spillover.core.jobs import Job
 from spillover.forms.quantities import WORD_RULE, is_word
+from spillover.model.bounds import MOST_AMOUNT, is_plain
 from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
+from spillover.model.units import FOREVER
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
 from spillover.ports.cluster import Start
@@ -26,8 +28,11 @@ from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.keepalive import GRPC_SERVING
 from spillover.wire.tasks import (
+    MOST_HELD,
     MOST_QUEUE,
+    MOST_REPORTED,
     answer_out,
+    chunk_in,
     lease_in,
     lease_out,
     resources_in,
@@ -53,6 +58,8 @@ MOST_LABEL: Final = 2000
 """Characters of the key or the value of a label."""
 MOST_PEER: Final = 300
 """Characters of the address where agents ask each other."""
+MOST_LIFE: Final = 100
+"""Characters of what tells one start of an agent from another."""
 
 _CODES: Final = CODES | {
     # An agent that names something unknown has to be mended; it would look for what is not found elsewhere.
@@ -177,6 +184,8 @@ class AgentsService:
         )
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
+        if (problem := _too_many(request)) is not None:
+            raise CommandError(Kind.INVALID, problem)
         key = self._hub.current(request.incarnation)
         node = NodeName(key.partition("/")[2]) if key is not None else NodeName("")
         answers = await self._desk.report(
@@ -236,7 +245,7 @@ class AgentsService:
         async for chunk in chunks:
             # Only of the session that the call belongs to, whatever the chunk says of itself.
             if session is not None and not session.fenced and chunk.incarnation == session.incarnation:
-                await self._hub.chunk(chunk)
+                await self._hub.chunk(chunk_in(chunk))
         return pb.OutputReply()
 
     async def _get_blob(
@@ -295,19 +304,34 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
         if not is_name(what):
             return f"{what[:80]!r} is not a name: {NAME_RULE}"
     capacity = request.capacity
-    if not 0 < capacity.cpu < 2**40 or capacity.memory >= 2**62 or capacity.gpu > MOST_GPUS:
+    if not 0 < capacity.cpu < 2**40 or capacity.memory >= MOST_AMOUNT or capacity.gpu > MOST_GPUS:
         return "capacity.cpu must be above 0, and nothing of capacity absurd"
     if request.queue > MOST_QUEUE:
         return f"queue is {request.queue}; the most is {MOST_QUEUE}"
-    if len(request.peer) > MOST_PEER:
-        return f"peer has {len(request.peer)} characters; the most is {MOST_PEER}"
+    if len(request.held) > MOST_HELD:
+        return f"held names {len(request.held)} leases; the most is {MOST_HELD}"
+    if max(request.epoch, request.number) > FOREVER:
+        return f"epoch and number are {request.epoch} and {request.number}; the most is {FOREVER}"
+    for name, text, most in (("peer", request.peer, MOST_PEER), ("life", request.life, MOST_LIFE)):
+        if not is_plain(text, most):
+            return f"{name} is {text[:80]!r}; it has at most {most} characters, all of them printable"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     for word in request.offers:
         if not is_word(word):
             return f"offers: {word[:100]!r} is not a word to match; it has {WORD_RULE}"
-    if any(len(key) > MOST_LABEL or len(value) > MOST_LABEL for key, value in request.labels.items()):
-        return f"a label has {MOST_LABEL} characters at the most"
+    for key, value in request.labels.items():
+        if not is_plain(key, MOST_LABEL) or not is_plain(value, MOST_LABEL):
+            return f"labels: {key[:80]!r} or its value has more than {MOST_LABEL} characters, or control characters"
+    return None
+
+
+def _too_many(request: pb.ReportRequest) -> str | None:
+    """What of a report is more than one may have, if anything."""
+    for name in ("started", "results", "released", "yielded"):
+        count = len(getattr(request, name))
+        if count > MOST_REPORTED:
+            return f"{name} has {count} entries; the most is {MOST_REPORTED}: send several reports"
     return None
 
 

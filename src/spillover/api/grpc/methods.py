@@ -22,6 +22,7 @@ CODES: Final = {
     Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Kind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 MOST_MESSAGE: Final = 64 << 20
 """Bytes of any message."""

@@ -24,6 +24,7 @@ _STATUS: Final[dict[Kind, HTTPStatus]] = {
     Kind.FORBIDDEN: HTTPStatus.FORBIDDEN,
     Kind.LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
     Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 WORDS: Final[dict[int, str]] = {
     400: "bad_request",

@@ -16,7 +16,7 @@ from aiohttp import ClientTimeout
 
 from spillover.clusters.kubernetes.credentials import Credential, Credentials, NoCredential
 from spillover.clusters.kubernetes.kubeconfig import Access
-from spillover.clusters.kubernetes.objects import MOST_MESSAGE, Status
+from spillover.clusters.kubernetes.objects import UNREADABLE, Status, said
 from spillover.wire.keepalive import kept_alive
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ TRIES: Final = 4
 PAUSE: Final = 0.25
 """Seconds before it is asked again, twice as long every time."""
 LONGEST_PAUSE: Final = 30.0
+MOST_LINE: Final = 64 << 20
+"""Bytes of one object that is watched: many times what a cluster can store."""
 TOO_MANY: Final = 429
 KEPT_ALIVE: Final = (
     ("TCP_KEEPIDLE", 15),
@@ -55,11 +57,17 @@ class Unanswered(Trouble):
     """There was no answer, or one that leaves it open: what was asked for may have been done."""
 
 
+class Unreadable(Unanswered):
+    """There was an answer, which is not one of Kubernetes."""
+
+
 class Refused(Trouble):
     """The server says no, and nothing was done."""
 
     def __init__(self, status: Status, retry_after: float | None = None) -> None:
-        super().__init__(status.message or status.reason or f"the API server answers {status.code}")
+        super().__init__(
+            said(status.message) or said(status.reason) or f"the API server answers {status.code}"
+        )
         self.status = status
         self.code = status.code
         """As in HTTP."""
@@ -118,9 +126,9 @@ class Api:
         answer = await self.ask(method, path, params, body, once=once)
         try:
             return decoder.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             why = f"{self.access.server} does not answer as Kubernetes does: {error}"
-            raise Unanswered(why) from None
+            raise Unreadable(said(why)) from None
 
     async def lines(
         self, path: str, params: Mapping[str, str], silence: float
@@ -135,6 +143,8 @@ class Api:
                     *lines, rest = (rest + chunk).split(b"\n")
                     if lines:
                         yield lines
+                    if len(rest) > MOST_LINE:
+                        raise Unreadable(f"{path} sends an object of more than {MOST_LINE >> 20} MiB")
             except aiohttp.SocketTimeoutError:
                 return
 
@@ -250,18 +260,18 @@ def _refusal(answer: aiohttp.ClientResponse, body: bytes, origin: str) -> Troubl
     """How a server refused."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         status = Status(message=body[:200].decode(errors="replace").strip())
-    code, said = answer.status, (status.message or status.reason)[:MOST_MESSAGE]
-    told = answer.headers.get("Retry-After", "")
-    after = float(told) if told.isascii() and told.isdigit() else None
+    code, told = answer.status, said(status.message) or said(status.reason)
+    seconds = answer.headers.get("Retry-After", "")
+    after = float(seconds) if seconds.isascii() and seconds.isdigit() else None
     if code >= 500:
-        unanswered = Unanswered(f"the API server answers {code}: {said}")
+        unanswered = Unanswered(f"the API server answers {code}: {told}")
         unanswered.retry_after = after
         return unanswered
     if code == 401:
-        said = f"the API server does not know us (401 Unauthorized): the token or certificate of {origin} is wrong or has expired"
-    return Refused(Status(code, status.reason, said, status.details), after)
+        told = f"the API server does not know us (401 Unauthorized): the token or certificate of {origin} is wrong or has expired"
+    return Refused(Status(code, status.reason, told, status.details), after)
 
 
 def _tls(access: Access, shown: Credential) -> ssl.SSLContext:

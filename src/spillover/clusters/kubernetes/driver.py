@@ -4,13 +4,24 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
+import structlog
 
 from spillover.clusters.kubernetes.answers import answer_of
-from spillover.clusters.kubernetes.api import TOO_MANY, TRIES, Api, Refused, Trouble, Unanswered, pause
+from spillover.clusters.kubernetes.api import (
+    TOO_MANY,
+    TRIES,
+    Api,
+    Refused,
+    Trouble,
+    Unanswered,
+    Unreadable,
+    pause,
+)
 from spillover.clusters.kubernetes.checks import problems
+from spillover.clusters.kubernetes.decoding import T
 from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.logs import Logs
@@ -21,11 +32,12 @@ from spillover.clusters.kubernetes.options import Options
 from spillover.clusters.kubernetes.reading import NOTED
 from spillover.clusters.kubernetes.watching import Reflector, Sink
 from spillover.core.events import Lease
+from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from spillover.ports.driver import Answer, Changes, Connection, DriverError, Link, Made
 
-T = TypeVar("T")
+log = structlog.get_logger()
 
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
@@ -104,6 +116,9 @@ class Kubernetes:
             body = job_of(start, self._options, self.namespace)
         except Unrunnable as error:
             return Answer(Made.REFUSED, str(error))
+        except Exception as error:  # what nobody foresaw of this job, of which the cluster has heard nothing
+            log.exception("cannot write a job as a Job", job=start.lease.job)
+            return Answer(Made.REFUSED, f"it cannot be written as a Job: {reason_of(error)}")
         unsure = False
         for tried in range(TRIES):
             began = time.monotonic()
@@ -232,17 +247,22 @@ class Kubernetes:
             doubts = self._mirror.doubts()
             with suppress(Trouble):
                 for lease in doubts:
-                    labels = labels_of(lease, self._options.owner).items()
-                    job = await self._find(lease)
-                    selector = ",".join(f"{name}={value}" for name, value in labels)
-                    page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
-                    self._mirror.settle(lease, job, page.items, version_of(page.metadata))
+                    with suppress(Unreadable):  # which is about this one alone
+                        await self._settle_one(lease)
             self._tell()
             if set(doubts).isdisjoint(self._mirror.doubts()):
                 tried = 0
             else:
                 tried += 1
                 await asyncio.sleep(pause(tried))
+
+    async def _settle_one(self, lease: Lease) -> None:
+        """Ask for all that there is of an attempt. Raises Trouble."""
+        labels = labels_of(lease, self._options.owner).items()
+        job = await self._find(lease)
+        selector = ",".join(f"{name}={value}" for name, value in labels)
+        page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
+        self._mirror.settle(lease, job, page.items, version_of(page.metadata))
 
     async def _find(self, lease: Lease) -> Job | None:
         """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""

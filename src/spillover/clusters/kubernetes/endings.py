@@ -4,11 +4,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.objects import MOST_MESSAGE, ContainerStatus, Terminated
+from spillover.clusters.kubernetes.objects import ContainerStatus, Terminated, moment_of, said
 from spillover.clusters.kubernetes.sightings import Known, Sighting, last_end
 from spillover.core.events import Usage
 from spillover.core.proposals import Outcome
-from spillover.model.units import FOREVER, time_of
+from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded
+from spillover.model.units import FOREVER
 from spillover.ports.driver import Ending
 
 _DISRUPTED: Final = {
@@ -42,7 +43,7 @@ class _Failure(Struct, frozen=True):
 
     @property
     def at(self) -> int:
-        return time_of(self.end.finished_at) if self.end.finished_at is not None else FOREVER
+        return moment_of(self.end.finished_at) if self.end.finished_at is not None else FOREVER
 
 
 def ending_of(known: Known) -> Ending | None:
@@ -102,18 +103,18 @@ def _blamed(known: Known, culprit: Sighting) -> Ending:
         return _told(known, Outcome.LOST, message=f"{why} (pod {culprit.name})")
     end = failure.end
     where = f"container {failure.container.name!r} of pod {culprit.name}"
-    said = ": ".join(part for part in (where, end.reason, end.message.strip()) if part)
+    words = ": ".join(part for part in (where, end.reason, end.message.strip()) if part)
     code, signal = end.exit_code, end.signal or None
     if end.reason == "OOMKilled":
-        return _told(known, Outcome.OUT_OF_MEMORY, code, signal, said)
+        return _told(known, Outcome.OUT_OF_MEMORY, code, signal, words)
     if end.reason in _NOT_STARTED:
-        return _told(known, Outcome.NOT_STARTED, message=said)
+        return _told(known, Outcome.NOT_STARTED, message=words)
     if end.reason == _UNKNOWN:
-        return _told(known, Outcome.LOST, message=said)
+        return _told(known, Outcome.LOST, message=words)
     over = known.over
     rule = over.message if over is not None and over.reason == "PodFailurePolicy" else ""
     several = len(known.pods) > 1 or len(list(culprit.containers)) > 1
-    return _told(known, Outcome.EXITED, code, signal, rule or (said if several else end.message.strip()))
+    return _told(known, Outcome.EXITED, code, signal, rule or (words if several else end.message.strip()))
 
 
 def _taken(culprit: Sighting) -> str:
@@ -153,7 +154,7 @@ def _when(pod: Sighting) -> tuple[int, int]:
     ended = failure.at if failure is not None else pod.finished
     deleted = pod.pod.metadata.deletion_timestamp
     if ended is None or ended == FOREVER:
-        ended = time_of(deleted) if deleted is not None else FOREVER
+        ended = moment_of(deleted) if deleted is not None else FOREVER
     return ended, pod.index
 
 
@@ -168,12 +169,19 @@ def _told(
     starts = [time for each in known.pods if (time := each.started) is not None]
     ends = [time for each in known.pods if (time := each.finished) is not None]
     job, over = known.job, known.over
-    said = [
+    times = [
         job.status.completion_time if job is not None else None,
         over.last_transition_time if over else None,
     ]
     finished = max(ends, default=None)
     if finished is None:
-        finished = next((time_of(time) for time in said if time is not None), None)
-    ran = max(0, finished - min(starts)) if starts and finished is not None else 0
-    return Ending(outcome, exit_code, signal, Usage(ran), finished, message.strip()[:MOST_MESSAGE])
+        finished = next((moment_of(time) for time in times if time is not None), None)
+    ran = bounded(finished - min(starts), MOST_RAN) if starts and finished is not None else 0
+    return Ending(
+        outcome,
+        None if exit_code is None else bounded(exit_code, MOST_EXIT_CODE, -MOST_EXIT_CODE),
+        signal if signal is not None and 0 < signal <= MOST_SIGNAL else None,
+        Usage(ran),
+        finished,
+        said(message),
+    )

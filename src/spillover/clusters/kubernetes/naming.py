@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from spillover.core.events import Lease
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, is_job_id
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "spillover"
@@ -43,7 +43,7 @@ def lease_of(labels: Mapping[str, str], owner: str) -> Lease | None:
     if labels.get(OWNER) != owner:
         return None
     job, attempt, seq = labels.get(JOB, ""), labels.get(ATTEMPT, ""), labels.get(SEQ, "")
-    if not (job and _is_number(attempt) and _is_number(seq)):
+    if not (is_job_id(job) and _is_number(attempt) and _is_number(seq)):
         return None
     return Lease(JobId(job), int(attempt), int(seq))
 

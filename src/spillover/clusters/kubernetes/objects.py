@@ -1,14 +1,47 @@
-"""Objects of Kubernetes, as much of each as is read here. Everything else in them is passed over undecoded."""
+"""Objects of Kubernetes, as much of each as is read here. Everything else in them is passed over undecoded.
 
+What they say comes from outside. Their form is checked when they are decoded (`decoding.py`); numbers, texts and times are brought within
+bounds where they are read into our values: amounts in `quantities.py` and `accounting.py`, the rest by `moment_of` and `said`.
+"""
+
+import re
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct, field
+
+from spillover.model.bounds import bounded, plain
+from spillover.model.units import time_of
 
 T = TypeVar("T")
 
 MOST_MESSAGE: Final = 2000
 """Characters of what a cluster says that are passed on; it may show all that it was given."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding may raise, whatever the bytes are."""
+MOST_NAME: Final = 253
+_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=MOST_NAME, pattern=rf"\A(?:{_NAME})?\Z")]
+"""What a node, a pod or a Job may be called; empty if nobody says."""
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+_NAMES: Final = re.compile(_NAME, re.ASCII)
+
+
+def is_object_name(name: object) -> bool:
+    """Whether a node, a pod or a Job may be called this: nothing that leads elsewhere in an address."""
+    return isinstance(name, str) and len(name) <= MOST_NAME and _NAMES.fullmatch(name) is not None
+
+
+def moment_of(when: datetime) -> int:
+    """A time as nanoseconds UTC, not before 1970 nor after 2262."""
+    return bounded(time_of(when))
+
+
+def said(text: str) -> str:
+    """What a cluster says, as it is passed on."""
+    return plain(text.strip(), MOST_MESSAGE)
 
 
 class _Object(Struct, frozen=True, rename="camel"):
@@ -18,13 +51,13 @@ class _Object(Struct, frozen=True, rename="camel"):
 class Meta(_Object, frozen=True):
     """What every object has."""
 
-    name: str = ""
+    name: Name = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Moment | None = None
+    deletion_timestamp: Moment | None = None
     """When it is to be gone; None if nobody has asked for that."""
 
 
@@ -46,7 +79,7 @@ class ContainerSpec(_Object, frozen=True):
 class PodSpec(_Object, frozen=True):
     """A pod as it is wanted."""
 
-    node_name: str = ""
+    node_name: Name = ""
     termination_grace_period_seconds: int = 30
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
@@ -65,7 +98,7 @@ class Waiting(_Object, frozen=True):
 class Running(_Object, frozen=True):
     """A container that runs."""
 
-    started_at: datetime | None = None
+    started_at: Moment | None = None
 
 
 class Terminated(_Object, frozen=True):
@@ -76,8 +109,8 @@ class Terminated(_Object, frozen=True):
     """0 if it does not say."""
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
 
 
 class ContainerState(_Object, frozen=True):
@@ -107,7 +140,7 @@ class Condition(_Object, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Moment | None = None
 
     @property
     def holds(self) -> bool:
@@ -121,7 +154,7 @@ class PodStatus(_Object, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    start_time: datetime | None = None
+    start_time: Moment | None = None
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -175,8 +208,8 @@ class JobStatus(_Object, frozen=True):
 
     succeeded: int = 0
     failed: int = 0
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
+    start_time: Moment | None = None
+    completion_time: Moment | None = None
     conditions: tuple[Condition, ...] = ()
 
 
@@ -201,8 +234,8 @@ class Event(_Object, frozen=True):
     involved_object: Reference = Reference()
     reason: str = ""
     message: str = ""
-    first_timestamp: datetime | None = None
-    event_time: datetime | None = None
+    first_timestamp: Moment | None = None
+    event_time: Moment | None = None
 
     @property
     def began(self) -> datetime | None:
@@ -218,9 +251,14 @@ class ListMeta(_Object, frozen=True):
     """What to ask for the next page with; empty on the last one."""
 
 
+MOST_VERSION: Final = 20
+"""Digits: as many as a number of 64 bits has."""
+
+
 def version_of(meta: Meta | ListMeta) -> int:
     """When an object was last changed, or of when a list is, in the order of all changes of a cluster; 0 if that is not a number."""
-    return int(meta.resource_version) if meta.resource_version.isdigit() else 0
+    version = meta.resource_version
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= MOST_VERSION else 0
 
 
 class Page(_Object, Generic[T], frozen=True):

@@ -1,10 +1,14 @@
-"""Amounts as Kubernetes writes them, in the integers that we count in."""
+"""Amounts as Kubernetes writes them, in the integers that we count in: none is negative or more than any machine has."""
 
 import re
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 from typing import Final
 
+from spillover.model.bounds import MOST_AMOUNT
+
+MOST_DIGITS: Final = 64
+"""Characters of a quantity; no number of use is so long."""
 _SUFFIX: Final = {
     "": Decimal(1),
     **{suffix: Decimal(10) ** (3 * power) for power, suffix in enumerate("num kMGTPE", -3) if suffix != " "},
@@ -28,7 +32,7 @@ def thousandths(text: str) -> int:
 
 
 def _value(text: str) -> Decimal:
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= MOST_DIGITS else None
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a quantity")
     number = Decimal(match[1])
@@ -36,4 +40,6 @@ def _value(text: str) -> Decimal:
 
 
 def _up(value: Decimal) -> int:
-    return int(value.to_integral_value(ROUND_CEILING))
+    if value >= MOST_AMOUNT:
+        return MOST_AMOUNT
+    return max(0, int(value.to_integral_value(ROUND_CEILING)))

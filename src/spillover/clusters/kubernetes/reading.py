@@ -4,13 +4,12 @@ from typing import Final
 
 from spillover.clusters.kubernetes.accounting import used_by
 from spillover.clusters.kubernetes.endings import ending_of
-from spillover.clusters.kubernetes.objects import MOST_MESSAGE, Event
+from spillover.clusters.kubernetes.objects import Event, moment_of, said
 from spillover.clusters.kubernetes.sightings import Known, Sighting
 from spillover.core.events import Lease
 from spillover.forms.pods import GPU
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
-from spillover.model.units import time_of
 from spillover.ports.driver import Hindrance, Pending, Seen, Stage
 
 _NO_IMAGE: Final = frozenset(
@@ -73,8 +72,8 @@ def _pending(known: Known) -> Pending | None:
     suspended = known.condition("Suspended")
     if suspended is not None:
         since = suspended.last_transition_time
-        why = f"somebody has suspended its Job: {suspended.message}"
-        return Pending(Hindrance.REFUSED, why, time_of(since) if since is not None else 0)
+        why = said(f"somebody has suspended its Job: {suspended.message}")
+        return Pending(Hindrance.REFUSED, why, moment_of(since) if since is not None else 0)
     for each in known.living:
         if found := _hindered(each):
             return found
@@ -87,20 +86,20 @@ def _pending(known: Known) -> Pending | None:
 def _hindered(each: Sighting) -> Pending | None:
     """What keeps a pod from starting, as it says itself."""
     made = each.pod.metadata.creation_timestamp
-    since = time_of(made) if made is not None else 0
+    since = moment_of(made) if made is not None else 0
     scheduled = each.condition("PodScheduled")
     if scheduled is not None and scheduled.last_transition_time is not None:
-        since = time_of(scheduled.last_transition_time)
+        since = moment_of(scheduled.last_transition_time)
     if scheduled is not None and scheduled.status == "False":
         words = scheduled.message or scheduled.reason or "its pod is not bound to a node"
-        return Pending(Hindrance.UNSCHEDULABLE, words[:MOST_MESSAGE], since)
+        return Pending(Hindrance.UNSCHEDULABLE, said(words), since)
     for one in each.containers:
         waiting = one.state.waiting
         if waiting is None:
             continue
         why = Hindrance.IMAGE if waiting.reason in _NO_IMAGE else Hindrance.CONFIG
         if waiting.reason in _NO_IMAGE or waiting.reason in _NO_CONTAINER:
-            return Pending(why, f"{waiting.reason}: {waiting.message}"[:MOST_MESSAGE], since)
+            return Pending(why, said(f"{waiting.reason}: {waiting.message}"), since)
     return None
 
 
@@ -110,4 +109,4 @@ def _noted(note: Event) -> Pending:
     if "error looking up service account" in note.message:
         why = Hindrance.CONFIG
     message = note.message.removeprefix("Error creating: ")
-    return Pending(why, message[:MOST_MESSAGE], time_of(note.began) if note.began is not None else 0)
+    return Pending(why, said(message), moment_of(note.began) if note.began is not None else 0)

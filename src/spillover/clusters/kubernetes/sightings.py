@@ -7,10 +7,19 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.naming import INDEX
-from spillover.clusters.kubernetes.objects import Condition, ContainerStatus, Event, Job, Pod, Terminated
-from spillover.model.units import time_of
+from spillover.clusters.kubernetes.objects import (
+    Condition,
+    ContainerStatus,
+    Event,
+    Job,
+    Pod,
+    Terminated,
+    moment_of,
+)
 
 NO_INDEX: Final = -1
+MOST_INDEX: Final = 10
+"""Digits."""
 
 
 class Sighting(Struct, frozen=True):
@@ -40,7 +49,7 @@ class Sighting(Struct, frozen=True):
     def index(self) -> int:
         """Which task of its Job it is; NO_INDEX if the Job does not count them."""
         text = self.pod.metadata.labels.get(INDEX, "")
-        return int(text) if text.isascii() and text.isdigit() else NO_INDEX
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_INDEX else NO_INDEX
 
     @property
     def containers(self) -> Iterator[ContainerStatus]:
@@ -59,13 +68,13 @@ class Sighting(Struct, frozen=True):
         times = [begun for one in self.containers for begun in _begun(one)]
         if not times and self.pod.status.phase == "Running" and self.pod.status.start_time is not None:
             times = [self.pod.status.start_time]
-        return time_of(min(times)) if times else None
+        return moment_of(min(times)) if times else None
 
     @property
     def finished(self) -> int | None:
         """When the last of it ended; None if something runs, or nothing is known."""
         ends = [end.finished_at for one in self.containers if (end := last_end(one)) and end.finished_at]
-        return time_of(max(ends)) if ends else None
+        return moment_of(max(ends)) if ends else None
 
     def condition(self, kind: str) -> Condition | None:
         """A condition of it."""

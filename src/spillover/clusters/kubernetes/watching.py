@@ -9,15 +9,19 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
+import structlog
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.api import Api, Refused, Trouble, Unanswered, pause
-from spillover.clusters.kubernetes.objects import Change, Complaint, Page, version_of
+from spillover.clusters.kubernetes.decoding import Decoding, T
+from spillover.clusters.kubernetes.objects import UNREADABLE, Complaint, said, version_of
 
-T = TypeVar("T")
+log = structlog.get_logger()
+
+D = TypeVar("D")
 
 PAGE: Final = 1000
 """Objects that are asked for at a time."""
@@ -71,8 +75,7 @@ class Reflector(Generic[T]):
         self._tries = 0
         """Like `failures`, but a watch must have worked for a while to count as one that did not fail."""
         self._watching: asyncio.Timeout | None = None
-        self._pages = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-        self._changes = msgspec.json.Decoder(Change[kind])  # type: ignore[valid-type]
+        self._decoding = Decoding(kind)
 
     async def run(self) -> None:
         """Keep up until cancelled."""
@@ -87,6 +90,10 @@ class Reflector(Generic[T]):
                 self._failed("the API server does not answer")
             except Trouble as trouble:
                 self._lose(trouble)
+            except Exception as error:
+                log.exception("cannot take in what is seen of a cluster; will list it anew", path=self._path)
+                self._version = None
+                self._failed(f"{self._path} cannot be taken in: {error}")
             finally:
                 self._watching = None
             if time.monotonic() - began >= LIVED and not self.failures:
@@ -105,8 +112,8 @@ class Reflector(Generic[T]):
         items: list[T] = []
         params = {**self._params, "limit": str(PAGE)}
         while True:
-            page: Page[T] = self._decoded(
-                self._pages, await self._api.ask("GET", self._path, params, once=True)
+            page = self._decoded(
+                self._decoding.page, await self._api.ask("GET", self._path, params, once=True)
             )
             items += page.items
             if not page.metadata.more:
@@ -135,20 +142,26 @@ class Reflector(Generic[T]):
     def _take(self, line: bytes) -> None:
         """One line of a watch."""
         if line.startswith(_ERROR):
-            raise Refused(self._decoded(_COMPLAINTS, line).object)
+            raise Refused(self._decoded(_COMPLAINTS.decode, line).object)
         if not line:
             return
-        change: Change[Any] = self._decoded(self._changes, line)
-        if change.type == "DELETED":
-            self._sink.drop(change.object)
-        elif change.type != "BOOKMARK":
-            self._sink.put(change.object)
-        self._version = change.object.metadata.resource_version
-
-    def _decoded(self, decoder: "msgspec.json.Decoder[Any]", data: bytes) -> Any:
+        change = self._decoded(self._decoding.change, line)
+        if change is None:
+            return
+        meta = change.object.metadata
         try:
-            return decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if change.type == "DELETED":
+                self._sink.drop(change.object)
+            elif change.type != "BOOKMARK":
+                self._sink.put(change.object)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it costs this object alone
+            self._decoding.odd(meta.name, repr(error))
+        self._version = meta.resource_version or self._version
+
+    def _decoded(self, decode: Callable[[bytes], D], data: bytes) -> D:
+        try:
+            return decode(data)
+        except UNREADABLE as error:
             self._version = None
             raise Unanswered(f"{self._path} holds what cannot be read: {error}") from None
 
@@ -168,5 +181,5 @@ class Reflector(Generic[T]):
 
     def _failed(self, why: str) -> None:
         self.failures += 1
-        self.error = why
+        self.error = said(why)
         self._changed()

@@ -10,7 +10,7 @@ from spillover.control.loop import Loop
 from spillover.core.events import Lease
 from spillover.core.jobs import Running
 from spillover.core.nodes import Node
-from spillover.core.proposals import AgentGone, Proposal, Reclaim
+from spillover.core.proposals import AgentGone, Proposal, Reclaim, Refusal
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError
 
@@ -22,6 +22,7 @@ MANY: Final = 0.45
 """Share of agents that do not all die at once: if more expire, the fault is ours or the network's."""
 FEW: Final = 3
 """Unless there are only so many."""
+WORK: Final = "leases"
 
 
 class Leases:
@@ -71,7 +72,30 @@ class Leases:
         elif self._holds_back(expired, len(engine.state.agents), now):
             reclaims = []
         if gone or reclaims:
-            await self._loop.propose(*gone, *reclaims)
+            replies = await self._loop.propose(*gone, *reclaims)
+            await self._one_by_one(
+                [
+                    each
+                    for each, reply in zip((*gone, *reclaims), replies, strict=True)
+                    if isinstance(reply, Refusal)
+                ]
+            )
+
+    async def _one_by_one(self, failed: list[Proposal]) -> None:
+        """Reclaim leases apart that could not be together: what is wrong with one costs the others nothing."""
+        leases = [(each.node, lease) for each in failed if isinstance(each, Reclaim) for lease in each.leases]
+        if not leases:
+            return
+        aside = self._loop.aside
+        tried = [(node, lease) for node, lease in leases if not aside.waits(WORK, lease.job)]
+        replies = (
+            await self._loop.propose(*[Reclaim(node, (lease,)) for node, lease in tried]) if tried else []
+        )
+        for (_, lease), reply in zip(tried, replies, strict=True):
+            if isinstance(reply, Refusal):
+                aside.put(WORK, lease.job, RuntimeError(reply.message))
+            else:
+                aside.done(WORK, lease.job)
 
     def _run_out(self, node: Node, silent: int) -> tuple[Lease, ...]:
         """Leases of a node that its silence has ended."""

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import Lease, SeenNode
 from spillover.core.proposals import SeeNodes
+from spillover.model.bounds import MOST_AMOUNT
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.ports.driver import Changes, Seen
@@ -84,6 +85,6 @@ class Nodes:
         strays = [uses for lease, uses in self._uses.get(node.name, {}).items() if not self._in_book(lease)]
         if not strays:
             return node
-        foreign = sum(strays, node.foreign)
+        foreign = sum(strays, node.foreign).within(MOST_AMOUNT)
         tasks = node.tasks if node.tasks < 0 else max(0, node.tasks - len(strays))
         return replace(node, foreign=foreign, tasks=tasks)

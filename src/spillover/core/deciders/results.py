@@ -19,6 +19,7 @@ from spillover.model.reasons import (
     PastDeadline,
     PastWalltime,
     Reason,
+    ReportUnusable,
 )
 
 EXITED: Final = Outcome.EXITED
@@ -110,8 +111,8 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     """Why the job is to be tried again; None if it is not."""
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
     match outcome:
-        case Outcome.EXITED | Outcome.NOT_STARTED | Outcome.OUT_OF_MEMORY | Outcome.UNKEPT:
-            bad = exit_code != 0 or outcome is Outcome.UNKEPT
+        case Outcome.EXITED | Outcome.NOT_STARTED | Outcome.OUT_OF_MEMORY | Outcome.UNKEPT | Outcome.UNUSABLE:
+            bad = exit_code != 0 or outcome in {Outcome.UNKEPT, Outcome.UNUSABLE}
             if stopping is Stop.REQUEUE and bad:
                 return Back.REQUESTED  # the task was faster than the request
             if stopping is None and bad and job.exits < job.terms.retry.exit:
@@ -159,6 +160,9 @@ def verdict(
         return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)
     if outcome is Outcome.UNKEPT:
         return JobState.FAILED, OutputsNotKept(told.message if told is not None else "")
+    if outcome is Outcome.UNUSABLE:
+        agent = f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else ""
+        return JobState.FAILED, ReportUnusable(told.message if told is not None else "", agent)
     if exit_code == 0:
         return JobState.SUCCEEDED, None
     return JobState.FAILED, Exited(exit_code, signal)

@@ -21,6 +21,7 @@ from spillover.model.reasons.ending import (
     PastCap,
     PastDeadline,
     PastWalltime,
+    ReportUnusable,
     Stopping,
 )
 from spillover.model.reasons.money import NotRented, OverBudget, OverMaxCost, TooDear
@@ -111,6 +112,7 @@ Reason: TypeAlias = (
     | Exited
     | OutOfMemory
     | OutputsNotKept
+    | ReportUnusable
     | CouldNotStart
     | NotStarting
     | MembersFailed
@@ -173,6 +175,7 @@ __all__ = [
     "PolicyFailed",
     "QueueFull",
     "Reason",
+    "ReportUnusable",
     "RoomOwned",
     "RoomSoon",
     "Shunned",

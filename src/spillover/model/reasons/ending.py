@@ -116,6 +116,18 @@ class OutputsNotKept(Never, frozen=True, tag="outputs_not_kept"):
         return f"its outputs could not be brought back: {self.message}"
 
 
+class ReportUnusable(Never, frozen=True, tag="report_unusable"):
+    """It ended, and what its agent or its cluster reported of that cannot be used."""
+
+    message: str
+    agent: str
+    """As CLUSTER/NAME; empty if nobody knows."""
+
+    def __str__(self) -> str:
+        agent = self.agent or "its agent"
+        return f"it ended, and the result that {agent} reported cannot be used: {self.message}"
+
+
 class CouldNotStart(Never, frozen=True, tag="could_not_start"):
     """The agent could not start its process."""
 
