@@ -26,6 +26,8 @@ class Meta(_Object, frozen=True):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     """When it is to be gone; None if nobody has asked for that."""
+    finalizers: tuple[str, ...] = ()
+    """Who has to let it go before that."""
 
 
 class Requirements(_Object, frozen=True):
