@@ -336,3 +336,23 @@ async def test_work_that_is_too_large_for_a_message_is_run_as_it_is(
     await result_of(server, a_grant("a", argv=("printf", "%s", *words), env={"LARGE": "x" * 100_000}))
     assert await output_of(server, "a") == "".join(words).encode()
     assert not list(agent.folder.glob("large-*"))
+
+
+async def test_outputs_that_arrive_after_the_walltime_are_those_of_a_task_that_ended_well(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    grant = a_grant("a", "echo 1 > result", walltime=2 * SECOND)
+    grant.task.outputs.append("result")
+    server.taking.clear()
+    server.grant(grant)
+    await server.until(lambda: server.uploads > 0)
+    beats = server.heartbeats
+    overdue = [pb.StopOrder(lease=grant.lease, overdue=True)]
+    # One in 0.2 s: past the walltime, and the server says so as well.
+    server.next_heartbeat += [pb.HeartbeatReply(epoch=1, stops=overdue) for _ in range(12)]
+    await server.until(lambda: server.heartbeats >= beats + 12)
+    assert not server.results
+    server.taking.set()
+    done = await result(server, grant)
+    assert (done.outcome, done.exit_code, done.message) == (pb.EXITED, 0, "")
+    assert len(done.outputs) == 64

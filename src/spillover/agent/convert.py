@@ -134,6 +134,7 @@ def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
         drain=reply.drain,
         revoked=tuple(map(lease_in, reply.revoked)),
         yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
+        overdue=frozenset(lease_in(order.lease) for order in reply.stops if order.overdue),
     )
 
 

@@ -158,6 +158,7 @@ class Crew:
             seen=self._seen,
             moving=self._life.state.moving,
             wrote=self._wrote,
+            exited=self._life.state.exited,
         )
         return Staging(self._options.folder / "work", self._files, actors)
 

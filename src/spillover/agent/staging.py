@@ -35,7 +35,7 @@ from spillover.forms.matching import Folder
 from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, wrong_path
 from spillover.model.job import Argv
 from spillover.model.resources import Resources
-from spillover.model.units import format_memory
+from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
 from spillover.ports.blobs import digest_of
 
 AT_ONCE: Final = 8
@@ -44,6 +44,10 @@ AHEAD: Final = 4
 """Tasks that wait and whose files are fetched."""
 OUTPUTS_LIMIT: Final = 1 << 30
 """Bytes that outputs may have where the server says nothing."""
+UPLOAD_SPARE: Final = 10 * MINUTE
+"""Nanoseconds that outputs may take to be brought away, beyond `lost_after` and what they need at the rate below."""
+UPLOAD_RATE: Final = 128 << 10
+"""Bytes in a second: a connection that is slower than this does not count as one."""
 NO_FILES: Final = Task(Argv(("",)), Resources())
 """Stands for a task that has no files but what it wrote."""
 _FICLONE: Final = 0x40049409
@@ -83,6 +87,8 @@ class Actors(NamedTuple):
     """Told while files of a task move and no process of it is there."""
     wrote: Callable[[Lease], Sequence[tuple[str, Path]]] = lambda _: ()
     """Files with output of a task that are to be kept by the server, each with the path under which it is listed."""
+    exited: Callable[[Lease, Exit], None] = lambda _, __: None
+    """Told how the process of a task ended, before its files are brought away."""
 
 
 class Staging:
@@ -131,6 +137,7 @@ class Staging:
                 rest.append(what)
             elif isinstance(what, Ended):
                 stage.phase = _Phase.COLLECTING
+                self._actors.exited(what.lease, what.end)
                 late = partial(_late, stage.task, what.end)
                 self._move(what.lease, stage, self._collect(what.lease, stage, what.end), late)
             else:
@@ -252,10 +259,31 @@ class Staging:
         self._end(lease, stage, end)
 
     async def _bring_away(self, stage: _Stage, end: Exit, streams: Sequence[tuple[str, Path]]) -> Exit:
-        """Upload all outputs that fit; the end of the task, with what became of them."""
+        """Upload all outputs that fit, within their time; the end of the task, with what became of them."""
         task = stage.task
         limit = task.outputs_limit or OUTPUTS_LIMIT
         paths, problem = await asyncio.to_thread(_outputs, stage.folder, task.outputs, limit)
+        size = await asyncio.to_thread(
+            _size, [*(stage.folder / path for path in paths), *dict(streams).values()]
+        )
+        most = upload_time(size, task.lost_after)
+        try:
+            async with asyncio.timeout(most / SECOND):
+                return await self._upload(stage, end, streams, paths, problem)
+        except TimeoutError:
+            if not task.outputs:
+                return end  # only what it wrote is not kept by the server, which is no failure
+            return _unkept(end, f"they could not be brought away within {format_duration(most)}")
+
+    async def _upload(
+        self,
+        stage: _Stage,
+        end: Exit,
+        streams: Sequence[tuple[str, Path]],
+        paths: Sequence[str],
+        problem: str,
+    ) -> Exit:
+        """Upload these outputs and the list of them."""
         gate = asyncio.Semaphore(AT_ONCE)
         files = await asyncio.gather(*(self._take(stage.folder, path, gate) for path in paths))
         kept = [file for file in files if isinstance(file, File)]
@@ -334,6 +362,20 @@ def _unkept(end: Exit, problem: str) -> Exit:
     """The end of a task not all of whose outputs are kept: that of one which went well otherwise is no success."""
     said = f"{end.message}; {problem}" if end.message else problem
     return replace(end, message=said, unkept=end.code == 0)
+
+
+def upload_time(size: int, lost_after: int) -> int:
+    """Nanoseconds that outputs of so many bytes may take to be brought away: a stalled upload must not hold its lease for ever."""
+    return lost_after + UPLOAD_SPARE + size * SECOND // UPLOAD_RATE
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Bytes of these files together, as far as they are there."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _outputs(folder: Path, patterns: Iterable[str], limit: int) -> tuple[list[str], str]:

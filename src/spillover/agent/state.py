@@ -188,8 +188,12 @@ class AgentState:
             if self._drop(lease):
                 message = "stopped before it started"
                 self.results[lease] = Result(lease, Outcome.STOPPED, now, message=message)
-            elif lease in self.running:
-                out += self._stop(now, lease, Outcome.STOPPED, "stopped on request", kill=kill)
+            elif (run := self.running.get(lease)) is not None:
+                overdue = lease in renewal.overdue
+                if not (overdue and run.exited):
+                    out += self._stop(
+                        now, lease, Outcome.STOPPED, "stopped on request", kill=kill, overdue=overdue
+                    )
         self.draining = renewal.drain
         for lease, ticket in renewal.yields:
             started = lease in self.running or lease in self.results
@@ -253,6 +257,7 @@ class AgentState:
         free = self.room.free
         self.room.leave(lease, run.task, now)
         self._telling.ended(lease)
+        _spare(run, end)
         outcome = run.cause or _outcome_of(end)
         message = plain(end.message) or run.why
         if outcome is Outcome.LOST and not end.spawned:
@@ -280,6 +285,12 @@ class AgentState:
         """Files of a task begin to be brought here or away, or are all here."""
         if (run := self.running.get(lease)) is not None:
             run.moving = moving
+
+    def exited(self, lease: Lease, end: Exit) -> None:
+        """The process of a lease is gone; its end follows once the files that it made are away."""
+        if (run := self.running.get(lease)) is not None:
+            run.exited = True
+            _spare(run, end)
 
     def returned(self, now: int, leases: Iterable[Lease]) -> list[Instruction]:
         """Tasks that were started behind others have not begun, and never will there."""
@@ -347,9 +358,12 @@ class AgentState:
             if (run := self.running.get(lease)) is None:
                 continue
             if due is Due.KILL:
-                out += self._stop(now, lease, Outcome.STOPPED, "", kill=True)
+                if run.cause is not None:
+                    out += self._stop(now, lease, Outcome.STOPPED, "", kill=True, overdue=run.overdue)
             elif run.cause is None and not run.moving:
-                out += self._stop(now, lease, Outcome.WALLTIME, "reached its walltime", kill=False)
+                out += self._stop(
+                    now, lease, Outcome.WALLTIME, "reached its walltime", kill=False, overdue=True
+                )
         out += [Recall(lease) for lease in self.room.chains.stuck(now) if lease in self.running]
         return out + self._fill()
 
@@ -432,11 +446,16 @@ class AgentState:
         waited = self.waiting.pop(lease, None) is not None
         return self.fetching.pop(lease, None) is not None or waited
 
-    def _stop(self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool) -> list[Instruction]:
+    def _stop(
+        self, now: int, lease: Lease, cause: Outcome, why: str, *, kill: bool, overdue: bool = False
+    ) -> list[Instruction]:
         """Terminate a running task, or kill it; the first cause is the one that its result names."""
         run = self.running[lease]
         if run.cause is None:
-            run.cause, run.why = cause, why
+            run.cause, run.why, run.stopped = cause, why, now
+            run.overdue = overdue
+        elif not overdue:
+            run.overdue = False  # somebody wants it gone, not only its process ended
         if run.killed or (run.terminated and not kill):
             return []
         if kill or not run.task.grace:
@@ -445,6 +464,13 @@ class AgentState:
         run.terminated = True
         self._timers.set(now + run.task.grace, lease, Due.KILL, self.running)
         return [Signal(lease, kill=False)]
+
+
+def _spare(run: Running, end: Exit) -> None:
+    """Take back a stop for a walltime or deadline that the process did not live to see: its exit decides."""
+    if run.overdue and end.spawned and end.ended <= run.stopped:
+        run.cause, run.why, run.overdue = None, "", False
+        run.terminated = run.killed = False
 
 
 def _outcome_of(end: Exit) -> Outcome:

@@ -23,12 +23,18 @@ class Running(Struct):
     """Whether the server has its start durably, so that it outlives the short term."""
     cause: Outcome | None = None
     """Why it is being stopped; None if it is not."""
+    stopped: int = 0
+    """Monotonic time at which `cause` was set."""
+    overdue: bool = False
+    """Whether it is being stopped because its walltime or deadline has passed, which bounds its process and not its files."""
     terminated: bool = False
     killed: bool = False
     why: str = ""
     """What the result will say; empty if it ends by itself."""
     moving: bool = False
     """Whether its files are being brought here or away, so that it has no process."""
+    exited: bool = False
+    """Whether its process is gone and its files are being brought away."""
 
 
 class Terms:

@@ -94,6 +94,8 @@ class Renewal(Struct, frozen=True):
     revoked: tuple[Lease, ...] = ()
     yields: tuple[tuple[Lease, bytes], ...] = ()
     """Leases that another agent wants, each with the ticket for its task."""
+    overdue: frozenset[Lease] = frozenset()
+    """Of those to stop, those whose walltime or deadline has passed: one whose process has exited is left to bring its files away."""
 
 
 class Exit(Struct, frozen=True):

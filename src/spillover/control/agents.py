@@ -14,7 +14,7 @@ from spillover.control.tickets import Tickets
 from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
 from spillover.core.deciders.results import holder
-from spillover.core.events import Lease
+from spillover.core.events import Lease, Stop
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import (
     Done,
@@ -40,6 +40,8 @@ from spillover.ports.commands import CommandError, Kind
 log = structlog.get_logger()
 
 _HELD: Final = (Placed, Running)
+_OVERDUE: Final = frozenset({Stop.WALLTIME, Stop.DEADLINE})
+"""Stops that are meant for the process of a task, and not for files that it made before."""
 
 
 class Introduction(Struct, frozen=True):
@@ -89,6 +91,8 @@ class Orders(Struct, frozen=True):
     drain: bool = False
     yields: tuple[tuple[Lease, bytes], ...] = ()
     """Leases that another agent wants, each with the ticket for its task."""
+    overdue: frozenset[Lease] = frozenset()
+    """Of those to stop, the ones whose walltime or deadline has passed."""
 
 
 class Answers(Struct, frozen=True):
@@ -195,6 +199,7 @@ class Desk:
         self._agents.heard(node_key, incarnation, self._loop.time.monotonic(), load)
         node = engine.state.agents[node_key]
         stops, revoked, yields = [], [], []
+        overdue: set[Lease] = set()
         # What was handed out ahead of room before this has waited for it too long: room may be elsewhere by now.
         stuck = self._loop.now() - stuck_after(engine.state.facts.ahead)
         for each in (*node.holding, *node.ahead):
@@ -202,6 +207,8 @@ class Desk:
             phase = job.phase
             if isinstance(phase, _HELD) and phase.stopping is not None:
                 stops.append(job.lease)
+                if phase.stopping in _OVERDUE:
+                    overdue.add(job.lease)
             elif type(phase) is not Placed:
                 continue
             elif phase.thief is not None:
@@ -215,6 +222,7 @@ class Desk:
             revoked=tuple(revoked),
             drain=node.status == "draining",
             yields=tuple(yields),
+            overdue=frozenset(overdue),
         )
 
     async def report(

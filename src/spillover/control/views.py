@@ -18,7 +18,7 @@ from spillover.deciding.explain import Explanation, explain, reason_of
 from spillover.deciding.quotes import quote
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
-from spillover.model.reasons import ClusterDown, Reason, TooDear, code_of
+from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, code_of
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
 from spillover.ports.archive import Finished
@@ -97,8 +97,8 @@ class Reasons:
 
     def _view(self, job: Job) -> ReasonView | None:
         reason = reason_of(self._engine, job)
-        if reason is None and self._told is not None:
-            reason = self._told(job)
+        if self._told is not None and (reason is None or type(reason) is Stopping):
+            reason = self._told(job) or reason
         return reason_view(reason_within(reason, self._engine.state, self._project))
 
 
@@ -228,10 +228,12 @@ def why_view(
 ) -> WhyView:
     """Everything that is to be said about where a job is, to somebody of one project if it is given.
 
-    `told` says why a placed job does not start, as its cluster says.
+    `told` says why a placed job does not start, or one that is stopped is still there, as its cluster says.
     """
     said = explain(engine, job)
-    reason = told(job) if said.reason is None and told is not None else said.reason
+    reason = said.reason
+    if told is not None and (reason is None or type(reason) is Stopping):
+        reason = told(job) or reason
     said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = ahead_of_room(engine.state, job)

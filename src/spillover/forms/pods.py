@@ -162,6 +162,36 @@ def pods_of(manifest: Mapping[str, Any], path: Path, found: Findings) -> PodJob 
         return None
 
 
+_REFUSED: Final[tuple[tuple[Path, str, str], ...]] = (
+    (
+        ("metadata",),
+        "finalizers",
+        "keep a Job from being deleted, so that its room would never be free again",
+    ),
+    (
+        ("spec", "template", "metadata"),
+        "finalizers",
+        "keep pods from being deleted, so that their room would never be free again",
+    ),
+    (
+        ("spec", "template", "metadata"),
+        "ownerReferences",
+        "give pods to somebody else, who may delete or adopt them",
+    ),
+)
+"""What metadata must not have: where, which field, and what it would do. That of a Job which another object owns is left out."""
+
+
+def check_metadata(manifest: Mapping[str, Any], path: Path, found: Findings) -> None:
+    """Note what would keep the objects made of a manifest from going away, or give them to somebody else."""
+    for outer, name, why in _REFUSED:
+        inside: Any = manifest
+        for part in outer:
+            inside = inside.get(part) if isinstance(inside, Mapping) else None
+        if isinstance(inside, Mapping) and inside.get(name):
+            found.add((*path, *outer, name), f"{why}; leave it out")
+
+
 def is_plain(job: PodJob) -> bool:
     """Whether an engine for containers can do all that a Job asks for; if not, only Kubernetes can."""
     pod = job.pod

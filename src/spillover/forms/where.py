@@ -34,9 +34,10 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
             )
             found.add((*PATH, "role"), message)
     if manifest is not None:
-        from spillover.forms.pods import POD, is_plain, pods_of, rules_of  # noqa: PLC0415 - few jobs need it
+        from spillover.forms.pods import POD, check_metadata, is_plain, pods_of, rules_of  # noqa: PLC0415 - few jobs need it
 
         path: Path = ("spec", "container", "manifest")
+        check_metadata(manifest, path, found)
         job = pods_of(manifest, path, found)
         if job is not None:
             rules = rules_of(job.pod, (*path, *POD), found)

@@ -100,6 +100,10 @@ class Seen(Struct, frozen=True):
     pending: Pending | None = None
     ending: Ending | None = None
     """Of one that has ended."""
+    vacant: bool = False
+    """Whether it is being deleted and nothing of it runs, or ever will again: only its objects are there."""
+    held: str = ""
+    """What keeps it from being gone although it is being deleted, for people; empty if nothing is known."""
 
 
 class Changes(Struct, frozen=True):

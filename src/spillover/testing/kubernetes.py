@@ -72,6 +72,7 @@ def a_pod(
     made: float = 0,
     namespace: str = NAMESPACE,
     spec: dict[str, Any] | None = None,
+    finalizers: tuple[str, ...] = (),
     **status: Any,
 ) -> Pod:
     """A pod; without a lease it is none of ours."""
@@ -86,6 +87,7 @@ def a_pod(
         "resourceVersion": str(next(_versions)),
         "labels": labels,
         "creationTimestamp": at(made),
+        "finalizers": finalizers,
     }
     meta |= {} if deleted is None else {"deletionTimestamp": at(deleted)}
     wanted = {"nodeName": node, "containers": [{"name": "main", "resources": {"requests": requests or {}}}]}

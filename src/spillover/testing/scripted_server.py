@@ -55,6 +55,11 @@ class ScriptedServer:
         self.output: dict[int, bytearray] = {}
         self.output_ended: dict[int, str] = {}
         """Ended requests for output, with their error."""
+        self.uploads = 0
+        """Files that agents began to bring."""
+        self.taking = asyncio.Event()
+        """While it is not set, these are not answered."""
+        self.taking.set()
         self.incarnation = 0
         self._queues: dict[int, asyncio.Queue[pb.FromServer | None]] = {}
         self._changed = asyncio.Condition()
@@ -86,6 +91,9 @@ class ScriptedServer:
         )
         handlers["Output"] = grpc.stream_unary_rpc_method_handler(
             self._output, pb.OutputChunk.FromString, _serialize
+        )
+        handlers["PutBlob"] = grpc.stream_unary_rpc_method_handler(
+            self._put_blob, pb.BlobPiece.FromString, _serialize
         )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
         port = server.add_insecure_port("127.0.0.1:0")
@@ -196,6 +204,15 @@ class ScriptedServer:
                 self.output_ended[chunk.id] = chunk.error
             await self._notify()
         return pb.OutputReply()
+
+    async def _put_blob(self, pieces: AsyncIterator[pb.BlobPiece], context: Any) -> pb.BlobReply:
+        await self._check(context)
+        self.uploads += 1
+        await self._notify()
+        async for _ in pieces:
+            pass
+        await self.taking.wait()
+        return pb.BlobReply()
 
     async def _check(self, context: Any) -> None:
         """Refuse strangers; say nothing at all when told to be silent."""

@@ -298,12 +298,14 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
 
 class StopOrder(_message.Message):
-    __slots__ = ("lease", "kill")
+    __slots__ = ("lease", "kill", "overdue")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     KILL_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
     lease: Lease
     kill: bool
-    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ...) -> None: ...
+    overdue: bool
+    def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ..., overdue: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields")

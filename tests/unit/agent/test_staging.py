@@ -14,7 +14,7 @@ import pytest
 from spillover.agent.files import Files
 from spillover.agent.process import Ended
 from spillover.agent.runners.port import Sight
-from spillover.agent.staging import Actors, Staging
+from spillover.agent.staging import Actors, Staging, upload_time
 from spillover.agent.transfers import Away, Refused
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
@@ -22,6 +22,7 @@ from spillover.model.files import File
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
 
 LEASE = Lease(JobId("abc"), 1, 7)
 
@@ -399,3 +400,21 @@ async def test_an_output_never_stands_for_what_the_task_wrote(house: House) -> N
     (folder / "a").write_bytes(b"a")
     end = await house.end()
     assert house.listed(end) == {"a": b"a"}
+
+
+async def test_an_upload_that_stalls_has_an_end_of_its_own(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.agent.staging.upload_time", lambda size, lost_after: SECOND // 50)
+    folder = await house.run(house.task(["result"]))
+    (folder / "result").write_bytes(b"r")
+    house.shelf.gate.clear()
+    end = await house.end()
+    assert end.unkept
+    assert end.message == "they could not be brought away within 20ms"
+    await no_folder_is_left(house)
+
+
+def test_the_time_for_an_upload_grows_with_its_size_and_outlasts_a_server_that_is_away() -> None:
+    assert upload_time(0, 5 * MINUTE) == 15 * MINUTE
+    assert upload_time(128 << 20, 5 * MINUTE) == 15 * MINUTE + 1024 * SECOND

@@ -630,3 +630,56 @@ def test_a_lease_that_would_be_killed_at_once_is_handed_back_instead() -> None:
     report, _ = life.state.report(life.now)
     assert report is not None
     assert report.released == (A,)
+
+
+def uploading(life: Life) -> None:
+    """The process of task a has exited with 0, and its outputs are on their way."""
+    life.state.moving(A, moving=True)
+    life.state.exited(A, Exit(life.now, code=0, usage=Usage(ran=SECOND)))
+
+
+def overdue(lease: Lease) -> Renewal:
+    return Renewal(1, stops=((lease, False),), overdue=frozenset({lease}))
+
+
+def test_a_task_that_exited_before_its_walltime_or_deadline_may_bring_its_files_away_after_it() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND))
+    life.now += 19 * SECOND
+    ended = life.now
+    uploading(life)
+    for _ in range(30):
+        life.now += SECOND
+        assert life.beats(overdue(A)) == []
+        assert life.passes(0) == []
+    life.state.ended(life.now, A, Exit(ended, code=0, usage=Usage(ran=SECOND), outputs="1" * 64))
+    result = life.state.results[A]
+    assert (result.outcome, result.exit_code, result.message) == (Outcome.EXITED, 0, "")
+
+
+def test_a_walltime_that_rang_before_the_exit_was_seen_is_taken_back() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND))
+    exited = life.now + 20 * SECOND - 1
+    assert life.passes(20 * SECOND) == [Signal(A, kill=False)]
+    life.state.moving(A, moving=True)
+    life.state.exited(A, Exit(exited, code=0))
+    assert life.passes(11 * SECOND) == []  # nobody kills what brings its files away
+    life.state.ended(life.now, A, Exit(exited, code=0))
+    assert life.outcome(A) is Outcome.EXITED
+
+
+def test_a_task_that_exits_with_0_because_its_walltime_is_over_has_reached_it() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND))
+    life.passes(20 * SECOND)
+    life.now += SECOND
+    life.ends(A)
+    assert life.outcome(A) is Outcome.WALLTIME
+
+
+def test_a_cancel_ends_what_brings_its_files_away_after_its_grace() -> None:
+    life = an_agent_running(A, a_task(walltime=20 * SECOND, grace=3 * SECOND))
+    uploading(life)
+    life.beats(overdue(A))
+    assert life.beats(Renewal(1, stops=((A, False),))) == [Signal(A, kill=False)]
+    assert life.passes(3 * SECOND) == [Signal(A, kill=True)]
+    life.state.ended(life.now, A, Exit(life.now - 3 * SECOND, code=0, unkept=True))
+    assert life.outcome(A) is Outcome.STOPPED

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
-from spillover.core.events import Lease, Usage
+from spillover.core.events import JobState, Lease, Usage
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
-from spillover.model.units import DAY
+from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
 
@@ -109,3 +109,37 @@ async def test_a_stranger_does_not_pass_for_a_later_life_of_an_agent(control: In
     with pytest.raises(CommandError, match="belongs to an agent with the token own"):
         await agent.desk.register(intro("other", "second", 1))
     await agent.desk.register(intro("own", "first", 2))
+
+
+async def test_a_stop_says_whether_it_is_for_a_walltime_or_deadline(control: Inside) -> None:
+    agent = Agent(control)
+    late, unwanted = await control.submit(
+        "late", "unwanted", walltime="1m", grace="1s", resources={"cpu": "500m"}
+    )
+    welcome = await agent.register()
+    leases = [control.lease(job) for job in (late, unwanted)]
+    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0) for lease in leases], [], [])
+    await control.propose(Change(Act.CANCEL, (JobId(unwanted),), "ada"))
+    control.clock.pass_by(2 * 60)
+    await control.propose(Change(Act.CANCEL, (), "ada"))  # has the alarm heard
+    orders = await agent.desk.heartbeat(welcome.incarnation)
+    assert orders.stops == tuple(leases)
+    assert orders.overdue == {leases[0]}
+    # A person may want it gone although its walltime lets it bring its files away.
+    await control.propose(Change(Act.CANCEL, (JobId(late),), "ada"))
+    assert not (await agent.desk.heartbeat(welcome.incarnation)).overdue
+
+
+async def test_a_task_whose_outputs_arrive_after_its_walltime_has_succeeded(control: Inside) -> None:
+    agent = Agent(control)
+    (job,) = await control.submit("train", walltime="1m", grace="1s")
+    welcome = await agent.register()
+    lease = control.lease(job)
+    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
+    control.clock.pass_by(10 * 60)
+    assert (await agent.desk.heartbeat(welcome.incarnation)).fenced is False
+    await control.propose(Change(Act.CANCEL, (), "ada"))
+    assert (await agent.desk.heartbeat(welcome.incarnation)).overdue == {lease}
+    done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(59 * SECOND), 0)
+    await agent.desk.report(welcome.incarnation, [], [done], [])
+    assert control.loop.state.jobs[JobId(job)].state is JobState.SUCCEEDED

@@ -186,3 +186,24 @@ def test_lines_of_a_manifest_are_told() -> None:
         BadForm, match=r"^pi\.yaml:7: spec\.template\.spec\.containers\[0\]\.image: must be text"
     ):
         read_jobs(text, "pi.yaml")
+
+
+def test_metadata_that_keeps_objects_from_going_away_is_refused_by_its_name() -> None:
+    template = {
+        "metadata": {"finalizers": ["example.com/hold"], "ownerReferences": [{"name": "other"}]},
+        "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+    }
+    held = manifest({}, finalizers=["example.com/hold"], spec={"template": template})
+    problems = [
+        "metadata.finalizers: keep a Job from being deleted, so that its room would never be free again; leave it out",
+        "spec.template.metadata.finalizers: keep pods from being deleted, so that their room would never be free again; leave it out",
+        "spec.template.metadata.ownerReferences: give pods to somebody else, who may delete or adopt them; leave it out",
+    ]
+    assert refused(held) == problems
+    own = {"container": {"image": "busybox", "manifest": held}}
+    document = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "pi"}, "spec": own}
+    assert refused(document) == [f"spec.container.manifest.{each}" for each in problems]
+
+
+def test_a_job_that_another_object_owns_is_read_without_its_owner() -> None:
+    read({}, ownerReferences=[{"name": "cron"}], finalizers=[])

@@ -177,7 +177,10 @@ class AgentsService:
         return pb.HeartbeatReply(
             epoch=orders.epoch,
             fenced=orders.fenced,
-            stops=[pb.StopOrder(lease=lease_out(lease)) for lease in orders.stops],
+            stops=[
+                pb.StopOrder(lease=lease_out(lease), overdue=lease in orders.overdue)
+                for lease in orders.stops
+            ],
             revoked=[lease_out(lease) for lease in orders.revoked],
             drain=orders.drain,
             yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],

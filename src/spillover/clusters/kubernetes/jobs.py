@@ -118,11 +118,8 @@ def _as_ours(given: dict[str, Any], start: Start, namespace: str, labels: dict[s
     outer = {
         name: value for name, value in (meta.get("labels") or {}).items() if name not in _SET_BY_KUBERNETES
     }
-    pod_meta = inner | {"labels": kept | labels}
-    # It would name a pod of another Job, and there may be one of it only.
-    pod_meta = {
-        name: value for name, value in pod_meta.items() if name not in {"name", "generateName", "namespace"}
-    }
+    # Nothing else: a name is that of a pod of another Job, a finalizer keeps a deleted pod and so the room of its attempt.
+    pod_meta = {name: inner[name] for name in ("annotations",) if inner.get(name)} | {"labels": kept | labels}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -59,6 +59,8 @@ class Meta(_Object, frozen=True):
     creation_timestamp: Moment | None = None
     deletion_timestamp: Moment | None = None
     """When it is to be gone; None if nobody has asked for that."""
+    finalizers: tuple[str, ...] = ()
+    """Who has to let it go before that."""
 
 
 class Requirements(_Object, frozen=True):

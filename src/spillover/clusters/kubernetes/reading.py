@@ -34,6 +34,8 @@ _NO_CONTAINER: Final = frozenset(
         "PostStartHookError",
     )
 )
+_OF_KUBERNETES: Final = frozenset(("foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking"))
+"""Finalizers that Kubernetes itself takes away."""
 NOTED: Final = {"FailedCreate": Hindrance.REFUSED, "FailedMount": Hindrance.CONFIG}
 """What of all that Kubernetes notes is read, as objects do not say it themselves."""
 
@@ -46,16 +48,42 @@ def read(lease: Lease, known: Known, gpu: str = GPU) -> Seen:
     ran = started is not None or (job is not None and bool(job.status.succeeded or job.status.failed))
     stage = Stage.ENDED if ending is not None else Stage.RUNNING if ran else Stage.PENDING
     living = [each for each in known.living if each.pod.spec.node_name]
+    going = job is None or job.metadata.deletion_timestamp is not None
     return Seen(
         lease,
         stage,
-        job is None or job.metadata.deletion_timestamp is not None,
+        going,
         started,
         tuple([NodeName(each.pod.spec.node_name) for each in living]),
         () if ending is not None else _uses(living, gpu),
         _pending(known) if stage is Stage.PENDING else None,
         ending,
+        going and not any(_may_run(each) for each in known.living),
+        _held(known) if going else "",
     )
+
+
+def _may_run(living: Sighting) -> bool:
+    """Whether a pod that is not over may run: no scheduler gives a node to one that is being deleted."""
+    return bool(living.pod.spec.node_name) or living.pod.metadata.deletion_timestamp is None
+
+
+def _held(known: Known) -> str:
+    """What keeps objects that are being deleted; empty if they are on their way."""
+    words = [
+        f"its node {each.pod.spec.node_name} does not answer"
+        for each in known.living
+        if each.pod.spec.node_name in known.silent
+    ]
+    pods = [each.pod.metadata for each in known.pods if each.there and not (each.lives and _may_run(each))]
+    for kind, meta in (
+        ("Job", known.job.metadata if known.job is not None else None),
+        *(("pod", each) for each in pods),
+    ):
+        foreign = [name for name in meta.finalizers if name not in _OF_KUBERNETES] if meta is not None else []
+        if meta is not None and foreign:
+            words.append(f"{kind} {meta.name} is deleted and kept by its finalizers {', '.join(foreign)}")
+    return "; ".join(dict.fromkeys(words))[:MOST_MESSAGE]
 
 
 def _uses(living: list[Sighting], gpu: str) -> tuple[tuple[NodeName, Resources], ...]:

@@ -15,7 +15,7 @@ RETRIES: Final = (SECOND // 4, SECOND, 4 * SECOND, 15 * SECOND)
 
 
 LASTS: Final = MINUTE
-"""Nanoseconds that something left over may be going before it is not waited for any more."""
+"""Nanoseconds that something may be going, and is left over or does not run, before it is not waited for any more."""
 
 
 class Known(Enum):

@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
 from spillover.control.controllers.driving import Driving
-from spillover.core.jobs import Job, Placed
+from spillover.core.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName
-from spillover.model.reasons import NotStarting, Reason
+from spillover.model.reasons import NotStarting, Reason, Stopping
 from spillover.ports.cluster import OutputAsked, OutputGone
 from spillover.ports.driver import Link
 
@@ -31,8 +31,15 @@ class Drivers:
         return self._drivings[cluster].driver.connection().link is Link.UP
 
     def reason_of(self, job: Job) -> Reason | None:
-        """Why a job that was placed on one of them does not start, in that cluster's words; None if it does not say."""
+        """Why a job on one of them does not start, or is still there, in that cluster's words; None if it does not say."""
         phase = job.phase
+        if (
+            isinstance(phase, Placed | Running)
+            and phase.stopping is not None
+            and phase.cluster in self._drivings
+        ):
+            held = self._drivings[phase.cluster].ledger.held(job.lease)
+            return Stopping(phase.stopping, f"on {phase.cluster} {held}") if held else None
         if type(phase) is not Placed or phase.cluster not in self._drivings:
             return None
         pending = self._drivings[phase.cluster].ledger.pending(job.lease)

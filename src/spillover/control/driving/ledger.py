@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.control.driving.attempts import Attempt, Known, Withdrawal
+from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal
 from spillover.control.driving.nodes import Nodes
 from spillover.core.events import (
     AnyEvent,
@@ -231,6 +231,11 @@ class Ledger:
             return None
         return Pending(Hindrance.REFUSED, attempt.message, attempt.refused)
 
+    def held(self, lease: Lease) -> str:
+        """What keeps an attempt there that is being deleted; empty if that is not known."""
+        attempt = self._find(lease)
+        return attempt.seen.held if attempt is not None and attempt.seen is not None else ""
+
     def lease_of(self, job: JobId, attempt: int) -> Lease | None:
         """The lease under which an attempt of a job is there; None if it is not."""
         there = [lease for lease, each in self._jobs.get(job, {}).items() if each.known is Known.SEEN]
@@ -278,6 +283,12 @@ class Ledger:
                 return
             case.say(orders, _result(job, seen.ending, case.now, attempt.outputs or ""))
             return
+        if seen.vacant and attempt.going is not None:
+            # Somebody else's finalizer may keep its objects for ever, but not its room: nothing of it runs.
+            if case.monotonic - attempt.going >= LASTS:
+                self._conclude(case, orders)
+                return
+            self._look_at(job.id, attempt.going + LASTS)
         if seen.started is not None and type(job.phase) is Placed:
             case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started)))
         if len(seen.nodes) == job.kind.shape.tasks and sorted(seen.nodes) != sorted(case.nodes):

@@ -90,6 +90,8 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
 
 _GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN})
 """Stops after which a job would be queued again, so that one for good comes before them."""
+_BOUNDS = frozenset({Stop.WALLTIME, Stop.DEADLINE})
+"""Stops that let a task whose process has exited bring its files away, so that somebody may still want it gone before that."""
 
 
 def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[AnyEvent], list[JobEnded]]:
@@ -101,7 +103,9 @@ def stop(state: State, job: Job, now: int, why: Stop, who: str) -> tuple[list[An
     match job.phase:
         case Waiting() | Queued():
             return [], [end_unplaced(job.id, job.attempt, job.seq, now, ended, reason, job.cost)]
-        case Placed(stopping=before) | Running(stopping=before) if before in _GOES_ON:
+        case Placed(stopping=before) | Running(stopping=before) if before in _GOES_ON or (
+            why is Stop.CANCEL and before in _BOUNDS
+        ):
             return [JobStopping(job.id, now, why, who)], []
         case _:
             return [], []

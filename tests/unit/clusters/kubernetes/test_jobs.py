@@ -168,6 +168,9 @@ def test_of_a_manifest_only_what_would_make_it_another_job_is_left_out() -> None
     pod = template() | {
         "metadata": {
             "name": "p",
+            "creationTimestamp": None,
+            "finalizers": ["example.com/hold"],
+            "ownerReferences": [{"name": "other"}],
             "labels": {"app": "pi", "job-name": "old", "controller-uid": "u"},
             "annotations": {"n": "1"},
         }
@@ -179,6 +182,7 @@ def test_of_a_manifest_only_what_would_make_it_another_job_is_left_out() -> None
             "uid": "u",
             "resourceVersion": "5",
             "ownerReferences": [{"name": "cron"}],
+            "finalizers": ["example.com/hold"],
             "labels": {"app": "pi", "batch.kubernetes.io/controller-uid": "u"},
             "annotations": {"note": "mine"},
         },

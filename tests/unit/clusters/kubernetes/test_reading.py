@@ -285,3 +285,23 @@ def test_a_job_that_is_to_fail_and_whose_node_does_not_answer_is_lost() -> None:
 def test_messages_are_bounded() -> None:
     told = ending(failed(a_container(terminated=ended(1, message="x" * 10_000))))
     assert len(told.message) == 2000
+
+
+# --- deleted, and still there
+
+
+def test_pods_that_a_finalizer_keeps_are_named_and_run_no_more() -> None:
+    held = ("example.com/hold", "foregroundDeletion")
+    told = seen(failed(deleted=5, finalizers=held, name="p"), job=a_job(deleted=5))
+    assert (told.going, told.vacant, told.ending) == (True, True, None)
+    assert told.held == "pod p is deleted and kept by its finalizers example.com/hold"
+    unbound = seen(a_pod(node="", deleted=5, finalizers=held, name="p"), job=a_job(deleted=5))
+    assert (unbound.vacant, unbound.held) == (True, told.held)
+
+
+def test_a_pod_that_is_deleted_and_runs_says_whose_fault_that_may_be() -> None:
+    pod = a_pod("Running", RUNNING, deleted=5)
+    told = seen(pod, job=a_job(deleted=5), silent=frozenset({"node-1"}))
+    assert (told.vacant, told.held) == (False, "its node node-1 does not answer")
+    assert seen(pod, job=a_job(deleted=5)).held == ""
+    assert not seen(pod).vacant

@@ -1,9 +1,15 @@
 """What is asked of a cluster that others run, and what is told of it, case by case."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
+from spillover.control.driving.attempts import LASTS
+from spillover.control.driving.drivers import Drivers
 from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
+from spillover.control.views import why_view
 from spillover.core.events import JobState, Lease, SeenNode, Usage
 from spillover.core.jobs import Running
 from spillover.core.proposals import HandBack, Outcome, Result, SeeBound, SeeCluster, SeeNodes, Started
@@ -377,3 +383,61 @@ def test_what_is_left_over_on_a_node_that_does_not_answer_is_not_waited_for_with
     seen = bench.ledger.nodes.proposal()
     assert seen is not None
     assert {node.name: node.foreign.cpu for node in seen.nodes} == {N2: 1000}
+
+
+def test_a_cancelled_job_whose_objects_somebody_keeps_gives_its_room_back_after_a_while(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.world.cancel(lease.job)
+    bench.note()
+    bench.do()
+    kept = "pod p is deleted and kept by its finalizers example.com/hold"
+    bench.see(Seen(lease, Stage.RUNNING, going=True, started=bench.now, vacant=True, held=kept))
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.RUNNING
+    assert bench.ledger.held(lease) == kept
+    assert bench.ledger.next_look() is not None
+    bench.world.wait(seconds=LASTS / SECOND)
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.CANCELLED
+
+
+def test_what_somebody_else_deleted_and_keeps_is_lost_once_nothing_of_it_runs(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.see(Seen(lease, Stage.RUNNING, going=True, started=bench.now, vacant=True))
+    bench.world.wait(seconds=LASTS / SECOND)
+    bench.do()
+    assert bench.world.job(lease.job).attempt == 2
+
+
+def test_what_is_deleted_and_may_still_run_keeps_its_room(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(running(lease, bench.now, N1))
+    bench.do()
+    bench.world.cancel(lease.job)
+    bench.note()
+    bench.do()
+    bench.see(replace(running(lease, bench.now, N1), going=True, held="its node n1 does not answer"))
+    bench.world.wait(seconds=3600)
+    bench.do()
+    assert bench.world.state_of(lease.job) is JobState.RUNNING
+
+
+def test_why_says_who_keeps_what_was_deleted(bench: Bench) -> None:
+    lease = bench.job()
+    bench.made(lease)
+    bench.see(replace(running(lease, bench.now, N1), going=True, held="its node n1 does not answer"))
+    bench.do()
+    bench.world.cancel(lease.job)
+    driving: Any = SimpleNamespace(driver=SimpleNamespace(cluster=CLUSTER), ledger=bench.ledger)
+    job = bench.world.job(lease.job)
+    said = why_view(bench.world.engine, job, bench.now, told=Drivers([driving]).reason_of)
+    assert said.reason is not None
+    assert said.reason.code == "stopping"
+    assert said.reason.message == "is being stopped: cancel; on onprem its node n1 does not answer"
