@@ -144,14 +144,15 @@ class FileBlobs:
 
     def _sizes(self, digests: Sequence[str], project: str | None) -> dict[str, int]:
         until = self._now() + GRACE
-        own = [each for each in digests if project is None or self.mark(each, project).exists()]
+        named = [each for each in digests if is_digest(each)]
+        own = [each for each in named if project is None or self.mark(each, project).exists()]
         found = ((digest, self._stay(digest, until)) for digest in own)
         return {digest: size for digest, size in found if size is not None}
 
     def _give(self, digests: Iterable[str], project: str) -> None:
         folders: dict[Path, None] = {}
         with _disk():
-            for digest in digests:
+            for digest in filter(is_digest, digests):
                 mark = self.mark(digest, project)
                 with self._lock:
                     if not mark.exists() and self.path(digest).exists():
