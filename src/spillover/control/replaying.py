@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from spillover.control.loading import load_checkpoint
 from spillover.deciding.protocols import Policies
 from spillover.deciding.replay import Difference, Replay
 from spillover.model.policy import PolicySet
 from spillover.ports.journal import Journal
-from spillover.wire.journal import decode_event, load_state
+from spillover.wire.journal import decode_event
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -26,10 +27,9 @@ class Replayed(msgspec.Struct, frozen=True):
 
 async def replay(journal: Journal, load: Callable[[PolicySet], Policies]) -> Replayed:
     """Make every plan of a journal anew, up to the first that differs; raises StoreError if it cannot be read."""
-    loaded = await journal.load()
     whole = await journal.oldest() <= 1
-    after = 0 if whole else loaded.checkpoint
-    replaying = Replay(load, None if whole else load_state(loaded.records))
+    after, state = (0, None) if whole else await load_checkpoint(journal)
+    replaying = Replay(load, state)
     last = after
     async for stored in journal.tail(after):
         last = stored.revision

@@ -4,7 +4,7 @@ A field is only ever added at the end with a default, so what an older version w
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +16,7 @@ from spillover.core.jobs import Job
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
 from spillover.core.purses import Purse
-from spillover.core.rebuild import rebuild
+from spillover.core.rebuild import AnyRecord, rebuild
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import State
@@ -89,6 +89,11 @@ def changed_records(state: State) -> dict[tuple[str, str], bytes | None]:
     return records
 
 
+def decode_records(records: Iterable[tuple[str, str, bytes]]) -> Iterator[AnyRecord]:
+    """Records of a checkpoint, as they were stored."""
+    return (_records[kind].decode(body) for kind, _, body in records)
+
+
 def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
-    """The state that a checkpoint holds."""
-    return rebuild((kind, _records[kind].decode(body)) for kind, _, body in records)
+    """The state that a checkpoint holds, at once."""
+    return rebuild(decode_records(records))
