@@ -22,6 +22,7 @@ from spillover.clusters.kubernetes.reading import NOTED
 from spillover.clusters.kubernetes.watching import Reflector, Sink
 from spillover.core.events import Lease
 from spillover.model.units import SECOND
+from spillover.ports.clock import boottime
 from spillover.ports.cluster import Start
 from spillover.ports.driver import Answer, Changes, Connection, DriverError, Link, Made
 
@@ -52,7 +53,7 @@ class Kubernetes:
         self._changed = asyncio.Event()
         """Set, and made anew, when something has changed."""
         self._in_doubt = asyncio.Event()
-        self._connection = Connection(Link.CONNECTING, time.monotonic_ns())
+        self._connection = Connection(Link.CONNECTING, boottime())
         self._probing: asyncio.Task[None] | None = None
         self._logs = Logs(self._api, self.namespace, self._mirror, self._change)
         mirror = self._mirror
@@ -220,7 +221,7 @@ class Kubernetes:
             link = Link.CONNECTING
         else:
             link = Link.DOWN if worst.failures else Link.UP
-        since = self._connection.since if link is self._connection.link else time.monotonic_ns()
+        since = self._connection.since if link is self._connection.link else boottime()
         return Connection(link, since, worst.failures, worst.error)
 
     async def _settle(self) -> None:
