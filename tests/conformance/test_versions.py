@@ -13,7 +13,7 @@ from spillover.ports.journal import Changed, TooNew, Unreadable
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
 from spillover.testing.postgresql import PostgresqlServer
-from spillover.testing.stores import a_batch, events_of, lead, tail_of
+from spillover.testing.stores import a_batch, events_of, lead, records_of, tail_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 OLD = FIXTURES / "store-version-0"
@@ -76,7 +76,7 @@ async def test_data_of_version_0_are_upgraded_whole(old: Old) -> None:
     store = await old.open()
     loaded = await store.journal.load()
     assert (loaded.checkpoint, loaded.last) == (5, 8)
-    assert sorted((kind, key) for kind, key, _ in loaded.records) == [
+    assert [(kind, key) for kind, key, _ in await records_of(store.journal)] == [
         ("clock", "steady"),
         ("job", "bbbbbbbbbbbb"),
     ]
@@ -121,7 +121,7 @@ async def test_upgraded_data_are_written_like_new_ones_and_upgraded_once(old: Ol
     await store.close()
     again = await old.open()
     assert await events_of(again.journal) == [(9, b"new")]
-    assert [key for _, key, _ in (await again.journal.load()).records] == ["bbbbbbbbbbbb"]
+    assert [key for _, key, _ in await records_of(again.journal)] == ["bbbbbbbbbbbb"]
     await again.close()
 
 

@@ -14,7 +14,7 @@ from spillover.clusters.kubernetes import api, driver, logs, watching
 from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.jobs import job_of
 from spillover.clusters.kubernetes.kubeconfig import Access, User
-from spillover.clusters.kubernetes.naming import name_of
+from spillover.clusters.kubernetes.naming import EPOCH, name_of
 from spillover.clusters.kubernetes.options import Options
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
@@ -22,7 +22,7 @@ from spillover.model.job import JobSpec, Shape, Shell
 from spillover.model.resources import Resources
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Changes, DriverError, Link, Made
-from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER
+from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER, Leading
 
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, namespace=NAMESPACE, image="x")
@@ -40,7 +40,7 @@ def refusal(code: int, message: str = "no", **headers: str) -> web.Response:
 
 def a_job(version: int = 7, **changes: Any) -> dict[str, Any]:
     """A Job as the server has it."""
-    made = job_of(START, OPTIONS, NAMESPACE)
+    made = job_of(START, OPTIONS, NAMESPACE, 3)
     made["metadata"] |= {"uid": "u1", "resourceVersion": str(version)} | changes
     return made
 
@@ -150,8 +150,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def cluster(server: Scripted) -> AsyncIterator[Kubernetes]:
-    made = Kubernetes(OPTIONS, Access(server.url, User(token="t"), origin="the test"))
+async def lead() -> Leading:
+    return Leading()
+
+
+@pytest.fixture
+async def cluster(server: Scripted, lead: Leading) -> AsyncIterator[Kubernetes]:
+    made = Kubernetes(OPTIONS, Access(server.url, User(token="t"), origin="the test"), lead)
     yield made
     await made.close()
 
@@ -356,7 +361,7 @@ async def test_a_new_token_is_shown_when_the_old_one_is_refused(server: Scripted
         return web.json_response(a_job(), status=201)
 
     server.then("POST", JOBS, picky, content)
-    cluster = Kubernetes(OPTIONS, Access(server.url, User(token=path)))
+    cluster = Kubernetes(OPTIONS, Access(server.url, User(token=path)), Leading())
     try:
         assert (await cluster.start(START)).made is Made.MADE
     finally:
@@ -366,7 +371,7 @@ async def test_a_new_token_is_shown_when_the_old_one_is_refused(server: Scripted
 
 @pytest.mark.parametrize("token", ["to\nken", "to\rken", "tok\0en", "tokén"])
 async def test_a_token_that_is_none_is_told_and_not_shown(server: Scripted, token: str) -> None:
-    cluster = Kubernetes(OPTIONS, Access(server.url, User(token=token), origin="the test"))
+    cluster = Kubernetes(OPTIONS, Access(server.url, User(token=token), origin="the test"), Leading())
     try:
         (line,) = await cluster.check()
         answer = await cluster.start(START)
@@ -385,6 +390,45 @@ async def test_a_job_is_deleted_only_as_the_one_that_it_was(server: Scripted, cl
     await cluster.stop(LEASE, 0)
     (how,) = server.deleted
     assert (how["propagationPolicy"], how["preconditions"]) == ("Foreground", {"uid": "u1"})
+
+
+async def test_a_server_deletes_nothing_that_a_later_one_made(
+    server: Scripted, cluster: Kubernetes, lead: Leading
+) -> None:
+    server.jobs = [a_job()]
+    lead.epoch = 2
+    with pytest.raises(DriverError, match="was made by a server of epoch 3, and this one is of 2"):
+        await cluster.stop(LEASE, 0)
+    assert not server.deleted
+    for epoch in (3, 4):
+        lead.epoch = epoch
+        await cluster.stop(LEASE, 0)
+    assert len(server.deleted) == 2
+
+
+async def test_what_an_older_version_made_says_no_epoch_and_is_deleted(
+    server: Scripted, cluster: Kubernetes
+) -> None:
+    server.jobs = [a_job()]
+    del server.jobs[0]["metadata"]["labels"][EPOCH]
+    await cluster.stop(LEASE, 0)
+    assert len(server.deleted) == 1
+
+
+async def test_a_server_whose_lead_ends_while_it_tries_again_makes_and_deletes_nothing(
+    server: Scripted, cluster: Kubernetes, lead: Leading
+) -> None:
+    async def too_late(_: web.Request) -> web.StreamResponse:
+        lead.surely = False
+        return refusal(500)
+
+    server.jobs = [a_job()]
+    server.then("DELETE", f"{JOBS}/{name_of(LEASE)}", too_late)
+    with pytest.raises(DriverError, match="does not surely lead"):
+        await cluster.stop(LEASE, 0)
+    assert not server.deleted
+    assert (await cluster.start(START)).made is Made.UNSENT
+    assert not server.asked[f"POST {JOBS}"]
 
 
 @pytest.mark.parametrize("code", [404, 409])

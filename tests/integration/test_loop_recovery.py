@@ -14,12 +14,12 @@ from spillover.core.proposals import Submitted
 from spillover.deciding.engine import Engine
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import MINUTE, SECOND
+from spillover.model.units import FOREVER, MINUTE, SECOND
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Loaded, Unreadable, Unwritable
 from spillover.testing.builders import a_job
-from spillover.testing.live import Hands, Live, a_live_loop
+from spillover.testing.live import Hands, Live, Told, a_live_loop
 from spillover.testing.waiting import until
 
 POLICIES = PolicySet(wait=Choice("constant", {"wait": 10 * MINUTE}))
@@ -137,7 +137,7 @@ async def test_time_away_counts_once_if_the_loop_is_held_as_it_is_written(
             async with asyncio.timeout(5):
                 await live.loop.gate.moved(live.loop.gate.durable)
         live.clock.pass_by(seconds=60)
-        live.loop.hold(None)
+        live.loop.led_until(FOREVER)
         await writable(live)
         away = [event.by for event in live.heard if isinstance(event, ClockJumped)]
         assert away == [3600 * SECOND, 60 * SECOND]
@@ -203,7 +203,7 @@ async def test_a_loop_that_is_held_answers_no_agent_and_goes_on_where_it_was() -
         live.clock.pass_by(seconds=3600)
         async with asyncio.timeout(5):
             assert list((await live.loop.read()).state.jobs) == ["waits"]
-        live.loop.hold(None)
+        live.loop.led_until(FOREVER)
         await writable(live)
         await live.look()
         assert live.where("waits") is None, "time in which nothing could be decided is no waiting"
@@ -249,25 +249,15 @@ class Silent:
 async def test_a_leader_that_cannot_renew_holds_and_leads_on_if_nobody_took_over() -> None:
     clock = Hands()
     election = Silent(clock)
-    said: list[str | None] = []
-    lost: list[str] = []
-    news = asyncio.Event()
-
-    def hold(why: str | None) -> None:
-        said.append(why)
-        news.set()
-
-    keeping = asyncio.create_task(Leader(election, clock, "test").keep(lost.append, hold))
+    led = Told()
+    keeping = asyncio.create_task(Leader(election, clock, "test").keep(led))
     async with asyncio.timeout(5):
         election.fails = True
-        await news.wait()
-        assert said[0] == "the disk is full"
-        news.clear()
+        await led.hears("hold: the disk is full")
         election.fails = False
-        while said[-1] is not None:
-            await news.wait()
-            news.clear()
+        led.heard.clear()
+        await led.hears("lead on")
         assert not keeping.done()
         election.ours = False
         await keeping
-    assert lost == ["another server leads"]
+    assert led.heard[-1] == "step down: another server leads"

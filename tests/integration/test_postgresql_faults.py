@@ -16,6 +16,7 @@ from spillover.ports.journal import Fenced, Moved, Unreadable, Unwritable
 from spillover.stores.open import open_store
 from spillover.stores.postgresql import connection as connections
 from spillover.stores.store import Store
+from spillover.testing.live import Told
 from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import Watchface, a_batch, a_finished, events_of, lead
 from spillover.testing.waiting import turn
@@ -226,14 +227,14 @@ async def test_a_refusal_leaves_nothing_and_keeps_the_connection(store: Store, u
 async def test_a_leader_holds_when_its_term_ends_though_postgresql_is_silent(
     far: Store, road: Road, url: str
 ) -> None:
-    leader, held = Leader(far.election, SystemClock(), "one"), asyncio.Event()
+    leader, led = Leader(far.election, SystemClock(), "one"), Told()
     leader.epoch = await lead(far)
     async with locked(url) as blocker:
-        keeping = asyncio.create_task(leader.keep(lambda _: None, lambda _: held.set()))
+        keeping = asyncio.create_task(leader.keep(led))
         await blocked(blocker, 1)
         road.silence()
         async with asyncio.timeout(10):
-            await held.wait()
+            await led.hears("hold")
         keeping.cancel()
         await asyncio.wait({keeping}, timeout=10)
         assert keeping.cancelled()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillover.agent.files import Files
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.process import Ended, Returned, Seen
 from spillover.agent.runners.port import House, Sight
 from spillover.agent.runners.python import PythonCalls
@@ -84,7 +85,7 @@ class Process:
     def told(self) -> None:
         """Tell that it is gone, once it is: nobody else has a turn meanwhile."""
         code = self.popen.wait(SECONDS)
-        end = Exit(time.monotonic_ns(), code=max(0, code), signal=-code if code < 0 else None)
+        end = Exit(boottime(), code=max(0, code), signal=-code if code < 0 else None)
         self._tell(Ended(self.lease, end))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from spillover.ports.journal import Batch, Changed
 from spillover.stores.sqlite.open import open_sqlite
-from spillover.testing.stores import a_batch, a_finished, lead, tail_of
+from spillover.testing.stores import a_batch, a_finished, lead, records_of, tail_of
 
 SECTOR = 512
 KEPT = (".db", ".db-wal", ".db-journal")
@@ -164,7 +164,9 @@ async def check(folder: Path, todo: list[Batch], acknowledged: int) -> int:
     there = ends.index(loaded.last) + 1 if loaded.last else 0
     assert acknowledged <= there <= acknowledged + 1
     assert stored == [(batch.at, event) for batch in todo[:there] for event in batch.events]
-    assert list(loaded.records) == ([("job", "x", b"%d" % loaded.checkpoint)] if loaded.checkpoint else [])
+    assert await records_of(store.journal) == (
+        [("job", "x", b"%d" % loaded.checkpoint)] if loaded.checkpoint else []
+    )
     await lead(store)
     assert (
         await store.journal.append(loaded.last, a_batch(b"goes on"), 2 if acknowledged else 1) > loaded.last

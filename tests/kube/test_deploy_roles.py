@@ -29,6 +29,7 @@ from spillover.testing.kube import Cluster
 from spillover.testing.kube.deployed import NAMESPACE, Typed
 from spillover.testing.kube.identities import Access, write_kubeconfig
 from spillover.testing.kube.serving import MERGE, PATIENCE, a_job
+from spillover.testing.kubernetes import Leading
 from spillover.testing.processes import ServerProcess, write_config
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ async def as_account(cluster: Cluster, typed: Typed, folder: Path) -> AsyncItera
     options = Options(
         cluster=ClusterName("onprem"), owner="deployed", kubeconfig=str(kubeconfig), namespace=JOBS, image="x"
     )
-    driver = open_cluster(options, {}, Path("/nowhere"))
+    driver = open_cluster(options, {}, Path("/nowhere"), Leading())
     try:
         yield driver
     finally:

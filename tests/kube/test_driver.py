@@ -24,6 +24,7 @@ from spillover.model.units import SECOND
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Ending, Hindrance, Link, Made, Pending, Seen, Stage
 from spillover.testing.kube import Cluster
+from spillover.testing.kubernetes import Leading
 
 PATIENCE = 60.0
 _numbers = itertools.count(1)
@@ -131,7 +132,7 @@ def a_driver(cluster: Cluster, namespace: str, owner: str = "", kubeconfig: Path
         namespace=namespace,
         image="busybox",
     )
-    return open_cluster(options, {}, Path("/nowhere"))
+    return open_cluster(options, {}, Path("/nowhere"), Leading())
 
 
 @asynccontextmanager

@@ -1,7 +1,6 @@
 """All who run the tasks of an agent: nurseries that make processes, runners for other kinds of work, and who brings files around them."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -9,6 +8,7 @@ from typing import Final
 from spillover.agent.files import Files
 from spillover.agent.isolation import Isolation
 from spillover.agent.life import Life
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.options import Options
 from spillover.agent.process import DIED, Ended, Processes, Seen, Spawned, stem_of
 from spillover.agent.runners.dispatch import Runners
@@ -87,7 +87,7 @@ class Crew:
         if not self._launched:
             self._seen(seen)
             return
-        now = time.monotonic_ns()
+        now = boottime()
         own = [what for what in seen if what.lease not in self._launched]
         for what in seen:
             if (tell := self._launched.get(what.lease)) is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from spillover.agent.link import Link
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import Peers
 from spillover.agent.process import Ended, Returned, Sight, Spawned
@@ -39,6 +40,8 @@ FAREWELL: Final = 2.0
 """Seconds for telling the last results to the server."""
 REAP_MARGIN: Final = 1.0
 """Seconds that killed tasks may take to be gone."""
+LONGEST_TIMER: Final = 5_000_000_000
+"""Nanoseconds until it is looked anew at what is due: timers stand still while the machine is suspended, leases do not."""
 FLUSH_AFTER: Final = 0.005
 """Seconds that what happened may wait to be put on disk, unless it is told before."""
 
@@ -72,7 +75,7 @@ class Hands(Protocol):
 class Clocks(NamedTuple):
     """Nanoseconds of the machine that a life is lived on."""
 
-    monotonic: Callable[[], int] = time.monotonic_ns
+    monotonic: Callable[[], int] = boottime
     wall: Callable[[], int] = time.time_ns
 
 
@@ -254,9 +257,10 @@ class Life:
             return  # a timer that comes too early finds nothing to do, and sets the next
         if self._timer is not None:
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer_at = wake
-        self._timer = loop.call_later(max(0.0, (wake - self._monotonic()) / 1e9), self._tick)
+        now = self._monotonic()
+        self._timer_at = min(wake, now + LONGEST_TIMER)
+        pause = max(0.0, (self._timer_at - now) / 1e9)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._tick)
 
     def _tick(self) -> None:
         """Something may be due."""

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import random
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ import grpc
 
 from spillover.agent import convert
 from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
 from spillover.agent.state import AgentState
@@ -109,7 +109,7 @@ class Surroundings(NamedTuple):
     """What a link needs of the machine that it is on: a network, a clock, dice, and how busy it is."""
 
     dial: Callable[[Target], grpc.aio.Channel] = _dial
-    monotonic: Callable[[], int] = time.monotonic_ns
+    monotonic: Callable[[], int] = boottime
     draw: Callable[[float, float], float] = random.uniform
     load: Callable[[], int] = _load
 

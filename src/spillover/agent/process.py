@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -15,6 +14,7 @@ from msgspec import Struct
 from spillover.agent.isolation import Isolation, choose, remove_groups
 from spillover.agent.nurseries import Listener, Nursery, Thread, pick
 from spillover.agent.nursery import frames
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.workshop import remove
 from spillover.agent.remains import NURSERY_LOCK, end_tasks
 from spillover.agent.values import Exit, Task
@@ -257,7 +257,7 @@ class Processes:
     def _never(self, lease: Lease, why: str) -> None:
         """No process of a task was made, and none will be."""
         del self._keys[lease]
-        end: list[Sight] = [Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))]
+        end: list[Sight] = [Ended(lease, Exit(boottime(), spawned=False, message=why))]
         asyncio.get_running_loop().call_soon(self._seen, end)
 
     async def name_output(self, lease: Lease) -> None:
@@ -368,7 +368,7 @@ class Processes:
 
     def _tell_lost(self, nursery: Nursery) -> None:
         """Tell which tasks of a nursery are lost with it, and which may begin elsewhere."""
-        now = time.monotonic_ns()
+        now = boottime()
         seen: list[Sight] = []
         for key in self._with(nursery):
             begun, (_, _, at) = self._begun(key), self._started.get(key, (0, 0, now))

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -25,6 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from spillover.agent.files import Files, Unfetched
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.outlasting import outlast
 from spillover.agent.output import flattened
 from spillover.agent.process import Ended, Spawned
@@ -202,7 +202,7 @@ class Staging:
             self._actors.moving(lease, False)
             self._actors.start(lease, replace(stage.task, workdir=str(stage.folder)), slot)
             return
-        self._end(lease, stage, Exit(time.monotonic_ns(), spawned=False, message=why))
+        self._end(lease, stage, Exit(boottime(), spawned=False, message=why))
 
     async def _fetch(self, stage: _Stage) -> str:
         """Put all inputs into the folder; what is wrong, empty if nothing is."""
@@ -348,7 +348,7 @@ async def _whole(work: Callable[..., None], *args: Any, **more: Any) -> None:
 
 def _unstarted() -> Exit:
     """The end of a task that was stopped while its files were to come."""
-    return Exit(time.monotonic_ns(), spawned=False, message="stopped before it started")
+    return Exit(boottime(), spawned=False, message="stopped before it started")
 
 
 def _late(task: Task, end: Exit) -> Exit:

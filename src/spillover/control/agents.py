@@ -134,7 +134,7 @@ class Desk:
 
     async def register(self, intro: Introduction) -> Welcome:
         """Let an agent work."""
-        self._check_lead()
+        self.check_lead()
         if intro.epoch > self._loop.epoch:
             raise CommandError(
                 Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
@@ -191,8 +191,8 @@ class Desk:
 
     async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
-        self._check_lead()
         engine = await self._loop.read()
+        self.check_lead()
         node_key = self._current(incarnation)
         if node_key is None:
             return Orders(self._loop.epoch, fenced=True)
@@ -236,7 +236,7 @@ class Desk:
         leaving: bool = False,
     ) -> Answers:
         """Take in what happened to tasks. Under an old registration nothing is answered: it is told again under the new."""
-        self._check_lead()
+        self.check_lead()
         node_key = self._current(incarnation)
         if node_key is None:
             return Answers(self._loop.epoch, fenced=True, verdicts=[], started=[])
@@ -276,8 +276,8 @@ class Desk:
 
     async def leased(self, node: str, leases: list[Lease]) -> list[Job]:
         """Jobs that an agent holds under these leases and has not started, once that is durable."""
-        self._check_lead()
         engine = await self._loop.read()
+        self.check_lead()
         held = [holder(engine.state, lease, NodeName(node.partition("/")[2])) for lease in leases]
         return [job for job in held if job is not None and type(job.phase) is Placed]
 
@@ -305,8 +305,9 @@ class Desk:
             and engine.board.rentable_now(job, engine.now)
         )
 
-    def _check_lead(self) -> None:
+    def check_lead(self) -> None:
+        """Raise unless this server surely leads at this moment; asked right before an agent is told anything."""
         if self._loop.lost_lead.is_set() or not self._loop.epoch:
             raise CommandError(Kind.NOT_LEADER, "this server does not lead")
-        if self._loop.held is not None:
+        if not self._loop.leads():
             raise self._loop.unavailable()

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from spillover.model.units import SECOND
-from spillover.ports.clock import Clock
+from spillover.ports.clock import Clock, boottime
 
 JUMP: Final = 5 * SECOND
 """A wall clock that runs ahead by more than this was set, not slewed."""
@@ -18,8 +18,8 @@ class SystemClock:
         return time.time_ns()
 
     def monotonic(self) -> int:
-        """Nanoseconds since some moment."""
-        return time.monotonic_ns()
+        """Nanoseconds since the machine was started, also while it is suspended."""
+        return boottime()
 
 
 class SteadyTime:

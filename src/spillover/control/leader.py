@@ -1,10 +1,11 @@
 """Keeping the lead: renewed while it lasts, given up when it cannot be."""
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
+from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.election import Election, Holder
 from spillover.ports.journal import StoreError, Unreadable, Unwritable
@@ -15,6 +16,22 @@ STANDBY = 0.2
 """Seconds between two looks of a standby."""
 
 
+class Led(Protocol):
+    """What acts only while its server leads."""
+
+    def led_until(self, until: int) -> None:
+        """Nobody else leads before this time on the monotonic clock."""
+        ...
+
+    def hold(self, why: str) -> None:
+        """Another may lead: do nothing until the next `led_until`."""
+        ...
+
+    def step_down(self, why: str) -> None:
+        """Another leads: do nothing ever again."""
+        ...
+
+
 class Leader:
     """One epoch of one server."""
 
@@ -22,13 +39,16 @@ class Leader:
         self._election = election
         self._clock = clock
         self._name = name
+        self._renewed = clock.monotonic()
+        """When the store was last asked for the lead and gave it: a successor waits for a term from later on."""
         self.epoch = 0
 
     async def take(self, url: str, *, standby: bool) -> Holder | None:
         """Take the lead; returns who has it instead, unless this is to wait until nobody does."""
+        asked = self._clock.monotonic()
         outcome = await self._election.campaign(self._name, url)
         if isinstance(outcome, int):
-            self.epoch = outcome
+            self.epoch, self._renewed = outcome, asked
             return None
         if not standby:
             return outcome
@@ -49,38 +69,36 @@ class Leader:
                     log.warning("cannot see who leads; standing by", error=str(error))
                 failing = True
 
-    async def keep(self, lost: Callable[[str], None], hold: Callable[[str | None], None]) -> None:
+    async def keep(self, led: Led) -> None:
         """Renew until it is lost.
 
-        When a term ends on our own clock, another may lead by now: `hold` is told why nothing may be done. If the store says
-        later that nobody took over (it was full, or this process stood still), `hold` is told None and we lead on.
+        When a term ends on our own clock, another may lead by now: `led` is to hold. If the store says later that nobody took
+        over (it was full, or this process stood still), we lead on.
         """
-        term = self._election.term
-        renewed, holding = self._clock.monotonic(), False
+        term, holding = self._election.term, False
+        led.led_until(self._renewed + round(term * SECOND))
         while True:
             await asyncio.sleep(term / 20 if holding else term / 4)
             asked = self._clock.monotonic()
-            if not holding and asked - renewed > term * 1e9:
-                hold("the lead was not renewed in time")
+            left = term - (asked - self._renewed) / SECOND
+            if not holding and left <= 0:
+                led.hold("the lead was not renewed in time")
                 holding = True
             try:
-                left = term - (asked - renewed) / 1e9 if not holding else term
-                async with asyncio.timeout(max(0.0, left)):
+                async with asyncio.timeout(term if holding else left):
                     ours = await self._election.renew(self.epoch)
             except (StoreError, TimeoutError) as error:
                 if not holding:
                     log.warning("could not renew the lead", error=str(error) or "no answer")
-                if self._clock.monotonic() - renewed >= term * 1e9:
-                    hold(str(error) or "the store does not answer")
+                if self._clock.monotonic() - self._renewed >= term * SECOND:
+                    led.hold(str(error) or "the store does not answer")
                     holding = True
                 continue
             if not ours:
-                lost("another server leads")
+                led.step_down("another server leads")
                 return
-            renewed = asked
-            if holding:
-                hold(None)
-                holding = False
+            self._renewed, holding = asked, False
+            led.led_until(asked + round(term * SECOND))
 
     async def resign(self) -> None:
         """Let another take over at once; after a term it may do so anyway."""

@@ -14,6 +14,7 @@ import structlog
 
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
+from spillover.control.loading import Progress, load
 from spillover.control.set_aside import SetAside
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
@@ -21,13 +22,12 @@ from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
 from spillover.deciding.engine import Engine, Failure, Step
 from spillover.deciding.protocols import Policies
-from spillover.model.backoff import reason_of
 from spillover.model.policy import PolicySet
-from spillover.model.units import SECOND
+from spillover.model.units import FOREVER, SECOND
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
-from spillover.ports.journal import Batch, Changed, Damaged, Fenced, Journal, Moved, StoreError
-from spillover.wire.journal import BadRecord, changed_records, decode_event, encode_event, load_state
+from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, StoreError
+from spillover.wire.journal import changed_records, decode_event, encode_event
 
 log = structlog.get_logger()
 
@@ -54,14 +54,14 @@ class Loop:
     def __init__(
         self,
         journal: Journal,
-        load: Callable[[PolicySet], Policies],
+        policies: Callable[[PolicySet], Policies],
         clock: Clock,
         *,
         debug: bool = False,
         slow_after: int = SLOW_AFTER,
     ) -> None:
         self._journal = journal
-        self.watch = Watch(load, slow_after)
+        self.watch = Watch(policies, slow_after)
         self._debug = debug
         self._clock = clock
         self._inbox: list[_Ask] = []
@@ -86,10 +86,14 @@ class Loop:
         self.applied = 0
         """Revision of the state in memory."""
         self.epoch = 0
+        self.loading: Progress | None = None
+        """How far the state is loaded; None while it is not being loaded."""
         self.problem: str | None = "starting"
         """Why nothing is accepted now; None when all is well."""
         self.held: str | None = None
         """Why it is not known whether this process still leads; None as a rule."""
+        self._leads_until = FOREVER
+        """Until when this process surely leads, on the monotonic clock; FOREVER where nobody else could."""
         self.lost_lead = asyncio.Event()
         """Set when a newer epoch has begun: this process must not act any more."""
 
@@ -104,30 +108,25 @@ class Loop:
 
     async def load(self) -> int:
         """Bring the state to where the journal ends; returns the time of the last event."""
-        loaded = await self._journal.load()
+        self.loading = Progress()
         try:
-            state = load_state(loaded.records)
-        except BadRecord as error:
-            raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", str(error)) from error
-        engine = Engine(state, self.watch.load, debug=self._debug, encode=encode_event)
-        revision, at = loaded.checkpoint, state.facts.now
-        async for stored in self._journal.tail(loaded.checkpoint):
-            try:
-                engine.apply(decode_event(stored.event))
-            except Exception as error:  # of whatever kind: the events before it cannot be trusted without it
-                raise Damaged(f"event {stored.revision} of the journal", reason_of(error)) from error
-            revision, at = stored.revision, max(at, stored.at)
-        engine.now = max(engine.now, at)
-        self.engine = engine
-        self.applied = revision
-        self.gate.open(revision)
-        return at
+            brought = await load(self._journal, self._build, self.loading)
+        finally:
+            self.loading = None
+        self.engine = brought.engine
+        self.applied = brought.revision
+        self.gate.open(brought.revision)
+        return brought.at
+
+    def _build(self, state: State) -> Engine:
+        """The engine of a state that was loaded."""
+        return Engine(state, self.watch.load, debug=self._debug, encode=encode_event)
 
     def begin(self, epoch: int, last: int) -> None:
         """Lead from here on."""
         self.epoch = epoch
         self.time = SteadyTime(self._clock, last)
-        self.problem = None
+        self.problem = self.held
 
     async def propose(self, *proposals: Proposal, blobs: Mapping[bytes, bytes] | None = None) -> list[Reply]:
         """Have proposals decided together; returns their replies once what they rest on is durable."""
@@ -287,12 +286,29 @@ class Loop:
         self._shown.set()
         self._shown = asyncio.Event()
 
-    def hold(self, why: str | None) -> None:
-        """Do nothing while another may lead; None once it is known that nobody else does."""
-        self.held = why
-        if why is not None:
-            self.problem = why
-            self._writing.set()  # the writer is the one that recovers
+    # --- leading
+
+    def leads(self) -> bool:
+        """Whether this process surely leads at this very moment: asked right before anything is said or done elsewhere.
+
+        Between two looks of whoever renews the lead, this process may have stood still for longer than its term.
+        """
+        if self.held is None and self._clock.monotonic() >= self._leads_until:
+            self.hold("the lead was not renewed in time")
+        return self.held is None and not self.lost_lead.is_set()
+
+    def may_act(self) -> bool:
+        """Whether this process surely leads, and can write what comes of its deeds."""
+        return self.leads() and self.problem is None
+
+    def led_until(self, until: int) -> None:
+        """The lead was renewed: nobody else leads before this time on the monotonic clock."""
+        self._leads_until, self.held = until, None
+
+    def hold(self, why: str) -> None:
+        """Do nothing while another may lead."""
+        self.held = self.problem = why
+        self._writing.set()  # the writer is the one that recovers
 
     def step_down(self, why: str) -> None:
         """Stop acting: what is not durable never happened."""

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from spillover.control.loading import load_checkpoint
 from spillover.core.events import AnyEvent
 from spillover.deciding.protocols import Policies
 from spillover.deciding.replay import Difference, Replay
 from spillover.model.policy import PolicySet
 from spillover.ports.journal import Journal
-from spillover.wire.journal import decode_event, load_state
+from spillover.wire.journal import decode_event
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -34,10 +35,10 @@ async def replay(
 
     `see` is called with each event, its revision and the last revision that there was at the beginning.
     """
-    loaded = await journal.load()
+    end = (await journal.load()).last
     whole = await journal.oldest() <= 1
-    after = 0 if whole else loaded.checkpoint
-    replaying = Replay(load, None if whole else load_state(loaded.records))
+    after, state = (0, None) if whole else await load_checkpoint(journal)
+    replaying = Replay(load, state)
     last = after
     async for stored in journal.tail(after):
         last = stored.revision
@@ -47,7 +48,7 @@ async def replay(
             replaying.refuse(last, str(error))
             break
         if see is not None:
-            see(event, last, loaded.last)
+            see(event, last, end)
         if not replaying.take(last, event):
             break
     replaying.end(last)

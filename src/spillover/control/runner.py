@@ -80,7 +80,7 @@ class Runner:
             grants, self._grants = self._grants, []
             try:
                 await self._hand_out(grants)
-            except StoreError as error:  # they are leased already, and wait until their specs can be read
+            except (StoreError, CommandError) as error:  # they are leased already, and wait
                 log.warning("cannot hand out leases; will try again", error=str(error))
                 await asyncio.sleep(RETRY)
                 self._grants = grants + self._grants
@@ -157,6 +157,8 @@ class Runner:
     async def _hand_out(self, grants: list[_Grant]) -> None:
         """Send leases with their specs."""
         specs = await self._specs.get([grant.spec for grant in grants])
+        if not self._loop.leads():
+            raise self._loop.unavailable()
         starts: dict[tuple[str, int], list[Start]] = {}
         for grant in grants:
             if grant.spec in specs:

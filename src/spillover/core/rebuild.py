@@ -1,6 +1,7 @@
 """A state from its records: what a checkpoint kept, with the indexes that are derived from it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 from spillover.core.appliers.queue import live_of, weight
 from spillover.core.clusters import Condition
@@ -18,53 +19,80 @@ from spillover.model.budget import Caps
 from spillover.model.ids import JobId, split_member
 from spillover.model.tokens import Token
 
+AnyRecord: TypeAlias = Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token
 
-def rebuild(
-    records: Iterable[
-        tuple[str, Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token]
-    ],
-) -> State:
-    """The state that these records describe: jobs in the order of their submission, nodes in that of their joining."""
-    state = State()
-    jobs: list[Job] = []
-    nodes: list[Node] = []
-    samples: list[Sample] = []
-    tokens: list[Token] = []
-    for _, record in records:
-        match record:
-            case Facts():
-                state.facts = record
-                state.keys.begin(record.archived)
-                record.tally, record.sums = Tally(*[int(each, 16) for each in record.sums]), ()
-                state.clusters = {spec.name: spec for spec in record.clusters}
-                state.caps = Caps(record.budgets)
-            case Sample():
-                samples.append(record)
-            case KeptUsing():
-                state.usage[record.project] = record.using
-                state.holders += record.rate > 0
-            case Condition():
-                state.conditions[record.cluster] = record
-            case Purse():
-                state.purses[record.key] = record
-            case PolicyBook():
-                state.policies = record
-            case Token():
-                tokens.append(record)
-            case Node():
-                nodes.append(record)
-            case Job():
-                jobs.append(record)
-    for sample in sorted(samples, key=lambda sample: int(sample.key)):
-        state.history[sample.about] = state.samples[sample.key] = sample
-    state.tokens = {token.id: token for token in sorted(tokens, key=lambda each: (each.created, each.id))}
-    nodes.sort(key=lambda node: (node.number, node.key))
-    state.nodes = {node.key: node for node in nodes}
-    state.agents = {node.key: node for node in nodes if node.is_agent}
-    jobs.sort(key=lambda job: (job.number, job.id))
-    for job in jobs:
-        _index(state, job)
-    return state
+STEP: Final = 500
+"""Jobs that are taken in before somebody else may have a turn: some milliseconds."""
+_NEAR: Final = 12
+"""Jobs whose numbers differ in the last so many bits are sorted together."""
+
+
+class Rebuilding:
+    """A state that is put together in pieces, so that nobody has to wait for all of a million jobs at once."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        """Whole once `index` has come to its end."""
+        self._jobs: dict[int, list[Job]] = {}
+        """By the leading bits of their number: to sort all of them would be one long step."""
+        self._nodes: list[Node] = []
+        self._samples: list[Sample] = []
+        self._tokens: list[Token] = []
+
+    def take(self, records: Iterable[AnyRecord]) -> None:
+        """Take in some records, in any order."""
+        state = self.state
+        for record in records:
+            match record:
+                case Facts():
+                    state.facts = record
+                    state.keys.begin(record.archived)
+                    record.tally, record.sums = Tally(*[int(each, 16) for each in record.sums]), ()
+                    state.clusters = {spec.name: spec for spec in record.clusters}
+                    state.caps = Caps(record.budgets)
+                case Sample():
+                    self._samples.append(record)
+                case KeptUsing():
+                    state.usage[record.project] = record.using
+                    state.holders += record.rate > 0
+                case Condition():
+                    state.conditions[record.cluster] = record
+                case Purse():
+                    state.purses[record.key] = record
+                case PolicyBook():
+                    state.policies = record
+                case Token():
+                    self._tokens.append(record)
+                case Node():
+                    self._nodes.append(record)
+                case Job():
+                    self._jobs.setdefault(record.number >> _NEAR, []).append(record)
+
+    def index(self) -> Iterator[None]:
+        """Put all in order, jobs in that of their submission and nodes in that of their joining, a step at a time."""
+        state = self.state
+        for sample in sorted(self._samples, key=lambda sample: int(sample.key)):
+            state.history[sample.about] = state.samples[sample.key] = sample
+        tokens = sorted(self._tokens, key=lambda each: (each.created, each.id))
+        state.tokens = {token.id: token for token in tokens}
+        nodes = sorted(self._nodes, key=lambda node: (node.number, node.key))
+        state.nodes = {node.key: node for node in nodes}
+        state.agents = {node.key: node for node in nodes if node.is_agent}
+        for near in sorted(self._jobs):
+            jobs = sorted(self._jobs.pop(near), key=lambda job: (job.number, job.id))
+            for start in range(0, len(jobs), STEP):
+                for job in jobs[start : start + STEP]:
+                    _index(state, job)
+                yield
+
+
+def rebuild(records: Iterable[AnyRecord]) -> State:
+    """The state that these records describe, at once."""
+    rebuilding = Rebuilding()
+    rebuilding.take(records)
+    for _ in rebuilding.index():
+        pass
+    return rebuilding.state
 
 
 def _index(state: State, job: Job) -> None:

@@ -1,6 +1,12 @@
 """Time, as the live loop asks for it. The core is told the time instead."""
 
-from typing import Protocol
+import time
+from functools import partial
+from typing import Final, Protocol
+
+boottime: Final = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+"""Nanoseconds since the machine was started, those that it was suspended for among them: whoever may act until a time must know
+how late it is after a sleep. Whoever waits for another to have stopped needs no such clock, as a slower one only waits longer."""
 
 
 class Clock(Protocol):
@@ -11,5 +17,5 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> int:
-        """Nanoseconds from some moment; never jumps."""
+        """Nanoseconds from some moment, those that the machine was suspended for among them; never jumps."""
         ...

@@ -17,6 +17,16 @@ from spillover.model.resources import Resources
 from spillover.ports.cluster import Start
 
 
+class Lead(Protocol):
+    """The lead of the server that a driver works for."""
+
+    epoch: int
+
+    def leads(self) -> bool:
+        """Whether the server surely leads at this moment."""
+        ...
+
+
 class Link(StrEnum):
     """How a driver's connection is."""
 

@@ -5,7 +5,7 @@ safe: if the journal already ends past it with the very same batch, the answer i
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -38,13 +38,17 @@ class Changed(Struct, frozen=True):
     """By kind and key."""
 
 
+Record: TypeAlias = tuple[str, str, bytes]
+"""Kind, key, body."""
+
+
 class Loaded(Struct, frozen=True):
-    """What a server starts from: the last checkpoint; what came after it is read with `tail`."""
+    """What a server starts from: the last checkpoint, read with `records`; what came after it is read with `tail`."""
 
     checkpoint: int
     """0 if there is none."""
-    records: Sequence[tuple[str, str, bytes]]
-    """Kind, key, body."""
+    count: int
+    """Records of the checkpoint."""
     last: int
     """Revision of the newest event; 0 for an empty journal."""
 
@@ -76,6 +80,7 @@ class Damaged(StoreError):
     """The store was read, and something in it cannot be understood: it was written by other software, or by a fault of ours."""
 
     def __init__(self, what: str, why: str) -> None:
+        self.what, self.why = what, why
         super().__init__(
             f"{what} cannot be read ({why}); `spill doctor` checks the data folder: "
             "mend it, or restore a backup (docs/operations.md)"
@@ -94,7 +99,14 @@ class Journal(Protocol):
         ...
 
     async def load(self) -> Loaded:
-        """The last checkpoint and where the journal ends."""
+        """Where the last checkpoint is and where the journal ends."""
+        ...
+
+    def records(self, checkpoint: int) -> AsyncIterator[Sequence[Record]]:
+        """The records of a checkpoint, page by page, in the order of kind and key.
+
+        Raises Moved if another checkpoint replaces it meanwhile: there is never a mixture of two.
+        """
         ...
 
     def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ import structlog
 from spillover.api.grpc.agents import AgentsService, serve_agents
 from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
+from spillover.api.http.door import Door
 from spillover.api.http.serving import Bounds, serving
 from spillover.clusters.agents.hub import Hub
 from spillover.clusters.agents.local import LocalAgents, LocalSpec
@@ -162,61 +163,86 @@ class Server:
 
     async def run(self, leader: Leader, http: socket.socket, stop: asyncio.Event) -> bool:
         """Lead and serve until told to stop; False if the lead was lost instead."""
-        last = await self.loop.load()
-        drivings = await self._open_clusters()
-        self.loop.begin(leader.epoch, last)
-        service = AgentsService(
-            self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
-        )
-        jobs = JobsService(self.commands.of, self._tokens, self._gauge)
-        renewal = Renewal(self._identity) if self._identity is not None else None
-        pair = renewal.pair if renewal is not None else None
-        grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
-        tasks: list[asyncio.Task[None]] = []
+        # Renewed from the moment that the lead is taken: to load takes longer than a term when there are many jobs.
+        keeping = asyncio.create_task(leader.keep(self.loop), name="leader")
+        leading = asyncio.create_task(self._lead(leader.epoch, http), name="server")
+        ends = [asyncio.create_task(each.wait()) for each in (stop, self.loop.lost_lead)]
         try:
-            looping = asyncio.create_task(self.loop.run(), name="loop")
-            tasks.append(looping)
-            await self._begin(leader.epoch, last, looping)
-            keeping = Keeping(
-                self.loop,
-                self._store.journal,
-                self._store.archive,
-                Retention(self._config.retention.jobs, self._config.retention.events),
+            await asyncio.wait({keeping, leading, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (*ends, leading):
+                each.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+        if self.loop.lost_lead.is_set():
+            return False
+        for task in (leading, keeping):
+            if not task.cancelled():
+                task.result()
+        return True
+
+    async def _lead(self, epoch: int, http: socket.socket) -> None:
+        """Load, and serve until cancelled; raises what ended a part of it."""
+        door = Door(lambda: str(self.loop.loading or self.loop.problem))
+        async with contextlib.AsyncExitStack() as stack:
+            listening = await stack.enter_async_context(
+                serving(door, http, self._files_of_tls(), self._bounds())
             )
-            leases = Leases(self.loop, self._hub, self._desk)
-            for name, work in (
-                ("runner", self._runner.run()),
-                ("archiving", self._archiving.run()),
-                ("keeping", keeping.run()),
-                ("files", self._files.run()),
-                ("leases", leases.run()),
-                ("unwatched", Unwatched(self.loop).run()),
-                ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
-                ("pauses", self._metrics.pauses.run()),
-            ):
-                tasks.append(asyncio.create_task(work, name=name))
-            tasks.extend(
-                asyncio.create_task(driving.run(), name=f"cluster {driving.driver.cluster}")
-                for driving in drivings
+            last = await self.loop.load()
+            drivings = await self._open_clusters()
+            self.loop.begin(epoch, last)
+            service = AgentsService(
+                self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
             )
-            if self._config.stealing:
-                stealing = Stealing(self.loop, self._specs)
-                tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
-            app = self._app(self._address(grpc_port))
-            async with serving(app, http, self._files_of_tls(), self._bounds()) as listening:
+            jobs = JobsService(self.commands.of, self._tokens, self._gauge)
+            renewal = Renewal(self._identity) if self._identity is not None else None
+            pair = renewal.pair if renewal is not None else None
+            grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
+            tasks: list[asyncio.Task[None]] = []
+            try:
+                await self._begin(epoch, last, tasks)
+                self._start(tasks, drivings)
+                app = self._app(self._address(grpc_port))
                 if renewal is not None:
                     renewal.on_change(partial(_show, listening.config.ssl, app))
                     tasks.append(asyncio.create_task(renewal.run(), name="certificates"))
                 url = self.url(http)
                 grpc = str(Address(self._called(self._config.grpc), grpc_port))
                 ca = self._identity.ca if self._identity is not None else None
-                where = Whereabouts(url, grpc, leader.epoch, os.getpid(), str(ca) if ca is not None else None)
+                where = Whereabouts(url, grpc, epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
                 tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
+                door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
-                return await self._until(stop, tasks)
-        finally:
-            await self._end(tasks, grpc_server)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                await stack.aclose()  # first of all: nobody is left who could answer
+                await self._end(tasks, grpc_server)
+
+    def _start(self, tasks: list[asyncio.Task[None]], drivings: Sequence[Driving]) -> None:
+        """Have all that is to be done again and again done."""
+        keeping = Keeping(
+            self.loop,
+            self._store.journal,
+            self._store.archive,
+            Retention(self._config.retention.jobs, self._config.retention.events),
+        )
+        works = [
+            ("runner", self._runner.run()),
+            ("archiving", self._archiving.run()),
+            ("keeping", keeping.run()),
+            ("files", self._files.run()),
+            ("leases", Leases(self.loop, self._hub, self._desk).run()),
+            ("unwatched", Unwatched(self.loop).run()),
+            ("pauses", self._metrics.pauses.run()),
+            *((f"cluster {driving.driver.cluster}", driving.run()) for driving in drivings),
+        ]
+        if self._config.stealing:
+            works.append(("stealing", Stealing(self.loop, self._specs).run()))
+        tasks.extend(asyncio.create_task(work, name=name) for name, work in works)
 
     async def _open_clusters(self) -> list[Driving]:
         """Clusters that others run, ready to be watched; raises Unusable if one that is new cannot be used."""
@@ -285,8 +311,10 @@ class Server:
         scheme = "http" if self._identity is None else "https"
         return f"{scheme}://{Address(self._called(self._config.http), http.getsockname()[1])}"
 
-    async def _begin(self, epoch: int, last: int, looping: asyncio.Task[None]) -> None:
+    async def _begin(self, epoch: int, last: int, tasks: list[asyncio.Task[None]]) -> None:
         """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
+        looping = asyncio.create_task(self.loop.run(), name="loop")
+        tasks.append(looping)
         gap = self._clock.wall() - last if last else 0
         config = self._config
         proposal = StartEpoch(
@@ -305,20 +333,6 @@ class Server:
             looping.result()
         await taking
         self._archiving.begin()
-
-    async def _until(self, stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> bool:
-        """Wait for the end: a signal, the loss of the lead, or a bug."""
-        stopping = asyncio.create_task(stop.wait())
-        losing = asyncio.create_task(self.loop.lost_lead.wait())
-        try:
-            done, _ = await asyncio.wait({stopping, losing, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            losing.cancel()
-        for task in done:
-            if task in tasks and not self.loop.lost_lead.is_set():
-                task.result()
-        return not self.loop.lost_lead.is_set()
 
     async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:
         """Stop in an order that lets last results in: agents, then their service, then the loop."""

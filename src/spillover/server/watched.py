@@ -59,7 +59,7 @@ def open_clusters(config: Config, identity: str, loop: Loop, runner: Runner, blo
     drivings = []
     for each in config.kubernetes:
         try:
-            driver = open_cluster(_options(each, identity), os.environ, Path.home())
+            driver = open_cluster(_options(each, identity), os.environ, Path.home(), loop)
         except NoAccess as error:
             raise Unusable(f"cluster {each.cluster}: {error}") from None
         drivings.append(Driving(loop, driver, runner.starts, _manner(each), keep))

@@ -4,13 +4,14 @@ A `Shelf` is the data; several stores opened on one shelf are several servers on
 """
 
 import time
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 
 from spillover.model.ids import JobId
 from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent, listed
 from spillover.ports.election import Holder
-from spillover.ports.journal import Batch, Changed, Loaded, Stored
+from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
 from spillover.stores.rows import (
     COST_BY_ROW,
     BatchRow,
@@ -22,7 +23,7 @@ from spillover.stores.rows import (
     spent_from,
 )
 from spillover.stores.store import TERM, Store
-from spillover.stores.tail import read_tail
+from spillover.stores.tail import read_records, read_tail
 from spillover.stores.watch import Watch
 
 
@@ -68,8 +69,20 @@ class MemoryJournal:
     async def load(self) -> Loaded:
         """See Journal."""
         shelf = self._shelf
-        records = [(kind, key, body) for (kind, key), body in sorted(shelf.records.items())]
-        return Loaded(checkpoint=shelf.checkpoint, records=records, last=shelf.last)
+        return Loaded(checkpoint=shelf.checkpoint, count=len(shelf.records), last=shelf.last)
+
+    async def records(self, checkpoint: int) -> AsyncIterator[Sequence[Record]]:
+        """See Journal."""
+        shelf = self._shelf
+        keys = sorted(shelf.records)
+
+        async def page(kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
+            start = bisect_right(keys, (kind, key))
+            some = [each for each in keys[start : start + rows] if each in shelf.records]
+            return shelf.checkpoint, [(*each, shelf.records[each]) for each in some]
+
+        async for some in read_records(page, checkpoint):
+            yield some
 
     async def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
         """See Journal."""

@@ -11,6 +11,7 @@ OLDEST: Final = (
     "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
 )
 CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+RECORDS: Final = "SELECT count(*) FROM records"
 # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
 # after the caller worked out what to keep.
 LOOSE: Final = (

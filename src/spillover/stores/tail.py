@@ -1,16 +1,18 @@
-"""Reading the journal page by page: a reader holds neither a transaction nor all of history in memory."""
+"""Reading the journal and its checkpoint page by page: a reader holds neither a transaction nor all of them in memory."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
 
-from spillover.ports.journal import Damaged, Moved, Stored
+from spillover.ports.journal import Damaged, Moved, Record, Stored
 from spillover.stores.rows import BatchRow, decode_events
 
 PAGE_BYTES: Final = 4 << 20
 """How much is read at once: enough to be fast, little enough for many readers."""
 PAGE_ROWS: Final = 1000
+PAGE_RECORDS: Final = 1000
+"""A server decodes so many in a few milliseconds, and lets others have a turn then."""
 
 
 async def read_tail(
@@ -47,3 +49,23 @@ async def read_tail(
             due = upto + 1
         if not rows or rows[0][0] > due:
             raise Moved(f"events from {due} on were forgotten while they were read; load again")
+
+
+async def read_records(
+    page: Callable[[str, str, int], Awaitable[tuple[int, Sequence[Record]]]], checkpoint: int
+) -> AsyncIterator[Sequence[Record]]:
+    """All records of a checkpoint.
+
+    `page(kind, key, rows)` returns in one view of the data which checkpoint they are of, and at most so many records behind that
+    kind and key, in their order.
+    """
+    kind = key = ""
+    while True:
+        of, records = await page(kind, key, PAGE_RECORDS)
+        if of != checkpoint:
+            raise Moved(f"checkpoint {checkpoint} was replaced by {of} while it was read; load again")
+        if records:
+            yield records
+            kind, key, _ = records[-1]
+        if len(records) < PAGE_RECORDS:
+            return

@@ -20,6 +20,18 @@ START: Final = datetime(2027, 1, 31, 12, tzinfo=UTC)
 _versions = count(1000)
 
 
+class Leading:
+    """The lead of a server, as a test has it."""
+
+    def __init__(self, epoch: int = 3) -> None:
+        self.epoch = epoch
+        self.surely = True
+
+    def leads(self) -> bool:
+        """See Lead."""
+        return self.surely
+
+
 def at(seconds: float) -> datetime:
     """A time of a story."""
     return START + timedelta(seconds=seconds)

@@ -71,6 +71,37 @@ class FaultyJournal:
         return getattr(self._journal, name)
 
 
+class Told:
+    """Hears how the lead is, and does nothing about it."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self._news = asyncio.Event()
+
+    def led_until(self, until: int) -> None:
+        """See Led."""
+        del until
+        self._hear("lead on")
+
+    def hold(self, why: str) -> None:
+        """See Led."""
+        self._hear(f"hold: {why}")
+
+    def step_down(self, why: str) -> None:
+        """See Led."""
+        self._hear(f"step down: {why}")
+
+    def _hear(self, what: str) -> None:
+        self.heard.append(what)
+        self._news.set()
+
+    async def hears(self, what: str) -> None:
+        """Return once it was told something that begins so."""
+        while not any(each.startswith(what) for each in self.heard):
+            self._news.clear()
+            await self._news.wait()
+
+
 class Live:
     """A loop that leads, with what can be said to it."""
 

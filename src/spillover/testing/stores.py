@@ -15,7 +15,7 @@ from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.resources import Resources
 from spillover.ports.archive import Finished
-from spillover.ports.journal import Batch, Journal, Stored
+from spillover.ports.journal import Batch, Journal, Record, Stored
 from spillover.stores.store import TERM, Store
 
 
@@ -94,3 +94,11 @@ async def tail_of(journal: Journal, after: int = 0, limit: int | None = None) ->
 async def events_of(journal: Journal, after: int = 0, limit: int | None = None) -> list[tuple[int, bytes]]:
     """Revisions and events that a reader gets."""
     return [(stored.revision, stored.event) for stored in await tail_of(journal, after, limit)]
+
+
+async def records_of(journal: Journal) -> list[Record]:
+    """What the last checkpoint holds."""
+    loaded = await journal.load()
+    records = [record async for page in journal.records(loaded.checkpoint) for record in page]
+    assert len(records) == loaded.count
+    return records

@@ -16,7 +16,7 @@ from spillover.core.jobs import Job
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
 from spillover.core.purses import Purse
-from spillover.core.rebuild import rebuild
+from spillover.core.rebuild import AnyRecord, rebuild
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import State
@@ -93,17 +93,17 @@ class BadRecord(ValueError):
     """A record of a checkpoint that cannot be decoded; the message says which, and why."""
 
 
-def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
-    """The state that a checkpoint holds; raises BadRecord."""
-    return rebuild(_decoded(records))
-
-
-def _decoded(records: Iterable[tuple[str, str, bytes]]) -> Iterator[tuple[str, Any]]:
-    """Records with their kinds."""
+def decode_records(records: Iterable[tuple[str, str, bytes]]) -> Iterator[AnyRecord]:
+    """Records of a checkpoint, as they were stored; raises BadRecord."""
     kind = key = ""
     try:
         for kind, key, body in records:  # noqa: B007 - named when one of them fails, which costs the others nothing
-            yield kind, _records[kind].decode(body)
+            yield _records[kind].decode(body)
     except (KeyError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         why = f"there is no such kind: {error}" if isinstance(error, KeyError) else str(error)
         raise BadRecord(f"the record {kind} {key!r}: {why}") from error
+
+
+def load_state(records: Iterable[tuple[str, str, bytes]]) -> State:
+    """The state that a checkpoint holds, at once; raises BadRecord."""
+    return rebuild(decode_records(records))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.procfs import TICK, birth_of, environ_of
 from spillover.agent.nursery.task import Task
 
@@ -72,7 +73,7 @@ class Orphans:
         birth = birth_of(pid)
         # The clock of births stops while the machine sleeps and may begin elsewhere, so the two are compared by age.
         age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - birth * TICK
-        now = time.monotonic_ns()
+        now = boottime()
         return bool(birth) and all(
             now - other.begun < age - TICK
             for other in list(self._tasks.values())

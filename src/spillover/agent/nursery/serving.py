@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from spillover.agent.nursery.cgroups import V1, Tree
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.frames import (
     LARGEST,
     NAME,
@@ -257,7 +258,7 @@ class Nursery:
             if task.stopped or self._closing or task.key in self._early:
                 return _failed(task, "")
             task.spools, task.files, task.slot = tuple(shop.spools), tuple(files), slot
-            begun = time.monotonic_ns()
+            begun = boottime()
             try:
                 pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=_RESET)
             except (OSError, ValueError) as error:
@@ -267,7 +268,7 @@ class Nursery:
                     return _failed(task, str(error))
                 # A program that is not there is the job's own mistake: it ends as it would in a shell.
                 os.write(files[1], f"{task.argv[0]}: {os.strerror(number)}\n".encode(errors="replace"))
-                return (task.key, True, code, None, time.monotonic_ns(), 0, 0, 0, False, "")
+                return (task.key, True, code, None, boottime(), 0, 0, 0, False, "")
             task.begun = begun
             task.pid = pid
         return None
@@ -276,7 +277,7 @@ class Nursery:
         """Wait for the end of a process and of all that it left; what to tell, and whether nothing is left."""
         # The leader stays a zombie until the rest of its group is killed, so that its number cannot become another's.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        ended = time.monotonic_ns()
+        ended = boottime()
         with task.lock:
             task.pid = 0
         alone = not self._orphans.any()
@@ -300,7 +301,7 @@ class Nursery:
 
 def _failed(task: Task, message: str) -> tuple[Any, ...]:
     """No process was made."""
-    return (task.key, False, None, None, time.monotonic_ns(), 0, 0, 0, False, message)
+    return (task.key, False, None, None, boottime(), 0, 0, 0, False, message)
 
 
 def _find(program: str, path: str) -> str:

@@ -10,13 +10,13 @@ import hashlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import last_line
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
 from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
@@ -93,7 +93,7 @@ class Containers:
         try:
             plan = plan_of(task.work)
         except Unrunnable as error:
-            self._tell_soon(lease, Exit(time.monotonic_ns(), spawned=False, message=str(error)))
+            self._tell_soon(lease, Exit(boottime(), spawned=False, message=str(error)))
             return
         name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
         self._names[lease] = name

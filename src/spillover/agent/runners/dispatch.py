@@ -1,9 +1,9 @@
 """All runners as one: each task goes to the one for its kind of work."""
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.process import Ended
 from spillover.agent.runners.port import House, Offer, Runner, Sight
 from spillover.agent.values import Exit, Task
@@ -50,7 +50,7 @@ class Runners:
             self._start_process(lease, task, slot)
         else:
             why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
-            end: Sight = Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))
+            end: Sight = Ended(lease, Exit(boottime(), spawned=False, message=why))
             asyncio.get_running_loop().call_soon(self._house.seen, [end])
 
     def recall(self, lease: Lease, task: Task) -> None:

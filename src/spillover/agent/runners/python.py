@@ -9,13 +9,13 @@ import logging
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from spillover.agent.files import Unfetched
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.output import last_line
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
@@ -244,7 +244,7 @@ class PythonCalls:
     def _never(self, call: Call, why: str = "") -> Ended:
         """A call that never began, and never will."""
         self._calls.pop(call.lease, None)
-        return Ended(call.lease, Exit(time.monotonic_ns(), spawned=False, message=why))
+        return Ended(call.lease, Exit(boottime(), spawned=False, message=why))
 
     def _died(self, each: Worker, call: Call, end: Exit, began: int) -> Ended:
         """A call whose worker is gone."""
@@ -338,7 +338,7 @@ class PythonCalls:
             if call is None:
                 again = True
             elif not call.told:
-                if time.monotonic_ns() - began < ANNOUNCE * 5e8:
+                if boottime() - began < ANNOUNCE * 5e8:
                     again = True
                     continue
                 call.told = True

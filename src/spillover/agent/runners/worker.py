@@ -36,6 +36,7 @@ import time
 from types import CoroutineType, ModuleType
 from typing import Any, Final
 
+from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.holes import Bounded
 from spillover.agent.runners.frames import (
     CONTEXT,
@@ -136,7 +137,7 @@ class Worker:
         self._kept = dict(self._environ)
         read = calls.makefile("rb", buffering=1 << 18).read
         while len(header := read(LENGTH.size)) == LENGTH.size:
-            flushed = time.monotonic_ns()
+            flushed = boottime()
             for message in marshal.loads(read(LENGTH.unpack(header)[0])):  # noqa: S302 - as above
                 if message[0] == CONTEXT:
                     self._contexts[message[1]] = _Context(*message[2:])
@@ -175,8 +176,8 @@ class Worker:
                 return 0
             if key in self._dropped:
                 self._dropped.discard(key)
-                return time.monotonic_ns()
-            begun = time.monotonic_ns()
+                return boottime()
+            begun = boottime()
             self._begun = self._current = key
             self._stem = stem
             NOW.pack_into(self._page, 0, key, begun)
@@ -187,7 +188,7 @@ class Worker:
         with contextlib.suppress(OSError, ValueError):
             self._stderr.flush()
         self._libc.fflush(None)
-        ended = time.monotonic_ns()
+        ended = boottime()
         alone = _without_children()
         after = resource.getrusage(resource.RUSAGE_SELF)
         cpu = int((after.ru_utime - used.ru_utime + after.ru_stime - used.ru_stime) * 1e9)

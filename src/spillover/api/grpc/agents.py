@@ -235,9 +235,15 @@ class AgentsService:
         async for message in session.messages(self._epoch()):
             if not self._entry.holds(session):
                 await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+            # What is not said here is lost: the agent registers anew, with us or with another, and that tells what it misses.
+            await _told(self._leading(), context)
             yield message
         if not self._entry.holds(session):
             await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+
+    async def _leading(self) -> None:
+        """Refuse to speak unless this server surely leads."""
+        self._desk.check_lead()
 
     async def _output(
         self,

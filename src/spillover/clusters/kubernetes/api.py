@@ -5,7 +5,7 @@ import random
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -98,13 +98,13 @@ class Api:
         body: Any = None,
         *,
         once: bool = False,
+        may: Callable[[], bool] = lambda: True,
     ) -> bytes:
-        """An answer; what may be asked again is, unless `once`. Raises Trouble."""
+        """An answer; what may be asked again is, unless `once`, and only while it `may` be. Raises Trouble."""
+        patience = ClientTimeout(total=ANSWER, sock_connect=CONNECT)
         for tried in range(TRIES):
             try:
-                async with self.open(
-                    method, path, params, body, ClientTimeout(total=ANSWER, sock_connect=CONNECT)
-                ) as answer:
+                async with self.open(method, path, params, body, patience, may) as answer:
                     return await answer.read()
             except Trouble as trouble:
                 if once or tried == TRIES - 1 or (isinstance(trouble, Refused) and trouble.code != TOO_MANY):
@@ -121,9 +121,10 @@ class Api:
         body: Any = None,
         *,
         once: bool = False,
+        may: Callable[[], bool] = lambda: True,
     ) -> T:
         """What an answer says. Raises Trouble; one that cannot be read, as of something that stands in between, counts as none."""
-        answer = await self.ask(method, path, params, body, once=once)
+        answer = await self.ask(method, path, params, body, once=once, may=may)
         try:
             return decoder.decode(answer)
         except UNREADABLE as error:
@@ -159,7 +160,13 @@ class Api:
 
     @asynccontextmanager
     async def open(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: Any, patience: ClientTimeout
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: Any,
+        patience: ClientTimeout,
+        may: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that begins well, to be read; raises Trouble, also for what goes wrong while it is read."""
         for again in (True, False):
@@ -170,6 +177,8 @@ class Api:
                 raise Unsent(str(error)) from None
             except (ssl.SSLError, OSError) as error:
                 raise Unsent(f"a certificate of {self.access.origin} cannot be used: {error}") from None
+            if not may():  # asked last of all: to get a credential may have taken long
+                raise Unsent("this server does not surely lead any more")
             with translated(self.access.server):
                 async with self._client().request(
                     method,

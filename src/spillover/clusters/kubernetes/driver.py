@@ -26,16 +26,17 @@ from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.logs import Logs
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.naming import OWNER, labels_of, lease_of, name_of
-from spillover.clusters.kubernetes.objects import Event, Job, Node, Page, Pod, version_of
+from spillover.clusters.kubernetes.naming import OWNER, epoch_of, labels_of, lease_of, name_of
+from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Page, Pod, version_of
 from spillover.clusters.kubernetes.options import Options
 from spillover.clusters.kubernetes.reading import NOTED
 from spillover.clusters.kubernetes.watching import Reflector, Sink
 from spillover.core.events import Lease
 from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
+from spillover.ports.clock import boottime
 from spillover.ports.cluster import Start
-from spillover.ports.driver import Answer, Changes, Connection, DriverError, Link, Made
+from spillover.ports.driver import Answer, Changes, Connection, DriverError, Lead, Link, Made
 
 log = structlog.get_logger()
 
@@ -52,10 +53,11 @@ _PODS: Final = msgspec.json.Decoder(Page[Pod])
 class Kubernetes:
     """One cluster: implements `Driver` of the ports."""
 
-    def __init__(self, options: Options, access: Access) -> None:
+    def __init__(self, options: Options, access: Access, lead: Lead) -> None:
         self.cluster = options.cluster
         self.namespace = options.namespace or access.namespace
         self._options = options
+        self._lead = lead
         self._api = Api(access)
         self._mirror = Mirror(options.owner, self.namespace, options.gpu)
         self._jobs = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
@@ -64,7 +66,7 @@ class Kubernetes:
         self._changed = asyncio.Event()
         """Set, and made anew, when something has changed."""
         self._in_doubt = asyncio.Event()
-        self._connection = Connection(Link.CONNECTING, time.monotonic_ns())
+        self._connection = Connection(Link.CONNECTING, boottime())
         self._probing: asyncio.Task[None] | None = None
         self._logs = Logs(self._api, self.namespace, self._mirror, self._change)
         mirror = self._mirror
@@ -113,7 +115,7 @@ class Kubernetes:
     async def start(self, start: Start) -> Answer:
         """Have an attempt run."""
         try:
-            body = job_of(start, self._options, self.namespace)
+            body = job_of(start, self._options, self.namespace, self._lead.epoch)
         except Unrunnable as error:
             return Answer(Made.REFUSED, str(error))
         except Exception as error:  # what nobody foresaw of this job, of which the cluster has heard nothing
@@ -123,7 +125,9 @@ class Kubernetes:
         for tried in range(TRIES):
             began = time.monotonic()
             try:
-                made = await self._api.read(_JOB, "POST", self._jobs, body=body, once=True)
+                made = await self._api.read(
+                    _JOB, "POST", self._jobs, body=body, once=True, may=self._lead.leads
+                )
             except Trouble as trouble:
                 if isinstance(trouble, Refused) and trouble.code == CONFLICT:
                     return await self._adopt(start.lease, unsure=unsure)
@@ -173,7 +177,9 @@ class Kubernetes:
                     1, -(-grace // SECOND)
                 )  # 0 would not wait for the node to say that it has ended
                 if known is not None and (known.job is None or seconds < own):
-                    await self._delete(f"{self._pods}/{each.name}", {"gracePeriodSeconds": min(seconds, own)})
+                    await self._delete(
+                        self._pods, each.pod.metadata, {"gracePeriodSeconds": min(seconds, own)}
+                    )
         except Trouble as trouble:
             if isinstance(trouble, Unanswered):
                 self._probe()
@@ -187,12 +193,20 @@ class Kubernetes:
         over = any(one.holds and one.type in {"Complete", "Failed"} for one in job.status.conditions)
         # What may run is deleted before its Job: when that is gone, nothing of it runs.
         policy = "Background" if over else "Foreground"
-        path = f"{self._jobs}/{name_of(lease)}"
-        await self._delete(path, {"propagationPolicy": policy, "preconditions": {"uid": job.metadata.uid}})
+        await self._delete(self._jobs, job.metadata, {"propagationPolicy": policy})
 
-    async def _delete(self, path: str, how: dict[str, object]) -> None:
+    async def _delete(self, kind: str, meta: Meta, how: dict[str, object]) -> None:
+        """Delete the very object that was seen, unless a later server made it; raises DriverError then, and else Trouble."""
+        if (epoch := epoch_of(meta.labels)) > self._lead.epoch:
+            # We are of the past, or our data are: what we do not know of may well be wanted.
+            raise DriverError(
+                f"{meta.name} was made by a server of epoch {epoch}, and this one is of {self._lead.epoch}; "
+                "if these data are older than that, as after restoring a backup, delete it yourself"
+            )
+        # Another of its name, or one whose epoch is another, has another uid.
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, **how}
         try:
-            await self._api.ask("DELETE", path, body={"apiVersion": "v1", "kind": "DeleteOptions", **how})
+            await self._api.ask("DELETE", f"{kind}/{meta.name}", body=body, may=self._lead.leads)
         except Refused as refused:
             if refused.code not in {NOT_FOUND, CONFLICT}:  # gone, and another in its place
                 raise
@@ -235,7 +249,7 @@ class Kubernetes:
             link = Link.CONNECTING
         else:
             link = Link.DOWN if worst.failures else Link.UP
-        since = self._connection.since if link is self._connection.link else time.monotonic_ns()
+        since = self._connection.since if link is self._connection.link else boottime()
         return Connection(link, since, worst.failures, worst.error)
 
     async def _settle(self) -> None:

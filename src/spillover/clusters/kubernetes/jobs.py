@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 
 import msgspec
 
-from spillover.clusters.kubernetes.naming import INDEX, labels_of, name_of
+from spillover.clusters.kubernetes.naming import EPOCH, INDEX, labels_of, name_of
 from spillover.clusters.kubernetes.options import Options
 from spillover.core.events import Lease
 from spillover.model.ids import split_member
@@ -30,8 +30,8 @@ class Unrunnable(ValueError):
     """A job cannot become a Job of Kubernetes; the message says why."""
 
 
-def job_of(start: Start, options: Options, namespace: str) -> dict[str, Any]:
-    """The Job to make for an attempt; raises Unrunnable."""
+def job_of(start: Start, options: Options, namespace: str, epoch: int) -> dict[str, Any]:
+    """The Job to make for an attempt, by a server of an epoch; raises Unrunnable."""
     spec, lease = start.spec, start.lease
     if spec.inputs or spec.outputs:
         raise Unrunnable("files are not brought to or from clusters of Kubernetes; use a volume, or an agent")
@@ -49,7 +49,7 @@ def job_of(start: Start, options: Options, namespace: str) -> dict[str, Any]:
             raise Unrunnable("Python functions run on agents; a cluster of Kubernetes runs containers")
         case _:
             assert_never(work)
-    return _as_ours(given, start, namespace, labels_of(lease, options.owner))
+    return _as_ours(given, start, namespace, labels_of(lease, options.owner) | {EPOCH: str(epoch)})
 
 
 def _read(manifest: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ OWNER: Final = "spillover.dev/owner"
 JOB: Final = "spillover.dev/job"
 ATTEMPT: Final = "spillover.dev/attempt"
 SEQ: Final = "spillover.dev/seq"
+EPOCH: Final = "spillover.dev/epoch"
+"""Of the server that made it: none of an earlier epoch may delete it, whatever it knows."""
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 """The label and the annotation of pods of a Job with an index for each."""
 
@@ -36,6 +38,12 @@ def labels_of(lease: Lease, owner: str) -> dict[str, str]:
         ATTEMPT: str(lease.attempt),
         SEQ: str(lease.seq),
     }
+
+
+def epoch_of(labels: Mapping[str, str]) -> int:
+    """The epoch of the server that made an object; 0 if it does not say, as those of older versions do not."""
+    epoch = labels.get(EPOCH, "")
+    return int(epoch) if _is_number(epoch) else 0
 
 
 def lease_of(labels: Mapping[str, str], owner: str) -> Lease | None:

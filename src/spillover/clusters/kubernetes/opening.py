@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from spillover.clusters.kubernetes.kubeconfig import NoAccess, access_of
 from spillover.clusters.kubernetes.options import Options
+from spillover.ports.driver import Lead
 
 if TYPE_CHECKING:
     from spillover.clusters.kubernetes.driver import Kubernetes
 
 
-def open_cluster(options: Options, environ: Mapping[str, str], home: Path) -> "Kubernetes":
-    """The driver of a cluster; raises NoAccess if how to reach it is not said."""
+def open_cluster(options: Options, environ: Mapping[str, str], home: Path, lead: Lead) -> "Kubernetes":
+    """The driver of a cluster for the server that has this lead; raises NoAccess if how to reach it is not said."""
     access = access_of(options, environ, home)
     try:
         from spillover.clusters.kubernetes.driver import Kubernetes  # noqa: PLC0415 - needs a package that may not be there
@@ -21,4 +22,4 @@ def open_cluster(options: Options, environ: Mapping[str, str], home: Path) -> "K
             f"a cluster of Kubernetes needs the package {missing.name}, which is not installed; "
             "install it with: pip install 'spillover[kubernetes]'"
         ) from None
-    return Kubernetes(options, access)
+    return Kubernetes(options, access, lead)

@@ -83,7 +83,7 @@ def _held(known: Known) -> str:
         foreign = [name for name in meta.finalizers if name not in _OF_KUBERNETES] if meta is not None else []
         if meta is not None and foreign:
             words.append(f"{kind} {meta.name} is deleted and kept by its finalizers {', '.join(foreign)}")
-    return "; ".join(dict.fromkeys(words))[:MOST_MESSAGE]
+    return said("; ".join(dict.fromkeys(words)))
 
 
 def _uses(living: list[Sighting], gpu: str) -> tuple[tuple[NodeName, Resources], ...]:

@@ -87,15 +87,11 @@ class Driving:
             return 60.0
         return max(0.0, (following - self._loop.time.monotonic()) / SECOND)
 
-    def _may_act(self) -> bool:
-        """Whether this server surely leads and can write."""
-        return self._loop.problem is None and self._loop.held is None and not self._loop.lost_lead.is_set()
-
     async def _look(self, group: asyncio.TaskGroup) -> bool:
         """Say what is new, then ask for what is missing; False if nothing could be said, and so nothing was asked for."""
         monotonic = self._loop.time.monotonic()
         self._pilot.take(self.driver.take(), monotonic)
-        if not self._may_act():
+        if not self._loop.may_act():
             return False
         try:
             state = (await self._loop.read()).state
@@ -148,7 +144,7 @@ class Driving:
 
     async def _ask_for(self, start: Start) -> None:
         async with self._calls:
-            if not self._may_act():
+            if not self._loop.may_act():
                 answer = Answer(Made.UNSENT)
             else:
                 answer = await self.driver.start(start)
@@ -161,7 +157,7 @@ class Driving:
     async def _stop(self, lease: Lease, grace: int) -> None:
         try:
             async with self._calls:
-                if self._may_act():
+                if self._loop.may_act():
                     await self.driver.stop(lease, grace)
                 else:
                     self.ledger.not_asked(lease)

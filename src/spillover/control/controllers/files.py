@@ -68,7 +68,10 @@ class FileKeeping:
         for start in range(0, len(jobs), _BREATH):
             needing += [job for job in jobs[start : start + _BREATH] if _has_files(job)]
             await asyncio.sleep(0)
-        dropped = await self._blobs.forget(await self._digests(needing), self._loop.now())
+        digests = await self._digests(needing)
+        if not self._loop.leads():  # what a successor needs is not known here, and no store refuses this
+            raise self._loop.unavailable()
+        dropped = await self._blobs.forget(digests, self._loop.now())
         if dropped:
             log.info("dropped files that no job needs", blobs=dropped)
         return dropped

@@ -33,14 +33,18 @@ class Leases:
         self._agents = agents
         self._desk = desk
         self._since = loop.time.monotonic()
-        """A new leader gives every lease one full term first."""
+        """A new leader gives every lease one full term first, and so does one that stood still, as with a suspended machine: what
+        agents said meanwhile is not heard yet."""
         self._held_back: int | None = None
         """Since when reclaiming is held back; None if it is not."""
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
+            began = self._loop.time.monotonic()
             await asyncio.sleep(EVERY)
+            if self._loop.time.monotonic() - began > self._desk.terms().heartbeat:
+                self._since = self._loop.time.monotonic()
             if self._loop.problem is None:
                 try:
                     await self.look()
@@ -57,7 +61,7 @@ class Leases:
         expired = 0
         for key, node in engine.state.agents.items():
             contact = self._agents.contact(key)
-            silent = now - (contact.heard if contact is not None else self._since)
+            silent = now - max(self._since, contact.heard if contact is not None else 0)
             if silent <= terms.heartbeat:
                 continue
             left = contact is not None and not contact.connected

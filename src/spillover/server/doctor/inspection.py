@@ -12,20 +12,20 @@ from msgspec import Struct
 
 from spillover.client import Client, SpillError
 from spillover.config.config import Config
+from spillover.control.loading import Progress, load
 from spillover.control.replaying import Replayed, replay
 from spillover.core.events import AgentDraining, AgentResumed, AnyEvent
 from spillover.core.state import State
-from spillover.core.transitions import Impossible
 from spillover.deciding.engine import Engine
 from spillover.model.job import JobSpec
 from spillover.policies.loading import load_surely
-from spillover.ports.journal import Journal, Moved, StoreError
+from spillover.ports.journal import Damaged, Journal, Moved, StoreError
 from spillover.server.files import Whereabouts, read_whereabouts
 from spillover.stores.open import open_journal, version_of
 from spillover.stores.rows import SCHEMA_VERSION
 from spillover.stores.upgrade import refuse_newer
 from spillover.wire.api import Overview, ServerView
-from spillover.wire.journal import decode_event, decode_spec, load_state
+from spillover.wire.journal import decode_event, decode_spec
 
 T = TypeVar("T")
 
@@ -35,16 +35,6 @@ _PAGE: Final = 1_000
 """Specs that are read at once."""
 _OFTEN: Final = 1_000
 """Events between two words on how far the journal was read."""
-UNFIT: Final = (
-    msgspec.MsgspecError,
-    Impossible,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-)
-"""What data may raise that are not what a server wrote."""
 
 
 class Restarted(Struct, frozen=True):
@@ -172,20 +162,12 @@ class Inspection:
         return self._of_journal(read)
 
     async def _restart(self, journal: Journal) -> Restarted:
-        loaded = await journal.load()
-        revision = loaded.checkpoint
+        checkpoint = (await journal.load()).checkpoint
         try:
-            engine = Engine(load_state(loaded.records), load_surely)
-            at = engine.state.facts.now
-            async for stored in journal.tail(loaded.checkpoint):
-                engine.apply(decode_event(stored.event))
-                revision, at = stored.revision, max(at, stored.at)
-                if revision % _OFTEN == 0:
-                    self.tell(f"reading events after the checkpoint: {revision:,} of {loaded.last:,}")
-        except UNFIT as error:
-            where = f"event {revision + 1}" if revision > loaded.checkpoint else "the checkpoint"
-            raise Unfit(f"{where} cannot be read: {_said(error)}") from error
-        return Restarted(engine.state, revision, at, revision - loaded.checkpoint)
+            brought = await load(journal, lambda state: Engine(state, load_surely), Progress(self.tell))
+        except Damaged as error:
+            raise Unfit(f"{error.what} cannot be read: {' '.join(error.why.split())[:200]}") from error
+        return Restarted(brought.engine.state, brought.revision, brought.at, brought.revision - checkpoint)
 
     def _of_journal(self, ask: Callable[[Journal], Awaitable[T]]) -> T:
         """What the journal says; a server may write it, and forget the oldest of it, meanwhile."""
@@ -257,8 +239,3 @@ def _spec(body: bytes) -> JobSpec | None:
         return decode_spec(body)
     except msgspec.MsgspecError:
         return None
-
-
-def _said(error: Exception) -> str:
-    """What went wrong, on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__

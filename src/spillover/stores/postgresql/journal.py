@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import asyncpg
 
-from spillover.ports.journal import Batch, Changed, Loaded, Stored
+from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
 from spillover.stores.postgresql.connection import Database
-from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST
+from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST, RECORDS
 from spillover.stores.rows import (
     STEP_EVENTS,
     STEP_ROWS,
@@ -17,7 +17,7 @@ from spillover.stores.rows import (
     check_tip,
     encode_events,
 )
-from spillover.stores.tail import PAGE_BYTES, read_tail
+from spillover.stores.tail import PAGE_BYTES, read_records, read_tail
 
 # The inner query bounds the rows, the outer one the bytes, but lets at least one row through.
 _PAGE: Final = """
@@ -29,6 +29,9 @@ SELECT first, last, at, epoch, body FROM (
     ) AS found
 ) AS sized WHERE ahead < $4 ORDER BY first
 """
+_RECORDS: Final = (
+    "SELECT kind, key, body FROM records WHERE (kind, key) > ($1, $2) ORDER BY kind, key LIMIT $3"
+)
 
 
 class PostgresqlJournal:
@@ -66,9 +69,20 @@ class PostgresqlJournal:
         """See Journal."""
         async with self._database.read() as connection:
             checkpoint = await connection.fetchval(CHECKPOINT)
+            count = await connection.fetchval(RECORDS)
             last = await connection.fetchval(LAST)
-            records = await connection.fetch("SELECT kind, key, body FROM records")
-        return Loaded(checkpoint=checkpoint, records=[tuple(row) for row in records], last=last)
+        return Loaded(checkpoint=checkpoint, count=count, last=last)
+
+    async def records(self, checkpoint: int) -> AsyncIterator[Sequence[Record]]:
+        """See Journal."""
+
+        async def page(kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
+            async with self._database.read() as connection:
+                found = await connection.fetch(_RECORDS, kind, key, rows)
+                return await connection.fetchval(CHECKPOINT), [tuple(row) for row in found]
+
+        async for some in read_records(page, checkpoint):
+            yield some
 
     async def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
         """See Journal."""

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import apsw
 
-from spillover.ports.journal import Batch, Changed, Loaded, Stored
-from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST
+from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
+from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST, RECORDS
 from spillover.stores.rows import (
     STEP_EVENTS,
     STEP_ROWS,
@@ -19,12 +19,15 @@ from spillover.stores.rows import (
 )
 from spillover.stores.sqlite.database import Database
 from spillover.stores.sqlite.files import transaction
-from spillover.stores.tail import PAGE_BYTES, read_tail
+from spillover.stores.tail import PAGE_BYTES, read_records, read_tail
 
 _PAGE: Final = (
     "SELECT first, last, at, epoch, body FROM batches "
     "WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= ?1), 0) AND last >= ?1 AND first <= ?2 "
     "ORDER BY first LIMIT ?3"
+)
+_RECORDS: Final = (
+    "SELECT kind, key, body FROM records WHERE (kind, key) > (?1, ?2) ORDER BY kind, key LIMIT ?3"
 )
 
 
@@ -44,6 +47,15 @@ class SqliteJournal:
     async def load(self) -> Loaded:
         """See Journal."""
         return await self._database.read(_load)
+
+    async def records(self, checkpoint: int) -> AsyncIterator[Sequence[Record]]:
+        """See Journal."""
+
+        async def page(kind: str, key: str, rows: int) -> tuple[int, Sequence[Record]]:
+            return await self._database.read(lambda connection: _records(connection, kind, key, rows))
+
+        async for some in read_records(page, checkpoint):
+            yield some
 
     async def tail(self, after: int, limit: int | None = None) -> AsyncIterator[Stored]:
         """See Journal."""
@@ -122,12 +134,17 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
 
 
 def _load(connection: apsw.Connection) -> Loaded:
-    records: list[Any] = []
     with connection:  # one view of the data
-        checkpoint = one(connection, CHECKPOINT)
-        last = one(connection, LAST)
-        records += connection.execute("SELECT kind, key, body FROM records")
-    return Loaded(checkpoint=checkpoint, records=records, last=last)
+        return Loaded(
+            checkpoint=one(connection, CHECKPOINT), count=one(connection, RECORDS), last=one(connection, LAST)
+        )
+
+
+def _records(connection: apsw.Connection, kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
+    """Some records behind a kind and a key, and the checkpoint that they are of."""
+    with connection:  # one view of the data
+        found: Any = connection.execute(_RECORDS, (kind, key, rows)).fetchall()
+        return one(connection, CHECKPOINT), found
 
 
 def _page(connection: apsw.Connection, due: int, end: int, rows: int) -> list[BatchRow]:

@@ -61,7 +61,9 @@ _lease = st.one_of(
     _own,
     _own,
     st.builds(
-        lambda number, fields: {LEASE: number, **fields}, st.integers(0, 6), fields_of(pb.Lease.DESCRIPTOR, {})
+        lambda number, fields: {LEASE: number, **fields},
+        st.integers(0, 6),
+        fields_of(pb.Lease.DESCRIPTOR, {}),
     ),
     fields_of(pb.Lease.DESCRIPTOR, {}),
 )
@@ -141,9 +143,10 @@ class _Noise:
             {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"where": {"cluster": [NOISY]}, **spec}}
             for spec in WORK
         ]
-        async with self._server.session() as session, session.post(
-            f"{self._server.url}/v1/jobs", json={"jobs": documents}
-        ) as reply:
+        async with (
+            self._server.session() as session,
+            session.post(f"{self._server.url}/v1/jobs", json={"jobs": documents}) as reply,
+        ):
             said = await reply.json()
             if "jobs" not in said:
                 raise Broken(f"jobs are refused: {said}")
@@ -183,7 +186,9 @@ class _Noise:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTENS):
-                async for message in self._channel.unary_stream(path, _bytes_of, None)(request, metadata=metadata):
+                async for message in self._channel.unary_stream(path, _bytes_of, None)(
+                    request, metadata=metadata
+                ):
                     self._hear(method, message)
 
     def _hear(self, method: str, message: bytes) -> None:
@@ -208,7 +213,12 @@ class _Noise:
             parts = {name: self._meant(part) for name, part in value.items() if name != LEASE}
             if LEASE in value and self._leases:
                 lease = self._leases[value[LEASE] % len(self._leases)]
-                return {"job": lease.job, "attempt": lease.attempt, "seq": lease.seq, "task": lease.task} | parts
+                return {
+                    "job": lease.job,
+                    "attempt": lease.attempt,
+                    "seq": lease.seq,
+                    "task": lease.task,
+                } | parts
             return parts
         if isinstance(value, list):
             return [self._meant(part) for part in value]

@@ -75,9 +75,7 @@ class Canary:
             request_serializer=pb.ListenRequest.SerializeToString,
             response_deserializer=pb.FromServer.FromString,
         )
-        async for message in listen(
-            pb.ListenRequest(incarnation=self._incarnation), metadata=self._metadata
-        ):
+        async for message in listen(pb.ListenRequest(incarnation=self._incarnation), metadata=self._metadata):
             if message.grants:
                 await self._run([grant.lease for grant in message.grants])
 
@@ -94,4 +92,6 @@ class Canary:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(1)
-            await self.call("Heartbeat", pb.HeartbeatRequest(incarnation=self._incarnation), pb.HeartbeatReply)
+            await self.call(
+                "Heartbeat", pb.HeartbeatRequest(incarnation=self._incarnation), pb.HeartbeatReply
+            )

@@ -66,8 +66,9 @@ HUGE: Final = LongText("y" * 200_000)
 odd_text: Final = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
 odd_unsigned: Final = {
     bits: st.one_of(
-        st.sampled_from([0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
-        .filter(lambda number, most=most: number <= most),  # type: ignore[misc]
+        st.sampled_from(
+            [0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
+        ).filter(lambda number, most=most: number <= most),  # type: ignore[misc]
         st.integers(0, most),
     )
     for bits, most in UNSIGNED.items()
@@ -79,9 +80,13 @@ odd_signed: Final = {
     )
     for bits in (32, 64)
 }
-odd_bytes: Final = st.one_of(st.sampled_from([b"", b"\0", LongBytes(b"\xff" * 40), LongBytes(b"x" * 70_000)]), st.binary(max_size=40))
+odd_bytes: Final = st.one_of(
+    st.sampled_from([b"", b"\0", LongBytes(b"\xff" * 40), LongBytes(b"x" * 70_000)]), st.binary(max_size=40)
+)
 odd_number: Final = st.one_of(
-    st.sampled_from([0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308]),
+    st.sampled_from(
+        [0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308]
+    ),
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
 )

@@ -188,7 +188,10 @@ class LiveServer:
     async def canary(self) -> None:
         """A job on an agent that behaves succeeds."""
         self._canaries += 1
-        async with Canary(self.grpc, self.token, QUIET, f"canary-{self._canaries}") as agent, self.session() as session:
+        async with (
+            Canary(self.grpc, self.token, QUIET, f"canary-{self._canaries}") as agent,
+            self.session() as session,
+        ):
             document = {
                 "apiVersion": "spillover/v1",
                 "kind": "Job",
@@ -197,7 +200,7 @@ class LiveServer:
             }
             async with session.post(f"{self.url}/v1/jobs", json=document) as reply:
                 said = await reply.json()
-                if reply.status != 201:  # noqa: PLR2004 - created
+                if reply.status != 201:
                     raise Broken(f"a plain job is answered {reply.status}: {said}")
             job = said["jobs"][0]
             waiting = f"{self.url}/v1/jobs/{job}/wait?timeout={PATIENCE:g}"
@@ -249,12 +252,12 @@ class LiveServer:
     async def _page(self, session: aiohttp.ClientSession, page: str) -> None:
         async with session.get(f"{self.url}{page}") as reply:
             body = await reply.read()
-            if reply.status >= 500:  # noqa: PLR2004 - of the server's own
+            if reply.status >= 500:
                 raise Broken(f"{page} is answered {reply.status}: {body[:500]!r}")
 
     async def _ready(self, session: aiohttp.ClientSession) -> Any:
         async with session.get(f"{self.url}/v1/ready") as reply:
-            return None if reply.status == 200 else await reply.text()  # noqa: PLR2004 - OK
+            return None if reply.status == 200 else await reply.text()
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait for something, or for the server to end."""

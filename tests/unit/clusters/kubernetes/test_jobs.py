@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
-from spillover.clusters.kubernetes.naming import lease_of, name_of
+from spillover.clusters.kubernetes.naming import epoch_of, lease_of, name_of
 from spillover.clusters.kubernetes.options import Options
 from spillover.core.events import Lease
 from spillover.model.files import File
@@ -23,7 +23,7 @@ OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, image="busybox:1")
 def job(work: Work, options: Options = OPTIONS, lease: Lease = LEASE, **fields: Any) -> dict[str, Any]:
     """The Job of some work."""
     spec = JobSpec(work, "render", "film", "default", fields.pop("shape", Shape(Resources(500))), **fields)
-    return job_of(Start(lease, spec, options.cluster), options, NAMESPACE)
+    return job_of(Start(lease, spec, options.cluster), options, NAMESPACE, 3)
 
 
 def manifest(**spec: Any) -> Container:
@@ -57,6 +57,8 @@ def test_labels_say_whose_a_job_and_its_pods_are() -> None:
     lease = Lease(JobId("abcdefghijkl.7"), 2, 5)
     made = job(Shell("true"), lease=lease)
     assert lease_of(made["metadata"]["labels"], OWNER) == lease
+    assert epoch_of(made["metadata"]["labels"]) == 3
+    assert epoch_of(made["spec"]["template"]["metadata"]["labels"]) == 3
     assert lease_of(made["spec"]["template"]["metadata"]["labels"], OWNER) == lease
     assert lease_of(made["metadata"]["labels"], "another") is None
     assert made["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "spillover"

@@ -12,6 +12,7 @@ from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, 
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import Options
 from spillover.model.ids import ClusterName
+from spillover.testing.kubernetes import Leading
 
 
 def options(**fields: Any) -> Options:
@@ -54,7 +55,7 @@ def written(folder: Path, document: Any, name: str = "config") -> str:
 
 def test_the_current_context_counts_unless_another_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, a_kubeconfig())
-    assert access_of(options(kubeconfig=path), {}, tmp_path) == Access(
+    assert access_of(options(kubeconfig=path), {}, tmp_path, Leading()) == Access(
         "https://127.0.0.1:6443",
         User(certificate=b"C", key=b"K"),
         "CA",
@@ -178,7 +179,7 @@ def test_without_the_package_that_it_needs_a_cluster_says_how_to_get_it(
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(NoAccess, match=r"needs the package aiohttp.*pip install 'spillover\[kubernetes\]'"):
-        open_cluster(options(kubeconfig=written(tmp_path, a_kubeconfig())), {}, tmp_path)
+        open_cluster(options(kubeconfig=written(tmp_path, a_kubeconfig())), {}, tmp_path, Leading())
 
 
 def test_what_kubectl_writes_for_nothing_is_nothing(tmp_path: Path) -> None:

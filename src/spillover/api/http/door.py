@@ -1,0 +1,49 @@
+"""What answers before the application can: while a server loads its state, everybody hears how far it is."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from spillover.api.http.problems import Refused
+from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
+from spillover.api.http.streams import Receive, Send
+from spillover.wire.api import Health
+
+RETRY: Final = 1.0
+"""Seconds after which to ask again."""
+
+
+class Door:
+    """An ASGI application that lets requests in once there is somebody to answer them."""
+
+    def __init__(self, missing: Callable[[], str]) -> None:
+        self._missing = missing
+        """Says what is waited for."""
+        self._app: Any = None
+        """None while closed."""
+
+    def open(self, app: Any) -> None:
+        """From now on this application answers."""
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self._app is not None:
+            await self._app(scope, receive, send)
+        else:
+            await send_reply(self._closed(scope["path"]), send)
+
+    def _closed(self, path: str) -> Reply:
+        """What is answered meanwhile: that the process lives, and that it is not ready."""
+        if path == "/v1/health":
+            return as_json(Health("ok"))
+        if path == "/v1/ready":
+            return as_json(Health("not ready", self._missing()), HTTPStatus.SERVICE_UNAVAILABLE)
+        return as_problem(
+            Refused(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"the server is starting: {self._missing()}",
+                headers={"retry-after": f"{RETRY:.0f}"},
+                retry_after=RETRY,
+            )
+        )
