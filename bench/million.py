@@ -226,9 +226,6 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
     async def metrics() -> None:
         generate_latest(inside.metrics.registry)
 
-    async def begin() -> None:
-        inside.archiving.begin()
-
     async def touch_all() -> None:
         for job in loop.state.jobs:
             loop.state.touch_job(job)
@@ -265,7 +262,7 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
         ("metrics", metrics),
         ("submit one job", lambda: commands.submit([_form("one")], "ada")),
         ("cancel one job", lambda: commands.act(Action("cancel", [_id(count // 2 + 1)]), "ada")),
-        ("find what ended before", begin),
+        ("find what ended before", inside.archiving.find),
         ("sweep of what is past its retention", keeping.sweep),
         ("sweep of files", inside.files.sweep),
     ]
@@ -310,7 +307,9 @@ async def _measured(data: Path, count: int) -> tuple[Found, tuple[float, float]]
             gc.collect()
             for name, work in await _operations(inside, count):
                 found[name] = await probe.of(work)
-                tell(f"{count:,}: {name}: {found[name][0] * 1e3:,.1f} ms, pause {found[name][1] * 1e3:,.1f} ms")
+                tell(
+                    f"{count:,}: {name}: {found[name][0] * 1e3:,.1f} ms, pause {found[name][1] * 1e3:,.1f} ms"
+                )
             commits = await _followers(inside, 0), await _followers(inside, FOLLOWERS)
         return found, commits
     finally:
@@ -341,7 +340,10 @@ def measure(options: Options) -> Report:
         report.figures[f"{name}: ms"] = took * 1e3
         report.figures[f"{name}: pause ms"] = pause * 1e3
     report.tables.append(table)
-    herd = Table("CPU milliseconds of a commit", ("queued jobs", "no followers", f"{FOLLOWERS:,} followers of other jobs"))
+    herd = Table(
+        "CPU milliseconds of a commit",
+        ("queued jobs", "no followers", f"{FOLLOWERS:,} followers of other jobs"),
+    )
     for count in (FEW, many):
         herd.add(count, *(each * 1e3 for each in commits[count]))
     report.tables.append(herd)

@@ -7,15 +7,17 @@ told to retry, and the state is loaded again from what is durable.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
+from spillover.control.slices import slices
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
+from spillover.core.jobs import Job
 from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
 from spillover.deciding.engine import Engine, Step
@@ -28,6 +30,8 @@ from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, Stor
 from spillover.wire.journal import changed_records, decode_event, encode_event, load_state
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
@@ -134,6 +138,20 @@ class Loop:
             self._readers.append(reader)
             await reader
         return self.engine
+
+    async def scan(self, look: Callable[[Sequence[Job]], Iterable[T]]) -> list[T]:
+        """What a look at all jobs finds, some of them at a time, so that others get their turn in between.
+
+        What changes meanwhile is seen as it was or as it is. Returns once all that was seen is durable.
+        """
+        while True:
+            engine = await self.read()
+            found: list[T] = []
+            async for jobs in slices(list(engine.state.jobs.values())):
+                found += look(jobs)
+            if await self.read() is engine:
+                return found
+            # Some of it was given up in between, as it could not be written: look at what is there instead.
 
     def unavailable(self) -> CommandError:
         """What to tell those who want something changed now."""
@@ -347,7 +365,9 @@ class Loop:
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.
 
-        What is submitted meanwhile is safe: the store spares what batches after the last checkpoint name.
+        What is submitted meanwhile is safe, as long as no checkpoint is written: the store spares what batches after the last one name.
         """
-        kept = frozenset(job.spec for job in self.state.jobs.values())
+        kept: set[bytes] = set()
+        async for jobs in slices(list(self.state.jobs.values())):
+            kept.update([job.spec for job in jobs])
         return await self._journal.forget_blobs(kept, self.epoch)

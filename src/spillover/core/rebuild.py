@@ -75,7 +75,9 @@ def _index(state: State, job: Job) -> None:
     job.name = state.share(job.name)
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
-    state.jobs[JobId(job.id)] = job
+    state.jobs[job.id] = job
+    if "." not in job.id:
+        state.enter(job)
     if (count := live_of(job)) > 0:
         state.count_live(job.kind.project, count)
     if type(job.phase) is Queued:

@@ -4,7 +4,7 @@
 safe: if the journal already ends past it with the very same batch, the answer is the one that was lost.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from msgspec import Struct
@@ -113,7 +113,7 @@ class Journal(Protocol):
         """The blobs that are there."""
         ...
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Set[bytes], epoch: int) -> int:
         """Drop blobs that neither `keep`, the archive nor a batch after the checkpoint refers to; returns how many."""
         ...
 

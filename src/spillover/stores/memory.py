@@ -4,7 +4,7 @@ A `Shelf` is the data; several stores opened on one shelf are several servers on
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from itertools import islice
 
 from spillover.model.ids import JobId
@@ -112,7 +112,7 @@ class MemoryJournal:
         there = self._shelf.blobs
         return {digest: there[digest][1] for digest in digests if digest in there}
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Set[bytes], epoch: int) -> int:
         """See Journal."""
         shelf = self._shelf
         check_epoch(shelf.epoch, epoch)

@@ -1,6 +1,7 @@
 """Ended jobs move from the state to the archive: written there first, dropped here afterwards."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -40,16 +41,15 @@ class Archiving:
         """Called with jobs that are about to leave the state."""
         self._archive = archive
         self._ended: dict[JobId, None] = {}
+        self._left = False
+        """Whether an earlier server may have left some, which are to be found."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
     def begin(self) -> None:
-        """Take up what an earlier server left."""
-        self._ended.update(
-            {job.id: None for job in self._loop.state.jobs.values() if type(job.phase) is Ended}
-        )
-        if self._ended:
-            self._news.set()
+        """Take up what an earlier server left, once this runs."""
+        self._left = True
+        self._news.set()
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         ended = {event.job: None for event in events if type(event) is JobEnded}
@@ -64,6 +64,8 @@ class Archiving:
             await asyncio.sleep(LINGER)
             self._news.clear()
             try:
+                if self._left:
+                    await self.find()
                 while await self.some():
                     pass
             except (StoreError, CommandError) as error:
@@ -71,12 +73,18 @@ class Archiving:
                 await asyncio.sleep(RETRY)
                 self._news.set()
 
+    async def find(self) -> None:
+        """Find what an earlier server left."""
+        ended = await self._loop.scan(lambda jobs: [job.id for job in jobs if type(job.phase) is Ended])
+        self._ended.update(dict.fromkeys(ended))
+        self._left = False
+
     async def some(self) -> bool:
         """Archive some of what ended, in one commit; False if nothing is left."""
         if not self._ended:
             return False
         engine = await self._loop.read()
-        some = list(self._ended)[:MOST]
+        some = list(itertools.islice(self._ended, MOST))
         jobs = [job for each in some if (job := engine.state.jobs.get(each)) is not None]
         finished = [row for job in jobs if (row := finished_of(job)) is not None]
         if finished:

@@ -1,6 +1,6 @@
 """The journal in PostgreSQL. Every write locks the row of the epoch first, so that it is either before a takeover or fenced by it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from typing import Any, Final
 
 import asyncpg
@@ -116,7 +116,7 @@ class PostgresqlJournal:
             )
         return {digest: body for digest, body in found}  # noqa: C416 - rows are records, not pairs
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Set[bytes], epoch: int) -> int:
         """See Journal."""
         async with self._database.write() as connection:
             await fence(connection, epoch)

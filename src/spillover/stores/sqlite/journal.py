@@ -1,6 +1,6 @@
 """The journal in SQLite: a batch of events is one row, and an append is one transaction."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -74,7 +74,7 @@ class SqliteJournal:
         """See Journal."""
         return await self._database.read(lambda connection: _blobs(connection, digests))
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Set[bytes], epoch: int) -> int:
         """See Journal."""
         await self._database.write(lambda connection: fence(connection, epoch))
         loose = await self._database.read(lambda connection: _loose(connection, keep))
@@ -185,7 +185,7 @@ def _blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> dict[bytes,
     return found
 
 
-def _loose(connection: apsw.Connection, keep: frozenset[bytes]) -> list[bytes]:
+def _loose(connection: apsw.Connection, keep: Set[bytes]) -> list[bytes]:
     """Blobs that nothing seems to need."""
     return [digest for (digest,) in connection.execute(f"SELECT digest {LOOSE}") if digest not in keep]
 
