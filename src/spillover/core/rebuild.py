@@ -15,7 +15,7 @@ from spillover.core.state import State
 from spillover.core.tally import Tally
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import split_member
 from spillover.model.tokens import Token
 
 

@@ -11,6 +11,15 @@ OLDEST: Final = (
     "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
 )
 CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
+STAGED: Final = "SELECT value FROM meta WHERE name = 'staged'"
+INDEXED: Final = "SELECT value FROM meta WHERE name = 'indexed'"
+RECORDS: Final = "SELECT kind, key, body FROM records"
+# While the records that were staged for the last checkpoint are moved to their place, they count where they are.
+OVERLAID: Final = (
+    "SELECT kind, key, body FROM records "
+    "WHERE NOT EXISTS (SELECT 1 FROM staged WHERE staged.kind = records.kind AND staged.key = records.key) "
+    "UNION ALL SELECT kind, key, body FROM staged WHERE body IS NOT NULL"
+)
 # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
 # after the caller worked out what to keep.
 LOOSE: Final = (
