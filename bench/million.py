@@ -115,7 +115,7 @@ async def fill(data: Path, count: int) -> None:
                 apply(state, event)
             batch = Batch(now, tuple(map(encode_event, events)), dict(specs) if not first else {})
             revision = await store.journal.append(revision, batch, epoch)
-        await store.journal.checkpoint(Changed(revision, changed_records(state)), epoch)
+        await store.journal.checkpoint(Changed(revision, changed_records(state, state.dirty)), epoch)
         await store.election.resign(epoch)
     finally:
         await store.close()

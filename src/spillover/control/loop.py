@@ -35,6 +35,10 @@ T = TypeVar("T")
 
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
+PIECE: Final = 2_000
+"""Records that a checkpoint encodes and writes at once: some milliseconds of the event loop, and of whoever waits to append."""
+ROUNDS: Final = 8
+"""Rounds of staging after which a checkpoint is written although many records have changed meanwhile."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 
@@ -74,6 +78,7 @@ class Loop:
         """Those who wait for all that is applied to be durable."""
         self._shown = asyncio.Event()
         """Set when no reader waits."""
+        self._checkpointing = asyncio.Lock()
         self.time = SteadyTime(clock)
         self.engine = Engine(State(), self.watch.load)
         self.gate = Gate(0)
@@ -349,18 +354,51 @@ class Loop:
     # --- checkpoints
 
     async def checkpoint(self) -> int:
-        """Write the records that changed since the last one; returns how many."""
+        """Write the records that changed since the last one; returns how many were written."""
+        async with self._checkpointing:  # what is staged is of one
+            return await self._checkpoint()
+
+    async def _checkpoint(self) -> int:
         state = self.state
-        revision, records = self.applied, changed_records(state)
-        dirty, state.dirty = state.dirty, {}
+        written: dict[tuple[str, str], None] = {}
         try:
+            if len(state.dirty) > PIECE:
+                await self._stage(state, written)
+            staged = len(written)
+            if staged:
+                state.touch_facts()  # those that were staged are of an earlier revision
+            revision, records = self.applied, changed_records(state, state.dirty)
+            written.update(state.dirty)
+            state.dirty = {}
             await self.gate.passed(revision)
-            await self._journal.checkpoint(Changed(revision, records), self.epoch)
+            await self._journal.checkpoint(Changed(revision, records, staged > 0), self.epoch)
         except BaseException:
             if state is self.state:
-                state.dirty = {**dirty, **state.dirty}
+                written.update(state.dirty)
+                state.dirty = written
             raise
-        return len(records)
+        return staged + len(records)
+
+    async def _stage(self, state: State, written: dict[tuple[str, str], None]) -> None:
+        """Write records ahead of a checkpoint, some at a time, until few are left; `written` gets what was.
+
+        A record that changes after it was written is written again, so what is written in the end, with those that are left, is the
+        state at one revision. Each round has only those that changed during the one before; should there always be many, the last
+        round is cut short, and the rest is written in one go.
+        """
+        for _ in range(ROUNDS):
+            if len(state.dirty) <= PIECE:
+                return
+            dirty = list(state.dirty)
+            for start in range(0, len(dirty), PIECE):
+                if state is not self.state:
+                    raise Gate.dropped("the state was loaded anew")
+                piece = dict.fromkeys(dirty[start : start + PIECE])
+                anew = not written
+                written.update(piece)
+                for key in piece:
+                    state.dirty.pop(key, None)
+                await self._journal.stage(changed_records(state, piece), self.epoch, anew=anew)
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.
