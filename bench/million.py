@@ -36,9 +36,9 @@ from spillover.forms.jobs import JobForm, read_job
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, job_id
 from spillover.model.job import JobSpec, Range, Shape, Shell, Terms
+from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
-from spillover.model.policy import PolicySet
 from spillover.policies.loading import load
 from spillover.ports.commands import JobQuery
 from spillover.ports.journal import Batch, Changed

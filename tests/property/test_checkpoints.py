@@ -85,10 +85,10 @@ async def test_a_start_at_any_moment_finds_the_durable_state(
     monkeypatch.setattr(control_loop, "ROUNDS", 3)
     dice = Random(seed)
     async with a_live_loop(PolicySet()) as live:
-        inner = live.journal._journal  # noqa: SLF001 - the shelf behind it
-        journal = SlowJournal(inner._shelf)  # type: ignore[attr-defined]  # noqa: SLF001
+        inner = live.journal._journal
+        journal = SlowJournal(inner._shelf)  # type: ignore[attr-defined]
         journal.dice, journal.failing = dice, failing
-        live.journal._journal = journal  # noqa: SLF001
+        live.journal._journal = journal
 
         async def checkpointing() -> None:
             while True:

@@ -15,6 +15,7 @@ import structlog
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
 from spillover.control.slices import slices
+from spillover.control.subscribers import Subscribers
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.jobs import Job
@@ -82,6 +83,7 @@ class Loop:
         self.time = SteadyTime(clock)
         self.engine = Engine(State(), self.watch.load)
         self.gate = Gate(0)
+        self.subscribers = Subscribers()
         self.applied = 0
         """Revision of the state in memory."""
         self.epoch = 0
@@ -257,6 +259,7 @@ class Loop:
     def _publish(self, revision: int, events: Sequence[AnyEvent]) -> None:
         """Let out what has become durable."""
         self.gate.open(revision)
+        self.subscribers.tell(revision - len(events), events, self.state.jobs)
         for listener in self._listeners:
             listener(revision, events)
         if revision >= self.applied:

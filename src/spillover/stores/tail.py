@@ -1,5 +1,6 @@
 """Reading the journal page by page: a reader holds neither a transaction nor all of history in memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
@@ -9,6 +10,8 @@ from spillover.stores.rows import BatchRow, decode_events
 PAGE_BYTES: Final = 4 << 20
 """How much is read at once: enough to be fast, little enough for many readers."""
 PAGE_ROWS: Final = 1000
+TURN: Final = 1000
+"""Events that are read before others get their turn: a page may have a hundred thousand."""
 
 
 async def read_tail(
@@ -36,6 +39,8 @@ async def read_tail(
             upto = min(last, end, due + left - 1)
             for revision in range(due, upto + 1):
                 yield Stored(revision=revision, at=at, event=events[revision - first])
+                if revision % TURN == 0:
+                    await asyncio.sleep(0)
             left -= upto + 1 - due
             due = upto + 1
         if not rows or rows[0][0] > due:

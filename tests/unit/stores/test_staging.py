@@ -21,7 +21,7 @@ async def test_what_is_staged_counts_wherever_it_is(
     old = {("job", f"{number}"): b"old" for number in range(10)}
     await store.journal.checkpoint(Changed(1, old), epoch)
     await store.journal.stage({("job", f"{number}"): b"new" for number in range(2, 12)}, epoch, anew=True)
-    settle, left = sqlite_journal._settle, steps  # noqa: SLF001 - where it ends
+    settle, left = sqlite_journal._settle, steps
 
     def failing(connection: apsw.Connection, epoch: int) -> bool:
         nonlocal left
