@@ -22,6 +22,7 @@ TOPICS: Final = (
     "submissions",
     "scheduling",
     "memory",
+    "million",
     "startup",
     "simulator",
     "kubernetes",

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from spillover.ports.archive import Query, Spent
-from spillover.ports.journal import Changed, TooNew, Unreadable
+from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
 from spillover.testing.postgresql import PostgresqlServer
@@ -61,6 +61,15 @@ async def old_1(request: pytest.FixtureRequest) -> Old:
     data: Old = await request.param(request)
     kind = "sqlite" if data.where == "sqlite" else "postgresql"
     await data.execute((FIXTURES / "store-version-1" / f"{kind}.sql").read_text())
+    return data
+
+
+@pytest.fixture(params=[_sqlite, _postgresql], ids=["sqlite", "postgresql"])
+async def old_2(request: pytest.FixtureRequest) -> Old:
+    """Data of version 2."""
+    data: Old = await request.param(request)
+    kind = "sqlite" if data.where == "sqlite" else "postgresql"
+    await data.execute((FIXTURES / "store-version-2" / f"{kind}.sql").read_text())
     return data
 
 
@@ -137,15 +146,31 @@ async def test_an_upgrade_that_fails_changes_nothing(old: Old) -> None:
 
 
 async def test_data_of_a_newer_version_are_refused(old: Old) -> None:
-    await old.execute("UPDATE meta SET value = '3' WHERE name = 'version'")
+    await old.execute("UPDATE meta SET value = '4' WHERE name = 'version'")
     with pytest.raises(
-        TooNew, match=r"are of version 3; this Spillover knows up to 2: use a newer Spillover"
+        TooNew, match=r"are of version 4; this Spillover knows up to 3: use a newer Spillover"
     ) as refused:
         await old.open()
     if old.where == "sqlite":
         assert str(refused.value).startswith(f"data in {old.folder} are")
     await old.execute("UPDATE meta SET value = '0' WHERE name = 'version'")
     await (await old.open()).close()
+
+
+async def test_data_of_version_2_are_written_like_new_ones(old_2: Old) -> None:
+    store = await old_2.open()
+    journal, epoch = store.journal, await lead(store)
+    assert sorted(key for _, key, _ in await records_of(journal)) == ["", "dddddddddddd"]
+    assert sum(spent.amount for spent in await store.archive.costs("user", None, [])) == 5_500_000
+    assert await journal.indexed() == 2
+    await journal.index(Mentions(2, 4, [mark_of("a") << 32 | 2]), epoch)
+    assert await journal.mentioned(mark_of("a"), 0) == [4]
+    await journal.stage({("job", "dddddddddddd"): None, ("job", "e"): b"1"}, epoch, anew=True)
+    await journal.checkpoint(Changed(revision=4, records={}, staged=True), epoch)
+    await store.close()
+    again = await old_2.open()
+    assert sorted(key for _, key, _ in await records_of(again.journal)) == ["", "e"]
+    await again.close()
 
 
 async def test_what_jobs_of_version_1_cost_is_summed(old_1: Old) -> None:

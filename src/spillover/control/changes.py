@@ -1,11 +1,13 @@
 """How jobs change, as programs watch it: history as states of jobs, from a revision on and as it happens."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from spillover.control.lookup import Lookup, Pending, id_of
 from spillover.control.loop import Loop
 from spillover.control.projects import OwnHistory
+from spillover.control.subscribers import Subscription
 from spillover.control.views import reason_view
 from spillover.core import ranges
 from spillover.core.events import (
@@ -55,20 +57,30 @@ class Watching:
         found = [await self._lookup.find(ref) for ref in refs]
         if after is not None and after + 1 < await self._journal.oldest():
             raise _forgotten(after)
-        first, at = await self._first(found, after)
-        yield first
-        while self._left is None or self._left:
-            changes: list[JobChange] = []
-            async for stored in self._journal.tail(at):
-                at = stored.revision
-                changes += await self._told(at, decode_event(stored.event))
-                if len(changes) >= MOST:
+        with self._subscribed([id_of(each) for each in found]) as news:
+            first, at = await self._first(found, after)
+            yield first
+            while self._left is None or self._left:
+                changes: list[JobChange] = []
+                async for stored in self._journal.tail(at):
+                    at = stored.revision
+                    changes += await self._told(at, decode_event(stored.event))
+                    if len(changes) >= MOST:
+                        yield JobChanges(at, changes)
+                        changes = []
+                if changes:
                     yield JobChanges(at, changes)
-                    changes = []
-            if changes:
-                yield JobChanges(at, changes)
-            if self._left is None or self._left:
-                await self._loop.gate.moved(at)
+                if self._left is None or self._left:
+                    at = max(at, await news.wait())
+
+    def _subscribed(self, jobs: Sequence[JobId]) -> AbstractContextManager[Subscription]:
+        """Tells of what may be of the jobs that are watched."""
+        subscribers, project = self._loop.subscribers, self._lookup.project
+        if jobs:
+            return subscribers.to_jobs(jobs)
+        return (
+            subscribers.to_all() if self._own is None or project is None else subscribers.to_project(project)
+        )
 
     async def _first(
         self, found: Sequence[Job | Finished | Pending], after: int | None

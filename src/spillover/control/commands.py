@@ -37,7 +37,7 @@ from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import State
 from spillover.forms.jobs import JobForm, to_doc
-from spillover.model.ids import JobId, member_id
+from spillover.model.ids import JobId, split_member
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Archive, CostBy, Finished
 from spillover.ports.blobs import GIB
@@ -265,8 +265,10 @@ class Commands:
         found = await self._lookup.find(job) if job is not None else None
         wanted = None if found is None else id_of(found)
         own = OwnHistory(self._lookup) if self._project is not None else None
-        async for view in history(self._loop, self._parts.journal, after, follow, wanted, own):
-            yield view
+        views_of = history(self._loop, self._parts.journal, after, follow, wanted, own)
+        async with contextlib.aclosing(views_of) as lines:
+            async for view in lines:
+                yield view
 
     async def watch(
         self, after: int | None, jobs: Sequence[str], project: str | None
@@ -409,8 +411,8 @@ class Commands:
                 case JobEnded():
                     self._wake(event.job)
                 case MembersDropped():
-                    for index in ranges.indexes(event.members) if self._waiting else ():
-                        self._wake(member_id(event.array, index))
+                    for job in [each for each in self._waiting if _is_among(each, event)]:
+                        self._wake(job)
                 case _:
                     pass
 
@@ -418,3 +420,9 @@ class Commands:
         for future in self._waiting.pop(job, ()):
             if not future.done():
                 future.set_result(None)
+
+
+def _is_among(job: JobId, dropped: MembersDropped) -> bool:
+    """Whether a job is one of the members that were dropped, of which there may be a million."""
+    member = split_member(job)
+    return member is not None and member[0] == dropped.array and ranges.contains(dropped.members, member[1])

@@ -1,12 +1,12 @@
 """What was spent, by ended jobs and by those under way, and how far budgets are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from spillover.control.loop import Loop
 from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
-from spillover.core.jobs import Ended, Job, Running
+from spillover.core.jobs import NO_EXTRA, Ended, Job, Queued, Running
 from spillover.core.state import State
 from spillover.model.budget import EVERY, Budget, Per, period_of, purse_prefix
 from spillover.model.cluster import Role
@@ -58,11 +58,12 @@ async def cost_report(
 ) -> CostReport:
     """What was spent since a time, by key; on one project if it is given."""
     # The state first: what it tells is left out of the archive, so nothing that moves meanwhile is counted twice or not at all.
-    state, now = (await loop.read()).state, loop.now()
+    now = loop.now()
+    items = await loop.scan(lambda jobs: _items(loop.state, jobs, by, now, project))
     seen: dict[JobId, None] = {}
     sums: dict[str, _Sum] = {}
     total = _Sum()
-    for item in _items(state, by, now, project):
+    for item in items:
         seen[item.job] = None
         if since is None or item.at >= since:
             sums.setdefault(item.key, _Sum()).add(item)
@@ -76,9 +77,11 @@ async def cost_report(
     return CostReport(by, when(since), currency, rows, total.view("total"))
 
 
-def _items(state: State, by: CostBy, now: int, project: str | None) -> Iterator[_Item]:
+def _items(state: State, jobs: Sequence[Job], by: CostBy, now: int, project: str | None) -> Iterator[_Item]:
     """What jobs of the state cost: attempts that are over, and those under way."""
-    for job in state.jobs.values():
+    for job in jobs:
+        if job.extra is NO_EXTRA and type(job.phase) is Queued:
+            continue  # as most of them are: it never ran
         if job.extra.members is not None or project not in {None, job.kind.project}:
             continue
         phase = job.phase

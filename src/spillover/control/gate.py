@@ -15,7 +15,6 @@ class Gate:
         self.durable = revision
         self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
         """Revision, whom to answer, and what."""
-        self._moved = asyncio.Event()
 
     async def passed(self, revision: int) -> None:
         """Return once a revision is durable; raises if what it rests on was dropped."""
@@ -33,11 +32,6 @@ class Gate:
         elif not future.done():
             future.set_result(value)
 
-    async def moved(self, beyond: int) -> None:
-        """Return once anything past a revision is durable."""
-        while self.durable <= beyond:
-            await self._moved.wait()
-
     def open(self, revision: int) -> None:
         """All up to here is durable."""
         self.durable = revision
@@ -47,8 +41,6 @@ class Gate:
                 self._waiting.append(each)
             elif not each[1].done():
                 each[1].set_result(each[2])
-        self._moved.set()
-        self._moved = asyncio.Event()
 
     def drop(self, error: CommandError) -> None:
         """What is waiting rests on a state that was given up."""

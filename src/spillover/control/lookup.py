@@ -1,5 +1,6 @@
 """What a person means by JOB: an id, a unique prefix of one, or a unique name; live or in the archive."""
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -7,12 +8,10 @@ from msgspec import Struct
 from spillover.control.loop import Loop
 from spillover.core.deciders.changes import pending_member
 from spillover.core.jobs import Job
+from spillover.core.state import START, State
 from spillover.model.ids import JobId, member_id
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, Kind
-
-SHORTEST = 3
-"""Letters that a prefix of an id has at the least, so that a short name is not taken for one."""
 
 
 class Pending(Struct, frozen=True):
@@ -109,13 +108,10 @@ class Lookup:
     async def _guess(self, ref: str) -> Job | Finished:
         """By prefix, then by name."""
         state = (await self._loop.read()).state
+        prefix = ref if len(ref) >= START else None
         found: dict[str, Job | None] = {}
-        prefix = ref if len(ref) >= SHORTEST else None
-        for job in state.jobs.values():
-            member = "." in job.id  # which has its array's name
-            if (member and "." not in ref) or not self._is_ours(job.kind.project):
-                continue
-            if (prefix is not None and job.id.startswith(prefix)) or (job.name == ref and not member):
+        for job in _candidates(state, ref, self.project):
+            if self._is_ours(job.kind.project):
                 found[job.id] = job
                 if len(found) > 1:
                     raise _ambiguous(ref, list(found))
@@ -133,6 +129,17 @@ class Lookup:
         if result is None:
             raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
         return result
+
+
+def _candidates(state: State, ref: str, project: str | None) -> Iterator[Job]:
+    """Jobs of the state whose id starts so, or whose name this is; members, which have their array's name, by id alone."""
+    if len(ref) >= START:
+        yield from (state.jobs[each] for each in state.starting(ref))
+    array, dot, _ = ref.partition(".")
+    if dot:
+        members = state.members.get(JobId(array), ())
+        yield from (state.jobs[each] for each in members if each.startswith(ref))
+    yield from (state.jobs[each] for each in state.called(ref, project))
 
 
 def is_array(found: Found) -> bool:

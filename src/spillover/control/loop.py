@@ -7,8 +7,8 @@ told to retry, and the state is loaded again from what is durable.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -16,8 +16,11 @@ from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
 from spillover.control.loading import Progress, load
 from spillover.control.set_aside import SetAside
+from spillover.control.slices import slices
+from spillover.control.subscribers import Subscribers
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
+from spillover.core.jobs import Job
 from spillover.core.proposals import Jump, Proposal, Reply
 from spillover.core.state import State
 from spillover.deciding.engine import Engine, Failure, Step
@@ -31,8 +34,14 @@ from spillover.wire.journal import changed_records, decode_event, encode_event
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
+PIECE: Final = 2_000
+"""Records that a checkpoint encodes and writes at once: some milliseconds of the event loop, and of whoever waits to append."""
+ROUNDS: Final = 8
+"""Rounds of staging after which a checkpoint is written although many records have changed meanwhile."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 MOST_TOLD: Final = 10_000
@@ -78,11 +87,13 @@ class Loop:
         """Those who wait for all that is applied to be durable."""
         self._shown = asyncio.Event()
         """Set when no reader waits."""
+        self._checkpointing = asyncio.Lock()
         self.time = SteadyTime(clock)
         self.aside = SetAside(clock.monotonic)
         """Work that controllers failed on."""
         self.engine = Engine(State(), self.watch.load, encode=encode_event)
         self.gate = Gate(0)
+        self.subscribers = Subscribers()
         self.applied = 0
         """Revision of the state in memory."""
         self.epoch = 0
@@ -149,6 +160,20 @@ class Loop:
             self._readers.append(reader)
             await reader
         return self.engine
+
+    async def scan(self, look: Callable[[Sequence[Job]], Iterable[T]]) -> list[T]:
+        """What a look at all jobs finds, some of them at a time, so that others get their turn in between.
+
+        What changes meanwhile is seen as it was or as it is. Returns once all that was seen is durable.
+        """
+        while True:
+            engine = await self.read()
+            found: list[T] = []
+            async for jobs in slices(list(engine.state.jobs.values())):
+                found += look(jobs)
+            if await self.read() is engine:
+                return found
+            # Some of it was given up in between, as it could not be written: look at what is there instead.
 
     def unavailable(self) -> CommandError:
         """What to tell those who want something changed now."""
@@ -268,6 +293,7 @@ class Loop:
     def _publish(self, revision: int, events: Sequence[AnyEvent]) -> None:
         """Let out what has become durable."""
         self.gate.open(revision)
+        self.subscribers.tell(revision - len(events), events, self.state.jobs)
         for listener in self._listeners:
             listener(revision, events)
         if revision >= self.applied:
@@ -382,23 +408,58 @@ class Loop:
     # --- checkpoints
 
     async def checkpoint(self) -> int:
-        """Write the records that changed since the last one; returns how many."""
+        """Write the records that changed since the last one; returns how many were written."""
+        async with self._checkpointing:  # what is staged is of one
+            return await self._checkpoint()
+
+    async def _checkpoint(self) -> int:
         state = self.state
-        revision, records = self.applied, changed_records(state)
-        dirty, state.dirty = state.dirty, {}
+        written: dict[tuple[str, str], None] = {}
         try:
+            if len(state.dirty) > PIECE:
+                await self._stage(state, written)
+            staged = len(written)
+            if staged:
+                state.touch_facts()  # those that were staged are of an earlier revision
+            revision, records = self.applied, changed_records(state, state.dirty)
+            written.update(state.dirty)
+            state.dirty = {}
             await self.gate.passed(revision)
-            await self._journal.checkpoint(Changed(revision, records), self.epoch)
+            await self._journal.checkpoint(Changed(revision, records, staged > 0), self.epoch)
         except BaseException:
             if state is self.state:
-                state.dirty = {**dirty, **state.dirty}
+                written.update(state.dirty)
+                state.dirty = written
             raise
-        return len(records)
+        return staged + len(records)
+
+    async def _stage(self, state: State, written: dict[tuple[str, str], None]) -> None:
+        """Write records ahead of a checkpoint, some at a time, until few are left; `written` gets what was.
+
+        A record that changes after it was written is written again, so what is written in the end, with those that are left, is the
+        state at one revision. Each round has only those that changed during the one before; should there always be many, the last
+        round is cut short, and the rest is written in one go.
+        """
+        for _ in range(ROUNDS):
+            if len(state.dirty) <= PIECE:
+                return
+            dirty = list(state.dirty)
+            for start in range(0, len(dirty), PIECE):
+                if state is not self.state:
+                    raise Gate.dropped("the state was loaded anew")
+                piece = dict.fromkeys(dirty[start : start + PIECE])
+                anew = not written
+                written.update(piece)
+                for key in piece:
+                    state.dirty.pop(key, None)
+                await self._journal.stage(changed_records(state, piece), self.epoch, anew=anew)
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.
 
-        What is submitted meanwhile is safe: the store spares what batches after the last checkpoint name.
+        What is submitted meanwhile is safe, as long as no checkpoint is written: the store spares what batches after the last one name.
         """
-        kept = frozenset(job.spec for job in self.state.jobs.values())
+        kept: set[bytes] = set()
+        async for jobs in slices(list(self.state.jobs.values())):
+            kept.update([job.spec for job in jobs])
         return await self._journal.forget_blobs(kept, self.epoch)

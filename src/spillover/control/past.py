@@ -20,14 +20,11 @@ async def past_jobs(
 ) -> AsyncIterator[PastJob]:
     """Those of a span, of one project if it is given, newest first, members of arrays one by one; those not archived yet come before all others."""
     # The state first: what is archived while the archive is read is in both, never in neither.
-    state = (await loop.read()).state
-    ended = [
-        job
-        for job in reversed(state.jobs.values())
-        if type(job.phase) is Ended and project in {None, job.kind.project}
-    ]
+    ended = await loop.scan(lambda jobs: [job for job in jobs if type(job.phase) is Ended])
     seen: set[str] = set()
-    for job in ended:
+    for job in reversed(ended):
+        if project not in {None, job.kind.project}:
+            continue
         row = finished_of(job)
         if row is not None and _inside(row, span):
             seen.add(row.job)

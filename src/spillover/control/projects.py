@@ -86,6 +86,11 @@ class OwnHistory:
         """Of that project."""
         self._known: dict[str, bool] = {}
 
+    @property
+    def project(self) -> str | None:
+        """The project; None if all jobs are found."""
+        return self._lookup.project
+
     async def part(self, event: AnyEvent) -> AnyEvent | None:
         """What of an event is of the project; None if nothing is. What is about no job is about everybody's."""
         match event:

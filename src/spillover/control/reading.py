@@ -12,6 +12,7 @@ from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.lookup import Found, Lookup, Pending, id_of, is_array
 from spillover.control.loop import Loop
+from spillover.control.subscribers import Subscription
 from spillover.core.events import Lease
 from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.transitions import TERMINAL
@@ -76,29 +77,29 @@ class Reading:
         """
         job, attempt = asked.lease.job, asked.lease.attempt
         home: str | None = None
-        while True:
-            revision = self._loop.gate.durable
-            found = await self._lookup.find(job)
-            home = _place(found, attempt) or home
-            complete = _over(found, attempt)
-            try:
-                async with aclosing(self._pieces(found, asked, home)) as pieces:
-                    async for piece in pieces:
-                        asked = replace(asked, offset=asked.offset + len(piece))
-                        yield piece
-            except OutputGone as error:
-                if not complete or await self._may_return(home):
-                    complete = False
-                elif attempt == last or attempt == _attempt(found):
-                    raise CommandError(Kind.UNAVAILABLE, str(error)) from None
-                # Else the attempt was lost together with its agent, and the next one is still worth reading.
-            if not complete:
-                await self._turn(found, attempt, revision, asked_somebody=home is not None)
-            elif attempt in {last, _attempt(found)}:
-                return
-            else:
-                attempt, home = attempt + 1, None
-                asked = replace(asked, lease=replace(asked.lease, attempt=attempt), offset=0)
+        with self._loop.subscribers.to_jobs([job]) as news:
+            while True:
+                found = await self._lookup.find(job)
+                home = _place(found, attempt) or home
+                complete = _over(found, attempt)
+                try:
+                    async with aclosing(self._pieces(found, asked, home)) as pieces:
+                        async for piece in pieces:
+                            asked = replace(asked, offset=asked.offset + len(piece))
+                            yield piece
+                except OutputGone as error:
+                    if not complete or await self._may_return(home):
+                        complete = False
+                    elif attempt == last or attempt == _attempt(found):
+                        raise CommandError(Kind.UNAVAILABLE, str(error)) from None
+                    # Else the attempt was lost together with its agent, and the next one is still worth reading.
+                if not complete:
+                    await self._turn(found, attempt, news, asked_somebody=home is not None)
+                elif attempt in {last, _attempt(found)}:
+                    return
+                else:
+                    attempt, home = attempt + 1, None
+                    asked = replace(asked, lease=replace(asked.lease, attempt=attempt), offset=0)
 
     async def _pieces(
         self, found: Found, asked: OutputAsked, home: str | None
@@ -175,17 +176,16 @@ class Reading:
                 return True
         return False
 
-    async def _turn(self, found: Found, attempt: int, revision: int, *, asked_somebody: bool) -> None:
-        """Return when it is time to look again at what was found at a revision."""
-        gate, over = self._loop.gate, _over(found, attempt)
+    async def _turn(self, found: Found, attempt: int, news: Subscription, *, asked_somebody: bool) -> None:
+        """Return when it is time to look again at what was found."""
+        over = _over(found, attempt)
         if not asked_somebody and not over:
-            await gate.moved(revision)  # it has not begun, and only a change of the book can begin it
+            await news.wait()  # it has not begun, and only a change of the book can begin it
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN):
                 while _over(await self._lookup.find(id_of(found)), attempt) == over:
-                    await gate.moved(revision)
-                    revision = gate.durable
+                    await news.wait()
 
 
 def _attempt(found: Found) -> int:

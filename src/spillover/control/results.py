@@ -47,14 +47,13 @@ async def results_of(
         spec = (await specs.get([found.spec])).get(found.spec)
         if spec is not None:  # of what is no member there is nothing to tell
             members = ranges.minus(members, ranges.minus(members, spec.array))
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError), loop.subscribers.to_jobs([id_of(found)]) as news:
         async with asyncio.timeout(asked.timeout):
             while True:
-                revision = loop.gate.durable
                 some = await _there(loop, archive, id_of(found), members, asked.limit)
                 if some.results:
                     break
-                await loop.gate.moved(revision)
+                await news.wait()
             if not some.full and members is not None and len(some.results) < ranges.size(members):
                 await asyncio.sleep(LINGER)
     return ResultPage((await _there(loop, archive, id_of(found), members, asked.limit)).results)

@@ -8,7 +8,7 @@ from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running
 from spillover.core.nodes import Node
-from spillover.core.state import State
+from spillover.core.state import START, State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, NodeName, member_id, split_member
 from spillover.model.resources import Resources
@@ -73,6 +73,7 @@ def breaches(state: State) -> list[str]:
         *_counts(state),
         *_usage(state),
         *_arrays(state),
+        *_found(state),
         *_links(state),
         *_purses(state),
     ]
@@ -216,6 +217,14 @@ def _arrays(state: State) -> list[str]:
         if type(job.phase) is Ended and (members.live or members.pending):
             found.append(f"array {job.id} ended with members that have not")
     return found
+
+
+def _found(state: State) -> list[str]:
+    """Jobs are found by their names and by the first letters of their ids, and nothing else is."""
+    known = {job.id: (job.kind.project, job.name) for job in state.jobs.values() if "." not in job.id}
+    if state.findable == (known, {job: job[:START] for job in known}):
+        return []
+    return [f"jobs and their names are {known}, what is found by name and by id is {state.findable}"]
 
 
 def _links(state: State) -> list[str]:

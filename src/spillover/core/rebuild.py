@@ -16,7 +16,7 @@ from spillover.core.state import State
 from spillover.core.tally import Tally
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import split_member
 from spillover.model.tokens import Token
 
 AnyRecord: TypeAlias = Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token
@@ -104,7 +104,9 @@ def _index(state: State, job: Job) -> None:
     job.name = state.share(job.name)
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
-    state.jobs[JobId(job.id)] = job
+    state.jobs[job.id] = job
+    if "." not in job.id:
+        state.enter(job)
     if (count := live_of(job)) > 0:
         state.count_live(job.kind.project, count)
     if type(job.phase) is Queued:

@@ -1,6 +1,7 @@
 """The book: everything that was decided, as `apply` left it."""
 
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
 
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
@@ -18,6 +19,8 @@ from spillover.model.job import Terms
 from spillover.model.tokens import Token
 
 MOST_SHARED = 100_000
+START: Final = 3
+"""Letters that a prefix of an id has at the least: few jobs share them, and a short name is not taken for a prefix."""
 
 Shared = TypeVar("Shared", str, bytes, Kind, Terms)
 
@@ -71,6 +74,10 @@ class State:
         self.moved: dict[str, None] = {}
         """Nodes whose record changed since somebody who keeps up with the state last looked."""
         self._shared: dict[Any, Any] = {}
+        self._names: dict[str, dict[str, JobId | dict[JobId, None]]] = {}
+        """By project and name, the job that is called so, or all that are."""
+        self._starts: dict[str, dict[JobId, None]] = {}
+        """Jobs by the first letters of their ids."""
 
     def share(self, value: Shared) -> Shared:
         """The one copy of a value that many jobs have."""
@@ -81,6 +88,56 @@ class State:
         if len(self._shared) >= MOST_SHARED:
             self._shared.clear()  # sharing saves memory; it must not become what uses it
         return self._shared
+
+    def enter(self, job: Job) -> None:
+        """Let a job be found by its name and by the first letters of its id; members of arrays are not."""
+        job_id = job.id
+        self._starts.setdefault(job_id[:START], {})[job_id] = None
+        names = self._names.setdefault(job.kind.project, {})
+        others = names.setdefault(job.name, job_id)
+        if others is job_id:
+            return
+        if isinstance(others, str):
+            others = names[job.name] = {others: None}
+        others[job_id] = None
+
+    def leave(self, job: Job) -> None:
+        """Let a job that leaves the book not be found any more."""
+        job_id, name, project = job.id, job.name, job.kind.project
+        start = self._starts[job_id[:START]]
+        del start[job_id]
+        if not start:
+            del self._starts[job_id[:START]]
+        names = self._names[project]
+        alike = names[name]
+        if not isinstance(alike, str):
+            del alike[job_id]
+            if alike:
+                return
+        del names[name]
+        if not names:
+            del self._names[project]
+
+    def called(self, name: str, project: str | None = None) -> Iterator[JobId]:
+        """Jobs of a name, of one project if it is given; members of arrays left out."""
+        for names in self._names.values() if project is None else [self._names.get(project, {})]:
+            alike = names.get(name, ())
+            yield from (alike,) if isinstance(alike, str) else alike
+
+    def starting(self, prefix: str) -> Iterator[JobId]:
+        """Jobs whose ids start so, with START letters or more; members of arrays left out."""
+        return (each for each in self._starts.get(prefix[:START], ()) if each.startswith(prefix))
+
+    @property
+    def findable(self) -> tuple[dict[JobId, tuple[str, str]], dict[JobId, str]]:
+        """What is found by project and name, and what by the first letters of its id: to check it."""
+        named = {
+            job: (project, name)
+            for project, names in self._names.items()
+            for name, alike in names.items()
+            for job in ((alike,) if isinstance(alike, str) else alike)
+        }
+        return named, {job: start for start, jobs in self._starts.items() for job in jobs}
 
     def count_live(self, project: str, count: int) -> None:
         """Count jobs that came or, below 0, that have ended."""

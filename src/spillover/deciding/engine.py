@@ -220,6 +220,7 @@ class Engine:
         job = self.state.jobs.pop(job_id, None)
         if job is None:
             return
+        self.state.leave(job)
         members = job.extra.members
         if (count := live_of(job)) > 0:
             self.state.count_live(job.kind.project, -count)

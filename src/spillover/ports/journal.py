@@ -4,8 +4,9 @@
 safe: if the journal already ends past it with the very same batch, the answer is the one that was lost.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Protocol, TypeAlias
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -36,6 +37,18 @@ class Changed(Struct, frozen=True):
     """The state is what it was after this event."""
     records: Mapping[tuple[str, str], bytes | None]
     """By kind and key."""
+    staged: bool = False
+    """Whether those that were staged belong to it; what is here as well is newer."""
+
+
+class Mentions(Struct, frozen=True):
+    """Which events of a span are about which jobs."""
+
+    after: int
+    upto: int
+    """Revision of the last event of the span."""
+    entries: Sequence[int]
+    """For each event and job of it: the mark of the job (32 bits), then by how much its revision is past `after` (32 bits); sorted."""
 
 
 Record: TypeAlias = tuple[str, str, bytes]
@@ -48,9 +61,14 @@ class Loaded(Struct, frozen=True):
     checkpoint: int
     """0 if there is none."""
     count: int
-    """Records of the checkpoint."""
+    """Records of the checkpoint, about: some may be on their way to their place."""
     last: int
     """Revision of the newest event; 0 for an empty journal."""
+
+
+def mark_of(job: str) -> int:
+    """What stands for a job in the index of events: 32 bits, which other jobs may share."""
+    return crc32(job.encode())
 
 
 class StoreError(Exception):
@@ -124,6 +142,25 @@ class Journal(Protocol):
         """Replace the records that changed, in one commit; raises Fenced under a newer epoch."""
         ...
 
+    async def stage(self, records: Mapping[tuple[str, str], bytes | None], epoch: int, *, anew: bool) -> None:
+        """Write records of the next checkpoint ahead of it, as one commit of many would hold up appends; they count once it is there.
+
+        `anew` begins a checkpoint: what was staged for one that never came is dropped.
+        """
+        ...
+
+    async def index(self, mentions: Mentions, epoch: int) -> None:
+        """Add a span to the index of events by job, right after where that ends; raises Moved elsewhere."""
+        ...
+
+    async def indexed(self) -> int:
+        """Revision up to which events are in that index."""
+        ...
+
+    async def mentioned(self, mark: int, after: int) -> Sequence[int]:
+        """Revisions past `after`, in order, of events that may be about the job of a mark: all that are indexed and kept."""
+        ...
+
     async def compact(self, upto: int, epoch: int) -> int:
         """Forget whole batches up to a revision, never past the checkpoint; returns how many events went.
 
@@ -135,7 +172,7 @@ class Journal(Protocol):
         """The blobs that are there."""
         ...
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
         """Drop blobs that neither `keep`, the archive nor a batch after the checkpoint refers to; returns how many."""
         ...
 

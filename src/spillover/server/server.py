@@ -26,6 +26,7 @@ from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.files import FileKeeping
+from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
@@ -234,6 +235,7 @@ class Server:
             ("runner", self._runner.run()),
             ("archiving", self._archiving.run()),
             ("keeping", keeping.run()),
+            ("indexing", Indexing(self.loop, self._store.journal).run()),
             ("files", self._files.run()),
             ("leases", Leases(self.loop, self._hub, self._desk).run()),
             ("unwatched", Unwatched(self.loop).run()),

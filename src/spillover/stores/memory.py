@@ -5,13 +5,14 @@ A `Shelf` is the data; several stores opened on one shelf are several servers on
 
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from itertools import islice
 
 from spillover.model.ids import JobId
 from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent, listed
 from spillover.ports.election import Holder
-from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
+from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
+from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions
 from spillover.stores.rows import (
     COST_BY_ROW,
     BatchRow,
@@ -40,6 +41,11 @@ class Shelf:
         self.last = 0
         self.checkpoint = 0
         self.records: dict[tuple[str, str], bytes] = {}
+        self.staged: dict[tuple[str, str], bytes | None] = {}
+        """Records of the checkpoint to come."""
+        self.mentions: list[Mentions] = []
+        """Spans of the index of events by job, oldest first."""
+        self.indexed = 0
         self.blobs: dict[bytes, tuple[int, bytes]] = {}
         """By digest: the newest revision that brought it, and its content."""
         self.finished: dict[JobId, Finished] = {}
@@ -103,12 +109,44 @@ class MemoryJournal:
         shelf = self._shelf
         check_epoch(shelf.epoch, epoch)
         check_checkpoint(changed.revision, shelf.checkpoint, shelf.last)
-        for key, body in changed.records.items():
+        staged, shelf.staged = shelf.staged, {}
+        for key, body in {**(staged if changed.staged else {}), **changed.records}.items():
             if body is None:
                 shelf.records.pop(key, None)
             else:
                 shelf.records[key] = body
         shelf.checkpoint = changed.revision
+
+    async def stage(self, records: Mapping[tuple[str, str], bytes | None], epoch: int, *, anew: bool) -> None:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        if anew:
+            shelf.staged = {}
+        shelf.staged.update(records)
+
+    async def index(self, mentions: Mentions, epoch: int) -> None:
+        """See Journal."""
+        shelf = self._shelf
+        check_epoch(shelf.epoch, epoch)
+        check_indexed(shelf.indexed, mentions, shelf.last)
+        shelf.mentions.append(mentions)
+        shelf.indexed = mentions.upto
+
+    async def indexed(self) -> int:
+        """See Journal."""
+        return self._shelf.indexed
+
+    async def mentioned(self, mark: int, after: int) -> list[int]:
+        """See Journal."""
+        oldest = await self.oldest()
+        rows = [
+            (first, body)
+            for span in self._shelf.mentions
+            for bucket, first, _, body in mention_rows(span)
+            if bucket == bucket_of(mark)
+        ]
+        return revisions(rows, mark, max(after, oldest - 1))
 
     async def compact(self, upto: int, epoch: int) -> int:
         """See Journal."""
@@ -118,6 +156,8 @@ class MemoryJournal:
         gone = [row for row in shelf.batches.values() if row[1] <= bound]
         for row in gone:
             del shelf.batches[row[0]]
+            shelf.indexed = max(shelf.indexed, row[1])
+        shelf.mentions = [span for span in shelf.mentions if not gone or span.upto > gone[-1][1]]
         return sum(last - first + 1 for first, last, *_ in gone)
 
     async def blobs(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -125,7 +165,7 @@ class MemoryJournal:
         there = self._shelf.blobs
         return {digest: there[digest][1] for digest in digests if digest in there}
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
         """See Journal."""
         shelf = self._shelf
         check_epoch(shelf.epoch, epoch)

@@ -11,7 +11,20 @@ OLDEST: Final = (
     "SELECT coalesce((SELECT min(first) FROM batches), (SELECT value + 1 FROM meta WHERE name = 'compacted'))"
 )
 CHECKPOINT: Final = "SELECT value FROM meta WHERE name = 'checkpoint'"
-RECORDS: Final = "SELECT count(*) FROM records"
+STAGED: Final = "SELECT value FROM meta WHERE name = 'staged'"
+INDEXED: Final = "SELECT value FROM meta WHERE name = 'indexed'"
+COUNT: Final = "SELECT count(*) FROM records"
+# Some records behind a kind and a key, in their order.
+RECORDS: Final = (
+    "SELECT kind, key, body FROM records WHERE (kind, key) > ($1, $2) ORDER BY kind, key LIMIT $3"
+)
+# While the records that were staged for the last checkpoint are moved to their place, they count where they are.
+OVERLAID: Final = (
+    "SELECT kind, key, body FROM records WHERE (kind, key) > ($1, $2) "
+    "AND NOT EXISTS (SELECT 1 FROM staged WHERE staged.kind = records.kind AND staged.key = records.key) "
+    "UNION ALL SELECT kind, key, body FROM staged WHERE (kind, key) > ($1, $2) AND body IS NOT NULL "
+    "ORDER BY 1, 2 LIMIT $3"
+)
 # A blob that a batch after the checkpoint names is needed to replay that batch; this also saves a blob that was named again
 # after the caller worked out what to keep.
 LOOSE: Final = (

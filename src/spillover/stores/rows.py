@@ -18,13 +18,18 @@ from spillover.model.units import DAY
 from spillover.ports.archive import CostBy, Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Of the tables; one number for all stores."""
 
 STEP_ROWS: Final = 2_000
 """Forgetting goes by steps of so many rows: an append, or a renewal of the lead, must not wait for a million deletions."""
 STEP_EVENTS: Final = 20_000
 """Likewise for events, some of which share a row."""
+
+DIGEST_RANGES: Final = [
+    (bytes([first]), bytes([first + 4]) if first < 252 else b"\xff" * 64) for first in range(0, 256, 4)
+]
+"""All digests in parts: one question about a million of them would keep others waiting."""
 
 BatchRow: TypeAlias = tuple[int, int, int, int, bytes]
 """First revision, last revision, at, epoch, body."""

@@ -1,5 +1,6 @@
 """Reading the journal and its checkpoint page by page: a reader holds neither a transaction nor all of them in memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ PAGE_BYTES: Final = 4 << 20
 PAGE_ROWS: Final = 1000
 PAGE_RECORDS: Final = 1000
 """A server decodes so many in a few milliseconds, and lets others have a turn then."""
+TURN: Final = 1000
+"""Events that are read before others get their turn: a page may have a hundred thousand."""
 
 
 async def read_tail(
@@ -45,6 +48,8 @@ async def read_tail(
             upto = min(last, end, due + left - 1)
             for revision in range(due, upto + 1):
                 yield Stored(revision=revision, at=at, event=events[revision - first])
+                if revision % TURN == 0:
+                    await asyncio.sleep(0)
             left -= upto + 1 - due
             due = upto + 1
         if not rows or rows[0][0] > due:

@@ -12,6 +12,10 @@ Version 1 puts events into `batches`, the epoch with its holder into `leader`, a
 
 Version 2 adds `costs(job, at, project, owner, cluster, amount)`: what each attempt of an ended job cost, to be summed. Of older
 jobs the last attempt is taken for all.
+
+Version 3 adds `staged(kind, key, body)`: records of a checkpoint that is being written, which count once `staged` of `meta` is 1; and
+`mentions(bucket, first, last, body)`: which events are about which jobs, up to `indexed` of `meta`. Older events are indexed by the
+server while it runs.
 """
 
 from collections.abc import Iterable, Iterator

@@ -3,7 +3,7 @@
 import pytest
 
 from spillover.model.ids import JobId
-from spillover.ports.journal import Batch, Changed, Fenced, Moved, Stored
+from spillover.ports.journal import Batch, Changed, Fenced, Mentions, Moved, Stored, mark_of
 from spillover.stores.store import Store
 from spillover.stores.tail import PAGE_RECORDS
 from spillover.testing.stores import Opener, a_batch, a_finished, events_of, lead, records_of, tail_of
@@ -173,6 +173,7 @@ class JournalSuite:
             ("facts", "", b"f"),
             *((*key, body) for key, body in wanted.items()),
         ]
+        assert (await store.journal.load()).count == 2 * PAGE_RECORDS + 1
 
     async def test_a_reader_of_records_that_are_replaced_is_told(self, store: Store) -> None:
         """A state is never put together from two checkpoints."""
@@ -193,6 +194,80 @@ class JournalSuite:
             with pytest.raises(Moved):
                 await store.journal.checkpoint(Changed(revision=revision, records={("job", "a"): b"1"}), 1)
         assert await records_of(store.journal) == []
+
+    async def test_staged_records_count_once_their_checkpoint_is_there(
+        self, store: Store, opener: Opener
+    ) -> None:
+        """Many at once are written ahead, and a start before the checkpoint knows nothing of them."""
+        journal = store.journal
+        await journal.append(0, a_batch(b"a", b"b", b"c"), 1)
+        many = {("job", f"{number}"): b"1" for number in range(5_000)}
+        await journal.checkpoint(Changed(revision=1, records={**many, ("lane", "a"): b"old"}), 1)
+        before = await records_of(journal)
+        await journal.stage({("job", "7"): b"dropped", ("lane", "b"): b"dropped"}, 1, anew=True)
+        await journal.stage(dict.fromkeys(many, b"2"), 1, anew=True)
+        await journal.stage({("job", "8"): None, ("lane", "a"): None, ("job", "9"): b"3"}, 1, anew=False)
+        assert await records_of((await opener()).journal) == before
+        last: dict[tuple[str, str], bytes | None] = {
+            ("job", "8"): b"4",
+            ("job", "10"): None,
+            ("x", "y"): None,
+        }
+        await journal.checkpoint(Changed(revision=3, records=last, staged=True), 1)
+        expected = {**dict.fromkeys(many, b"2"), ("job", "9"): b"3", ("job", "8"): b"4"}
+        del expected["job", "10"]
+        for reader in (journal, (await opener()).journal):
+            loaded = await reader.load()
+            assert (loaded.checkpoint, loaded.last) == (3, 3)
+            assert {(kind, key): body for kind, key, body in await records_of(reader)} == expected
+
+    async def test_what_was_staged_for_no_checkpoint_is_in_none(self, store: Store, opener: Opener) -> None:
+        """Say, of a server that ended meanwhile."""
+        await store.journal.append(0, a_batch(b"a", b"b"), 1)
+        await store.journal.stage({("job", "a"): b"1", ("job", "b"): b"1"}, 1, anew=True)
+        await store.election.resign(1)
+        successor = await opener()
+        assert await lead(successor, "two") == 2
+        with pytest.raises(Fenced):
+            await store.journal.stage({("job", "c"): b"1"}, 1, anew=False)
+        await successor.journal.checkpoint(Changed(revision=1, records={("job", "a"): b"2"}), 2)
+        assert await records_of(successor.journal) == [("job", "a", b"2")]
+        await successor.journal.stage({("job", "d"): b"1"}, 2, anew=True)
+        await successor.journal.checkpoint(Changed(revision=2, records={}, staged=True), 2)
+        assert await records_of(successor.journal) == [("job", "a", b"2"), ("job", "d", b"1")]
+
+    async def test_events_are_found_by_the_job_that_they_are_about(
+        self, store: Store, opener: Opener
+    ) -> None:
+        """As far as they are indexed and kept."""
+        journal = store.journal
+        for after in (0, 3, 6):
+            await journal.append(after, a_batch(b"a", b"b", b"c"), 1)
+        marks = [mark_of(f"job-{number}") for number in range(1_000)]
+        assert await journal.indexed() == 0
+        assert await journal.mentioned(marks[0], 0) == []
+        first = sorted([*(mark << 32 | 2 for mark in marks), marks[7] << 32 | 1, marks[7] << 32 | 3])
+        await journal.index(Mentions(0, 3, first), 1)
+        await journal.index(Mentions(3, 4, []), 1)
+        await journal.index(Mentions(4, 8, [marks[7] << 32 | 3]), 1)
+        for after, upto in ((3, 9), (8, 10), (9, 9)):
+            with pytest.raises(Moved):
+                await journal.index(Mentions(after, upto, []), 1)
+        for reader in (journal, (await opener()).journal):
+            assert await reader.indexed() == 8
+            assert await reader.mentioned(marks[7], 0) == [1, 2, 3, 7]
+            assert await reader.mentioned(marks[7], 1) == [2, 3, 7]
+            assert await reader.mentioned(marks[7], 7) == []
+            assert [await reader.mentioned(mark, 0) for mark in marks[:7]] == [[2]] * 7
+            assert await reader.mentioned(mark_of("another"), 0) == []
+        await journal.checkpoint(Changed(revision=9, records={}), 1)
+        await journal.compact(6, 1)
+        assert await journal.mentioned(marks[7], 0) == [7]
+        await journal.compact(9, 1)
+        assert await journal.mentioned(marks[7], 0) == []
+        assert await journal.indexed() == 9
+        with pytest.raises(Fenced):
+            await journal.index(Mentions(9, 9, []), 2)
 
     async def test_compaction_forgets_whole_batches_up_to_the_checkpoint(self, store: Store) -> None:
         """What a start needs is never forgotten."""

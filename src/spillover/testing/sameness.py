@@ -27,6 +27,7 @@ def said_by(state: State) -> dict[str, Any]:
         "queued": state.queued,
         "running": state.running,
         "live": state.live,
+        "found": state.findable,
     }
 
 
@@ -38,7 +39,7 @@ class Checkpoints:
 
     def write(self, state: State) -> None:
         """One checkpoint."""
-        for key, body in changed_records(state).items():
+        for key, body in changed_records(state, state.dirty).items():
             if body is None:
                 self._records.pop(key, None)
             else:

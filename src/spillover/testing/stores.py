@@ -99,6 +99,4 @@ async def events_of(journal: Journal, after: int = 0, limit: int | None = None) 
 async def records_of(journal: Journal) -> list[Record]:
     """What the last checkpoint holds."""
     loaded = await journal.load()
-    records = [record async for page in journal.records(loaded.checkpoint) for record in page]
-    assert len(records) == loaded.count
-    return records
+    return [record async for page in journal.records(loaded.checkpoint) for record in page]

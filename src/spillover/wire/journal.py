@@ -77,15 +77,17 @@ def encode_value(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def changed_records(state: State) -> dict[tuple[str, str], bytes | None]:
-    """Records that differ from the last checkpoint, as the state is now; None for those that are gone.
+def changed_records(state: State, changed: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
+    """Records of these kinds and keys, as the state is now; None for those that are gone.
 
     The single facts go with any other: sums over all jobs are among them.
     """
     records: dict[tuple[str, str], bytes | None] = {}
-    for kind, key in {**state.dirty, ("facts", ""): None} if state.dirty else ():
+    for kind, key in changed:
         record = state.record(kind, key)
         records[kind, key] = None if record is None else _encoder.encode(record)
+    if records:
+        records["facts", ""] = _encoder.encode(state.facts.kept)
     return records
 
 

@@ -33,17 +33,6 @@ async def test_what_is_dropped_raises_for_those_who_wait() -> None:
         await waiting
 
 
-async def test_those_who_follow_are_told_of_anything_new() -> None:
-    gate = Gate(0)
-    following = asyncio.create_task(gate.moved(1))
-    await turn()
-    gate.open(1)
-    await turn()
-    assert not following.done()
-    gate.open(2)
-    await following
-
-
 def test_time_follows_small_leads_and_tells_of_large_ones_once() -> None:
     clock = HandClock()
     steady = SteadyTime(clock)

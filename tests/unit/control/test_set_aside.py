@@ -49,7 +49,7 @@ async def test_a_journal_with_a_digest_that_is_none_is_archived(
     files = FileKeeping(control.loop, control.specs, FileBlobs(tmp_path / "blobs"), DAY)
     await files.sweep()
     archiving = Archiving(control.loop, control.store.archive, files.keep)
-    archiving.begin()
+    await archiving.find()
     assert await archiving.some()
     row = (await control.store.archive.some([JobId(job)]))[JobId(job)]
     assert (row.state, row.value_digest) == ("SUCCEEDED", "")
@@ -83,7 +83,7 @@ async def test_a_job_that_cannot_be_archived_is_set_aside_and_the_others_are(con
     jobs = await ended(control, *[f"job{at}" for at in range(20)])
     archive = Picky(control, OverflowError("too large"), jobs[7])
     archiving = Archiving(control.loop, archive)  # type: ignore[arg-type]
-    archiving.begin()
+    await archiving.find()
     while await archiving.some():
         pass
     assert list(control.loop.state.jobs) == [jobs[7]]
@@ -108,7 +108,7 @@ async def test_a_job_that_the_store_itself_refuses_is_found_by_taking_fewer(
     monkeypatch.setattr(module, "MOST", 8)
     jobs = await ended(control, *[f"job{at}" for at in range(20)])
     archiving = Archiving(control.loop, Picky(control, Unwritable("no such row"), jobs[7]))  # type: ignore[arg-type]
-    archiving.begin()
+    await archiving.find()
     for _ in range(20):
         try:
             if not await archiving.some():
@@ -127,7 +127,7 @@ async def test_files_that_cannot_be_kept_set_their_job_aside(control: Inside) ->
             raise ValueError("embedded null byte")
 
     archiving = Archiving(control.loop, control.store.archive, keep)
-    archiving.begin()
+    await archiving.find()
     while await archiving.some():
         pass
     assert list(control.loop.state.jobs) == [jobs[1]]

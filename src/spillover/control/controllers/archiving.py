@@ -49,16 +49,15 @@ class Archiving:
         self._ended: dict[JobId, None] = {}
         self._most = MOST
         """Jobs in the next commit: fewer after one that the store refused."""
+        self._left = False
+        """Whether an earlier server may have left some, which are to be found."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
     def begin(self) -> None:
-        """Take up what an earlier server left."""
-        self._ended.update(
-            {job.id: None for job in self._loop.state.jobs.values() if type(job.phase) is Ended}
-        )
-        if self._ended:
-            self._news.set()
+        """Take up what an earlier server left, once this runs."""
+        self._left = True
+        self._news.set()
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         ended = {event.job: None for event in events if type(event) is JobEnded}
@@ -75,12 +74,20 @@ class Archiving:
             await asyncio.sleep(LINGER)
             self._news.clear()
             try:
+                if self._left:
+                    await self.find()
                 while await self.some():
                     pass
             except (StoreError, CommandError) as error:
                 log.warning("could not archive ended jobs; will try again", error=str(error))
                 await asyncio.sleep(RETRY)
                 self._news.set()
+
+    async def find(self) -> None:
+        """Find what an earlier server left."""
+        ended = await self._loop.scan(lambda jobs: [job.id for job in jobs if type(job.phase) is Ended])
+        self._ended.update(dict.fromkeys(ended))
+        self._left = False
 
     async def some(self) -> bool:
         """Archive some of what ended, in one commit; False if nothing is left that may be tried now."""

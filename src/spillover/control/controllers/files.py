@@ -22,8 +22,6 @@ SWEEP: Final = 3600.0
 """Seconds between two looks for what may go."""
 FIRST: Final = 60.0
 """Seconds from the start of a server to its first look."""
-_BREATH: Final = 10_000
-"""Jobs that are looked at before others get a turn of the event loop."""
 _SPECS: Final = 1_000
 """Specs that are read at once."""
 
@@ -62,12 +60,7 @@ class FileKeeping:
 
     async def sweep(self) -> int:
         """Drop blobs whose time is over and that no job in the state refers to; returns how many."""
-        engine = await self._loop.read()
-        jobs = list(engine.state.jobs.values())
-        needing: list[Job] = []
-        for start in range(0, len(jobs), _BREATH):
-            needing += [job for job in jobs[start : start + _BREATH] if _has_files(job)]
-            await asyncio.sleep(0)
+        needing = await self._loop.scan(lambda jobs: [job for job in jobs if _has_files(job)])
         digests = await self._digests(needing)
         if not self._loop.leads():  # what a successor needs is not known here, and no store refuses this
             raise self._loop.unavailable()

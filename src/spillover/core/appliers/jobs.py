@@ -74,6 +74,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
         predicted=event.predicted,
     )
     state.jobs[event.job] = job
+    state.enter(job)
     state.dirty["job", event.job] = None
     state.count_live(kind.project, 1 if members is None else members.size)
     expected = terms.estimate or terms.walltime or event.predicted
@@ -301,6 +302,8 @@ def archived(state: State, event: JobsArchived) -> None:
         job = state.jobs.pop(each, None)
         if job is not None:
             state.touch_job(each)
+            if "." not in each:
+                state.leave(job)
             if job.extra.key is not None:
                 state.keys.archive(job.kind.project, job.extra.key, job.id, archived)
     state.facts.archived = archived

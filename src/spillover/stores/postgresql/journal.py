@@ -1,14 +1,26 @@
 """The journal in PostgreSQL. Every write locks the row of the epoch first, so that it is either before a takeover or fenced by it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
 
-from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
+from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
+from spillover.stores.mentions import BUCKETS, bucket_of, check_indexed, mention_rows, revisions
 from spillover.stores.postgresql.connection import Database
-from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST, RECORDS
+from spillover.stores.queries import (
+    CHECKPOINT,
+    COUNT,
+    INDEXED,
+    LAST,
+    LOOSE,
+    OLDEST,
+    OVERLAID,
+    RECORDS,
+    STAGED,
+)
 from spillover.stores.rows import (
+    DIGEST_RANGES,
     STEP_EVENTS,
     STEP_ROWS,
     BatchRow,
@@ -29,8 +41,12 @@ SELECT first, last, at, epoch, body FROM (
     ) AS found
 ) AS sized WHERE ahead < $4 ORDER BY first
 """
-_RECORDS: Final = (
-    "SELECT kind, key, body FROM records WHERE (kind, key) > ($1, $2) ORDER BY kind, key LIMIT $3"
+_REPLACE: Final = "ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body"
+_PUT: Final = f"INSERT INTO records VALUES ($1, $2, $3) {_REPLACE}"  # noqa: S608 - a constant
+_STAGE: Final = f"INSERT INTO staged VALUES ($1, $2, $3) {_REPLACE}"  # noqa: S608 - a constant
+_SETTLE: Final = (
+    "INSERT INTO records SELECT kind, key, body FROM staged "  # noqa: S608 - a constant
+    f"WHERE body IS NOT NULL AND (kind, key) <= ($1, $2) {_REPLACE}"
 )
 
 
@@ -39,6 +55,8 @@ class PostgresqlJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._settled = 0
+        """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
@@ -69,7 +87,7 @@ class PostgresqlJournal:
         """See Journal."""
         async with self._database.read() as connection:
             checkpoint = await connection.fetchval(CHECKPOINT)
-            count = await connection.fetchval(RECORDS)
+            count = await connection.fetchval(COUNT)
             last = await connection.fetchval(LAST)
         return Loaded(checkpoint=checkpoint, count=count, last=last)
 
@@ -78,7 +96,8 @@ class PostgresqlJournal:
 
         async def page(kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
             async with self._database.read() as connection:
-                found = await connection.fetch(_RECORDS, kind, key, rows)
+                query = OVERLAID if await connection.fetchval(STAGED) else RECORDS
+                found = await connection.fetch(query, kind, key, rows)
                 return await connection.fetchval(CHECKPOINT), [tuple(row) for row in found]
 
         async for some in read_records(page, checkpoint):
@@ -101,6 +120,8 @@ class PostgresqlJournal:
 
     async def checkpoint(self, changed: Changed, epoch: int) -> None:
         """See Journal."""
+        if not changed.staged:
+            await self._settle(epoch)
         gone = [key for key, body in changed.records.items() if body is None]
         there = [(*key, body) for key, body in changed.records.items() if body is not None]
         async with self._database.write() as connection:
@@ -108,12 +129,48 @@ class PostgresqlJournal:
             check_checkpoint(
                 changed.revision, await connection.fetchval(CHECKPOINT), await connection.fetchval(LAST)
             )
-            await connection.executemany("DELETE FROM records WHERE kind = $1 AND key = $2", gone)
-            await connection.executemany(
-                "INSERT INTO records VALUES ($1, $2, $3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body",
-                there,
-            )
+            if changed.staged:
+                await _put_staged(connection, changed.records)
+                await connection.execute("UPDATE meta SET value = 1 WHERE name = 'staged'")
+            else:
+                await connection.executemany("DELETE FROM records WHERE kind = $1 AND key = $2", gone)
+                await connection.executemany(_PUT, there)
             await connection.execute("UPDATE meta SET value = $1 WHERE name = 'checkpoint'", changed.revision)
+        if changed.staged:
+            await self._settle(epoch)
+
+    async def stage(self, records: Mapping[tuple[str, str], bytes | None], epoch: int, *, anew: bool) -> None:
+        """See Journal."""
+        if anew:
+            await self._settle(epoch)
+        self._settled = 0
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            await _put_staged(connection, records)
+
+    async def index(self, mentions: Mentions, epoch: int) -> None:
+        """See Journal."""
+        rows = list(mention_rows(mentions))
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            check_indexed(await connection.fetchval(INDEXED), mentions, await connection.fetchval(LAST))
+            await connection.executemany("INSERT INTO mentions VALUES ($1, $2, $3, $4)", rows)
+            await connection.execute("UPDATE meta SET value = $1 WHERE name = 'indexed'", mentions.upto)
+
+    async def indexed(self) -> int:
+        """See Journal."""
+        return await self._number(INDEXED)
+
+    async def mentioned(self, mark: int, after: int) -> list[int]:
+        """See Journal."""
+        async with self._database.read() as connection:
+            oldest = await connection.fetchval(OLDEST)
+            rows = await connection.fetch(
+                "SELECT first, body FROM mentions WHERE bucket = $1 AND last > $2 ORDER BY first",
+                bucket_of(mark),
+                after,
+            )
+        return revisions(((first, body) for first, body in rows), mark, max(after, oldest - 1))
 
     async def compact(self, upto: int, epoch: int) -> int:
         """See Journal."""
@@ -130,21 +187,24 @@ class PostgresqlJournal:
             )
         return {digest: body for digest, body in found}  # noqa: C416 - rows are records, not pairs
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
         """See Journal."""
         async with self._database.write() as connection:
             await fence(connection, epoch)
-        async with self._database.read() as connection:
-            found = await connection.fetch(f"SELECT digest {LOOSE}")
-        loose = [digest for (digest,) in found if digest not in keep]
         gone = 0
-        for start in range(0, len(loose), STEP_ROWS):
-            async with self._database.write() as connection:
-                await fence(connection, epoch)
-                status = await connection.execute(
-                    f"DELETE {LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
+        for first, end in DIGEST_RANGES:
+            async with self._database.read() as connection:
+                found = await connection.fetch(
+                    f"SELECT digest {LOOSE} AND digest >= $1 AND digest < $2", first, end
                 )
-            gone += count_of(status)
+            loose = [digest for (digest,) in found if digest not in keep]
+            for start in range(0, len(loose), STEP_ROWS):
+                async with self._database.write() as connection:
+                    await fence(connection, epoch)
+                    status = await connection.execute(
+                        f"DELETE {LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
+                    )
+                gone += count_of(status)
         return gone
 
     async def close(self) -> None:
@@ -170,11 +230,53 @@ class PostgresqlJournal:
             )
             await connection.execute("DELETE FROM batches WHERE first <= $1", whole)
             await connection.execute("UPDATE meta SET value = $1 WHERE name = 'compacted'", whole)
+            await connection.execute(
+                "DELETE FROM mentions WHERE bucket = ANY($1::smallint[]) AND first <= $2 AND last <= $2",
+                list(range(BUCKETS)),
+                whole,
+            )
+            await connection.execute(
+                "UPDATE meta SET value = greatest(value, $1) WHERE name = 'indexed'", whole
+            )
         return int(whole - oldest + 1)
+
+    async def _settle(self, epoch: int) -> None:
+        """Bring what was staged for the last checkpoint to its place, and drop what was staged for none."""
+        while self._settled != epoch:
+            if not await self._settle_some(epoch):
+                self._settled = epoch
+
+    async def _settle_some(self, epoch: int) -> bool:
+        """The same with some of it; whether more is left."""
+        async with self._database.write() as connection:
+            await fence(connection, epoch)
+            some = await connection.fetch(
+                "SELECT kind, key FROM staged ORDER BY kind, key LIMIT $1", STEP_ROWS
+            )
+            counts = await connection.fetchval(STAGED)
+            upto = tuple(some[-1]) if some else ()
+            if some and counts:
+                await connection.execute(
+                    "DELETE FROM records USING staged WHERE staged.kind = records.kind AND staged.key = records.key "
+                    "AND staged.body IS NULL AND (staged.kind, staged.key) <= ($1, $2)",
+                    *upto,
+                )
+                await connection.execute(_SETTLE, *upto)
+            if some:
+                await connection.execute("DELETE FROM staged WHERE (kind, key) <= ($1, $2)", *upto)
+            elif counts:
+                await connection.execute("UPDATE meta SET value = 0 WHERE name = 'staged'")
+        return bool(some)
 
     async def _number(self, statement: str) -> int:
         async with self._database.read() as connection:
             return int(await connection.fetchval(statement))
+
+
+async def _put_staged(
+    connection: asyncpg.Connection, records: Mapping[tuple[str, str], bytes | None]
+) -> None:
+    await connection.executemany(_STAGE, [(*key, body) for key, body in records.items()])
 
 
 async def fence(connection: asyncpg.Connection, epoch: int) -> None:

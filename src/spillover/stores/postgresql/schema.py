@@ -81,6 +81,20 @@ CREATE TABLE costs (
 CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
 """
+_STAGED_AND_MENTIONS: Final = """
+CREATE TABLE staged (
+    kind text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, body bytea, PRIMARY KEY (kind, key)
+);
+CREATE TABLE mentions (
+    bucket smallint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (bucket, first)
+);
+INSERT INTO meta SELECT 'indexed', value FROM meta WHERE name = 'compacted';
+INSERT INTO meta VALUES ('staged', 0);
+"""
 _REORDERED: Final = """
 DROP INDEX archive_all;
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
@@ -105,8 +119,11 @@ async def prepare(database: Database) -> None:
             refuse_newer(version, database.name)
             if version == 0:
                 await _upgrade_from_0(connection)
-            if version < SCHEMA_VERSION:
+            if version < 2:
                 await _add_costs(connection)
+            if version < SCHEMA_VERSION:
+                await connection.execute(_STAGED_AND_MENTIONS)
+                await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
 async def require_current(database: Database) -> None:
@@ -142,6 +159,7 @@ async def _create(connection: asyncpg.Connection) -> None:
     await connection.execute(
         "INSERT INTO meta VALUES ('version', $1), ('checkpoint', 0), ('compacted', 0)", SCHEMA_VERSION
     )
+    await connection.execute(_STAGED_AND_MENTIONS)
 
 
 async def _upgrade_from_0(connection: asyncpg.Connection) -> None:
@@ -183,4 +201,3 @@ async def _add_costs(connection: asyncpg.Connection) -> None:
         jobs = [finished_from(tuple(row)) for row in rows]
         await connection.executemany(PUT_COST, cost_rows(jobs))
         last = jobs[-1].job
-    await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)

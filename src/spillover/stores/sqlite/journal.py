@@ -1,14 +1,26 @@
 """The journal in SQLite: a batch of events is one row, and an append is one transaction."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import apsw
 
-from spillover.ports.journal import Batch, Changed, Loaded, Record, Stored
-from spillover.stores.queries import CHECKPOINT, LAST, LOOSE, OLDEST, RECORDS
+from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
+from spillover.stores.mentions import BUCKETS, bucket_of, check_indexed, mention_rows, revisions
+from spillover.stores.queries import (
+    CHECKPOINT,
+    COUNT,
+    INDEXED,
+    LAST,
+    LOOSE,
+    OLDEST,
+    OVERLAID,
+    RECORDS,
+    STAGED,
+)
 from spillover.stores.rows import (
+    DIGEST_RANGES,
     STEP_EVENTS,
     STEP_ROWS,
     BatchRow,
@@ -26,9 +38,6 @@ _PAGE: Final = (
     "WHERE first >= coalesce((SELECT max(first) FROM batches WHERE first <= ?1), 0) AND last >= ?1 AND first <= ?2 "
     "ORDER BY first LIMIT ?3"
 )
-_RECORDS: Final = (
-    "SELECT kind, key, body FROM records WHERE (kind, key) > (?1, ?2) ORDER BY kind, key LIMIT ?3"
-)
 
 
 class SqliteJournal:
@@ -36,6 +45,8 @@ class SqliteJournal:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._settled = 0
+        """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""
 
     async def append(self, after: int, batch: Batch, epoch: int) -> int:
         """See Journal."""
@@ -73,7 +84,30 @@ class SqliteJournal:
 
     async def checkpoint(self, changed: Changed, epoch: int) -> None:
         """See Journal."""
+        if not changed.staged:
+            await self._settle(epoch)
         await self._database.write(lambda connection: _checkpoint(connection, changed, epoch))
+        if changed.staged:
+            await self._settle(epoch)
+
+    async def stage(self, records: Mapping[tuple[str, str], bytes | None], epoch: int, *, anew: bool) -> None:
+        """See Journal."""
+        if anew:
+            await self._settle(epoch)
+        self._settled = 0
+        await self._database.write(lambda connection: _stage(connection, records, epoch))
+
+    async def index(self, mentions: Mentions, epoch: int) -> None:
+        """See Journal."""
+        await self._database.write(lambda connection: _index(connection, mentions, epoch))
+
+    async def indexed(self) -> int:
+        """See Journal."""
+        return await self._database.read(lambda connection: one(connection, INDEXED))
+
+    async def mentioned(self, mark: int, after: int) -> list[int]:
+        """See Journal."""
+        return await self._database.read(lambda connection: _mentioned(connection, mark, after))
 
     async def compact(self, upto: int, epoch: int) -> int:
         """See Journal."""
@@ -86,15 +120,22 @@ class SqliteJournal:
         """See Journal."""
         return await self._database.read(lambda connection: _blobs(connection, digests))
 
-    async def forget_blobs(self, keep: frozenset[bytes], epoch: int) -> int:
+    async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
         """See Journal."""
         await self._database.write(lambda connection: fence(connection, epoch))
-        loose = await self._database.read(lambda connection: _loose(connection, keep))
         gone = 0
-        for start in range(0, len(loose), STEP_ROWS):
-            some = loose[start : start + STEP_ROWS]
-            gone += await self._database.write(partial(_forget_blobs, digests=some, epoch=epoch))
+        for first, end in DIGEST_RANGES:
+            loose = await self._database.read(partial(_loose, keep=keep, first=first, end=end))
+            for start in range(0, len(loose), STEP_ROWS):
+                some = loose[start : start + STEP_ROWS]
+                gone += await self._database.write(partial(_forget_blobs, digests=some, epoch=epoch))
         return gone
+
+    async def _settle(self, epoch: int) -> None:
+        """Bring what was staged for the last checkpoint to its place, and drop what was staged for none."""
+        while self._settled != epoch:
+            if not await self._database.write(lambda connection: _settle(connection, epoch)):
+                self._settled = epoch
 
     async def close(self) -> None:
         """Close the file, for all ports on it."""
@@ -136,14 +177,15 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
 def _load(connection: apsw.Connection) -> Loaded:
     with connection:  # one view of the data
         return Loaded(
-            checkpoint=one(connection, CHECKPOINT), count=one(connection, RECORDS), last=one(connection, LAST)
+            checkpoint=one(connection, CHECKPOINT), count=one(connection, COUNT), last=one(connection, LAST)
         )
 
 
 def _records(connection: apsw.Connection, kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
     """Some records behind a kind and a key, and the checkpoint that they are of."""
     with connection:  # one view of the data
-        found: Any = connection.execute(_RECORDS, (kind, key, rows)).fetchall()
+        query = OVERLAID if one(connection, STAGED) else RECORDS
+        found: Any = connection.execute(query, (kind, key, rows)).fetchall()
         return one(connection, CHECKPOINT), found
 
 
@@ -160,16 +202,80 @@ def _page(connection: apsw.Connection, due: int, end: int, rows: int) -> list[Ba
 
 
 def _checkpoint(connection: apsw.Connection, changed: Changed, epoch: int) -> None:
-    gone = [key for key, body in changed.records.items() if body is None]
-    there = [(*key, body) for key, body in changed.records.items() if body is not None]
     with transaction(connection):
         fence(connection, epoch)
         check_checkpoint(changed.revision, one(connection, CHECKPOINT), one(connection, LAST))
-        connection.executemany("DELETE FROM records WHERE kind = ? AND key = ?", gone)
-        connection.executemany(
-            "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body", there
-        )
+        if changed.staged:
+            _put_staged(connection, changed.records)
+            connection.execute("UPDATE meta SET value = 1 WHERE name = 'staged'")
+        else:
+            gone = [key for key, body in changed.records.items() if body is None]
+            there = [(*key, body) for key, body in changed.records.items() if body is not None]
+            connection.executemany("DELETE FROM records WHERE kind = ? AND key = ?", gone)
+            connection.executemany(
+                "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body", there
+            )
         connection.execute("UPDATE meta SET value = ? WHERE name = 'checkpoint'", (changed.revision,))
+
+
+def _stage(connection: apsw.Connection, records: Mapping[tuple[str, str], bytes | None], epoch: int) -> None:
+    with transaction(connection):
+        fence(connection, epoch)
+        _put_staged(connection, records)
+
+
+def _put_staged(connection: apsw.Connection, records: Mapping[tuple[str, str], bytes | None]) -> None:
+    connection.executemany(
+        "INSERT INTO staged VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
+        [(*key, body) for key, body in records.items()],
+    )
+
+
+def _settle(connection: apsw.Connection, epoch: int) -> bool:
+    """Bring some of what was staged to its place, or drop it if it belongs to no checkpoint; whether more is left."""
+    with transaction(connection):
+        fence(connection, epoch)
+        some = list(
+            connection.execute("SELECT kind, key FROM staged ORDER BY kind, key LIMIT ?", (STEP_ROWS,))
+        )
+        counts = one(connection, STAGED)
+        if some and counts:
+            upto = some[-1]
+            connection.execute(
+                "DELETE FROM records WHERE (kind, key) IN "
+                "(SELECT kind, key FROM staged WHERE body IS NULL AND (kind, key) <= (?, ?))",
+                upto,
+            )
+            connection.execute(
+                "INSERT INTO records SELECT kind, key, body FROM staged "
+                "WHERE body IS NOT NULL AND (kind, key) <= (?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
+                upto,
+            )
+        if some:
+            connection.execute("DELETE FROM staged WHERE (kind, key) <= (?, ?)", some[-1])
+        elif counts:
+            connection.execute("UPDATE meta SET value = 0 WHERE name = 'staged'")
+    return bool(some)
+
+
+def _index(connection: apsw.Connection, mentions: Mentions, epoch: int) -> None:
+    rows = list(mention_rows(mentions))
+    with transaction(connection):
+        fence(connection, epoch)
+        check_indexed(one(connection, INDEXED), mentions, one(connection, LAST))
+        connection.executemany("INSERT INTO mentions VALUES (?, ?, ?, ?)", rows)
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'indexed'", (mentions.upto,))
+
+
+def _mentioned(connection: apsw.Connection, mark: int, after: int) -> list[int]:
+    rows: list[Any] = []
+    with connection:  # one view of the data
+        oldest = one(connection, OLDEST)
+        rows += connection.execute(
+            "SELECT first, body FROM mentions WHERE bucket = ? AND last > ? ORDER BY first",
+            (bucket_of(mark), after),
+        )
+    return revisions(rows, mark, max(after, oldest - 1))
 
 
 def _compact(connection: apsw.Connection, upto: int, epoch: int) -> int:
@@ -190,6 +296,11 @@ def _compact(connection: apsw.Connection, upto: int, epoch: int) -> int:
         upto = int(connection.execute(whole, (bound,)).get)
         connection.execute("DELETE FROM batches WHERE first <= ?", (upto,))
         connection.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (upto,))
+        connection.executemany(
+            "DELETE FROM mentions WHERE bucket = ?1 AND first <= ?2 AND last <= ?2",
+            [(bucket, upto) for bucket in range(BUCKETS)],
+        )
+        connection.execute("UPDATE meta SET value = max(value, ?) WHERE name = 'indexed'", (upto,))
     return upto - oldest + 1
 
 
@@ -202,9 +313,10 @@ def _blobs(connection: apsw.Connection, digests: Sequence[bytes]) -> dict[bytes,
     return found
 
 
-def _loose(connection: apsw.Connection, keep: frozenset[bytes]) -> list[bytes]:
-    """Blobs that nothing seems to need."""
-    return [digest for (digest,) in connection.execute(f"SELECT digest {LOOSE}") if digest not in keep]
+def _loose(connection: apsw.Connection, keep: Container[bytes], first: bytes, end: bytes) -> list[bytes]:
+    """Blobs of a range of digests that nothing seems to need."""
+    found = connection.execute(f"SELECT digest {LOOSE} AND digest >= ? AND digest < ?", (first, end))
+    return [digest for (digest,) in found if digest not in keep]
 
 
 def _forget_blobs(connection: apsw.Connection, digests: Sequence[bytes], epoch: int) -> int:

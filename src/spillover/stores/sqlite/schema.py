@@ -77,6 +77,19 @@ CREATE INDEX costs_job ON costs (job);
 CREATE INDEX costs_at ON costs (at);
 """
 
+STAGED_AND_MENTIONS: Final = """
+CREATE TABLE staged (kind TEXT NOT NULL, key TEXT NOT NULL, body BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE mentions (
+    bucket INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (bucket, first)
+) WITHOUT ROWID;
+INSERT INTO meta SELECT 'indexed', value FROM meta WHERE name = 'compacted';
+INSERT INTO meta VALUES ('staged', 0);
+"""
+
 REORDERED: Final = """
 DROP INDEX archive_all;
 CREATE INDEX archive_all ON archive (number DESC, length(job), job);
@@ -131,7 +144,10 @@ def prepare(connection: apsw.Connection, folder: Path) -> None:
             refuse_newer(version, folder)
             if version == 0:
                 _upgrade_from_0(connection)
-            _add_costs(connection)
+            if version < 2:
+                _add_costs(connection)
+            connection.execute(STAGED_AND_MENTIONS)
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -145,6 +161,7 @@ def _create(connection: apsw.Connection) -> None:
     connection.execute(
         "INSERT INTO meta VALUES ('version', ?), ('checkpoint', 0), ('compacted', 0)", (SCHEMA_VERSION,)
     )
+    connection.execute(STAGED_AND_MENTIONS)
 
 
 def _upgrade_from_0(connection: apsw.Connection) -> None:
@@ -179,4 +196,3 @@ def _add_costs(connection: apsw.Connection) -> None:
     connection.execute(COSTS + REORDERED)
     rows = connection.execute(f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive")  # noqa: S608 - constants
     connection.executemany(PUT_COST, (cost for row in rows for cost in cost_rows([finished_from(row)])))
-    connection.execute("UPDATE meta SET value = ? WHERE name = 'version'", (SCHEMA_VERSION,))
