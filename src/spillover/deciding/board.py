@@ -4,13 +4,14 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.estimates import late_on
+from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
@@ -21,6 +22,7 @@ from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Room
 from spillover.deciding.seating import Seating
+from spillover.deciding.turns import Turn, Turns, next_turn
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -58,6 +60,13 @@ class Board:
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
+        self.arrivals: list[tuple[int, JobId]] = []
+        """Heap of the same by their numbers; those that are not in `fresh` are void."""
+        self.turns = Turns(state)
+        self.turn: Turn | None = None
+        """Whose turn it was when the last cycle did not look at everybody; None if it did."""
+        self.spent = False
+        """Whether bounded looks of the last cycles met jobs that cannot start: others may be looked at in vain because of them."""
         self.alarms = Alarms(state, policies.back_after)
         self.brings_back = policies.back_after is not None
         """Whether the wait policy brings jobs back from rented capacity."""
@@ -171,6 +180,8 @@ class Board:
         times = [self.again]
         if self.waits:
             times.append(self.waits[0][0] + self.state.facts.jumped)
+        if self.turn is not None and self.queue.first:
+            times.append(next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
             times.append(self.ranking.next_time(passed=self.passed))
         if self.alarms.heap:
@@ -178,8 +189,10 @@ class Board:
         return min(times)
 
     def gains(self, now: int) -> bool:
-        """Whether all that waits is to be tried anew: room was gained, or those who had to wait for others may be ahead of them."""
-        return self.gained or (self.ranking is not None and self.ranking.outdated(now, passed=self.passed))
+        """Whether all that waits is to be tried anew: room was gained, others have their turn, or those who had to wait may be ahead now."""
+        if self.gained or (self.turn is not None and self.turns.at(now) != self.turn):
+            return True
+        return self.ranking is not None and self.ranking.outdated(now, passed=self.passed)
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
@@ -193,10 +206,11 @@ class Board:
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.gained or (self.ranking is not None and self.gains(now)):
-            if self.queue.first:
+        if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
+            if not self.queue.first:
+                self.gained, self.turn = False, None  # nobody is there who could use it
+            elif self.gains(now):
                 return True
-            self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
     def _of_use(self) -> bool:
@@ -213,16 +227,22 @@ class Board:
                     return True
         return False
 
-    def calm(self, *, decided: bool, passed: bool, again: int) -> None:
+    def calm(
+        self, *, decided: bool, passed: bool, again: int, turn: Turn | None = None, spent: bool = False
+    ) -> None:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
         self.gained = decided and passed
         self.passed = passed
+        self.turn = turn
+        self.spent = spent
         if again < self.again:
             self.again = again
         if self.ranking is not None:
             self.ranking.settle()
         self.queue.woken.clear()
         self.due.woken.clear()
+        while self.arrivals and self.arrivals[0][1] not in self.fresh:
+            heapq.heappop(self.arrivals)
         if self.waits:
             self.forget_waits()
 
@@ -239,6 +259,14 @@ class Board:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
         return node is not None and job.id in node.ahead
+
+    def first_arrivals(self) -> Iterator[JobId]:
+        """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
+        previous: JobId | None = None
+        for _, job in in_order(self.arrivals):
+            if job != previous and job in self.fresh:
+                previous = job
+                yield job
 
     # --- keeping up with events
 
@@ -288,8 +316,11 @@ class Board:
         self.queue.push(lane, entry)
         if job.due is not None:
             self.due.push(lane, entry)
+        self.turns.enter(job)
         if job.latest is None:
-            self.fresh[job.id] = None
+            if job.id not in self.fresh:
+                self.fresh[job.id] = None
+                heapq.heappush(self.arrivals, (job.number, job.id))
         elif job.due is None or job.partly_due:
             self.wait(job)
         if self.line_up is not None:

@@ -29,7 +29,7 @@ from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.following import FOLLOWERS
-from spillover.deciding.plan import Plan, digest_of, events_of
+from spillover.deciding.plan import RULES, Plan, digest_of, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
@@ -84,6 +84,8 @@ class Engine:
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
+        self.rules = RULES
+        """By which rules plans are made."""
         self._digests = digests
         """Whether plans are told apart by digests, for whoever stores events."""
         self._load = load
@@ -188,16 +190,20 @@ class Engine:
         """Run a cycle and carry its plan out; None if it decided nothing."""
         state, board, debug = self.state, self.board, self.debug
         before = _fingerprint(board) if debug else None
-        found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
+        found = cycle.run(
+            state, board, self.policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+        )
         if debug and before != _fingerprint(board):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
         plan = found.plan
         decided = bool(plan.placements or plan.admitted or plan.expired)
         if decided:
-            self._accept(events_of(plan, state, self._policies_digest), events)
+            self._accept(events_of(plan, state, self._policies_digest, self.rules), events)
             if found.settled:
                 state.moved.clear()
-        board.calm(decided=decided, passed=found.passed, again=found.again)
+        board.calm(
+            decided=decided, passed=found.passed, again=found.again, turn=found.turn, spent=found.spent
+        )
         return plan if decided else None
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:

@@ -57,6 +57,8 @@ class Purser:
         self._refusals = 0
         self.renews = FOREVER
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
+        self.worth_a_look = False
+        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
 
     def concerns(self, job: Job) -> bool:
         """Whether any cap limits what renting a job may cost."""
@@ -119,11 +121,13 @@ class Purser:
         They are worth one once a budget begins anew that keeps them from being looked at, whatever refused this one.
         """
         caps = self._caps(job)
+        least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
+        spent = [cap for cap in caps if cap.budget.of is Of.PROJECT and self._left(cap) < least]
         if self._refused.get(job.kind, 0) < REFUSALS and self._refusals < ALL_REFUSALS:
-            least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
-            caps = [cap for cap in caps if cap.budget.of is Of.PROJECT and self._left(cap) < least]
+            caps = spent
             if not caps:
                 return False
+        self.worth_a_look = not spent
         self.renews = min([self.renews, *(cap.until for cap in caps)])
         return True
 
@@ -154,6 +158,11 @@ class Till:
     def renews(self) -> int:
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
         return self._purser.renews
+
+    @property
+    def worth_a_look(self) -> bool:
+        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
+        return self._purser.worth_a_look
 
     def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
         """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
