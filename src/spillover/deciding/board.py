@@ -37,7 +37,8 @@ IDLE = 1024
 class Board:
     """What waits, where there is room, and when something is due."""
 
-    def __init__(self, state: State, policies: Policies) -> None:
+    def __init__(self, state: State, policies: Policies, *, whole: bool = True) -> None:
+        """All of a book, or at first its clusters only: `build` takes the jobs in, while events are followed already."""
         self.state = state
         self.policies = policies
         self._key = policies.order.key
@@ -87,9 +88,13 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
-        self._build()
+        self._rest: list[Job] = []
+        """Jobs that are not taken in yet, the first one last."""
+        self._begin()
+        if whole:
+            self.build()
 
-    def _build(self) -> None:
+    def _begin(self) -> None:
         for spec in self.state.facts.clusters:
             self.rooms[spec.name] = Room(spec, self.state.facts.ahead)
         self.open_rooms()
@@ -99,16 +104,38 @@ class Board:
                 self.rooms[node.cluster].refresh(node)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.rooms, self.runs)
-        for job in self.state.jobs.values():
-            self.enter(job)
-            self.move_in(job)
-            self.alarms.set(job)
-            if self.ends is not None:
-                self.ends.set(job)
-            if job.due is None and self.is_ahead(job):
-                self.wait(job)
+        self._rest = list(self.state.jobs.values())
+        self._rest.reverse()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all jobs of the book are taken in; before that no cycle may be run."""
+        return not self._rest
+
+    def build(self, most: int | None = None) -> bool:
+        """Take in so many more jobs of the book, or all; whether all are there.
+
+        Each is taken in as it is by then. One that events have brought here before is entered twice, which does no harm.
+        """
+        rest, jobs = self._rest, self.state.jobs
+        for _ in range(len(rest) if most is None else min(most, len(rest))):
+            job = rest.pop()
+            if jobs.get(job.id) is job:
+                self._take_in(job)
+        if rest:
+            return False
         if self.line_up is not None:
             self.line_up.sort()
+        return True
+
+    def _take_in(self, job: Job) -> None:
+        self.enter(job)
+        self.move_in(job)
+        self.alarms.set(job)
+        if self.ends is not None:
+            self.ends.set(job)
+        if job.due is None and self.is_ahead(job):
+            self.wait(job)
 
     # --- what the cycle asks
 
@@ -369,8 +396,6 @@ class Board:
         """Forget a job that was never submitted after all."""
         self.leave(job)
         self.fresh.pop(job.id, None)
-        if job.extra.deadline is not None or job.extra.not_before is not None:
-            self.alarms.forget(job.id)
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""

@@ -14,7 +14,6 @@ from spillover.core.apply import APPLIERS
 from spillover.core.decide import DECIDERS, decide
 from spillover.core.deciders import changes
 from spillover.core.events import (
-    AgentForgotten,
     AgentsConfigured,
     AnyEvent,
     ClustersConfigured,
@@ -26,6 +25,7 @@ from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Reply, Submit
 from spillover.core.state import State
 from spillover.deciding import cycle
+from spillover.deciding.alarms import Alarms
 from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.following import FOLLOWERS
@@ -45,10 +45,10 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
 """For each event what changes the state, and what the board follows it by, if anything."""
-_NEW_BOARD: Final = frozenset(
-    {AgentForgotten, AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled}
-)
+_NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
+SLICE: Final = 5000
+"""Jobs that a new board takes in, and events after which no other cycle is run, in one step that is to be short."""
 
 
 class Step(Struct, frozen=True):
@@ -59,6 +59,8 @@ class Step(Struct, frozen=True):
     """One for each proposal, in their order."""
     plan: Plan | None
     """Of the first cycle that decided anything; None if none did."""
+    more: bool = False
+    """Whether more could be decided right away: a step that is to be short does a part."""
 
 
 class Trial(Struct, frozen=True):
@@ -80,7 +82,9 @@ class Engine:
         now: int = 0,
         debug: bool = False,
         digests: bool = True,
+        whole: bool = True,
     ) -> None:
+        """With `whole`, ready to decide; else `build` has to be called until it says so."""
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
@@ -89,52 +93,86 @@ class Engine:
         self._digests = digests
         """Whether plans are told apart by digests, for whoever stores events."""
         self._load = load
-        self._take_policies()
+        self._outdated = False
+        """Whether the policies and the board are those of a book that has changed too much for them."""
+        self._take_policies(whole=whole)
 
-    def step(self, now: int, proposals: Iterable[Proposal] = ()) -> Step:
-        """Decide proposals in their order, then run a cycle if anything could come of it."""
+    @property
+    def board(self) -> Board:
+        """What cycles look at. After a change that needs a new one, that is built by whoever asks first."""
+        if self._outdated:
+            self._take_policies(whole=True)
+        return self._board
+
+    @property
+    def policies(self) -> Policies:
+        """What decides."""
+        if self._outdated:
+            self._take_policies(whole=True)
+        return self._policies
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the board is up to date and has all jobs of the book."""
+        return not self._outdated and self._board.is_whole
+
+    def build(self, most: int = SLICE) -> bool:
+        """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
+        if self._outdated:
+            self._take_policies(whole=False)
+        return self._board.build(most)
+
+    def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
+        """Decide proposals in their order, then run cycles for as long as anything could come of them.
+
+        One that is to be short leaves the rest of a new board, or of what is to be decided, to the next.
+        """
         if now < self.now:
             now = self.now
         self.now = now
         state = self.state
         events: list[AnyEvent] = []
         replies: list[Reply] = []
-        if self.board.alarms.heap:
-            for what, job in self.board.alarms.due(now):
+        if self._board.alarms.heap and not self._outdated:
+            for what, job in self._board.alarms.due(now):
                 self._accept(_ALARMS[what](state, job, now), events)
         for proposal in proposals:
             decided, reply = DECIDERS[type(proposal)](state, proposal, now)
             self._accept(decided, events)
             replies.append(reply)
         plan: Plan | None = None
-        while self.board.stirred(now):
+        more = short and not (self._board.is_whole and not self._outdated) and not self.build()
+        while not more and self.board.stirred(now):
             following = self._cycle(now, events)
             if following is None:
                 break  # one that decided may have made way for others
             if plan is None:
                 plan = following
+            more = short and len(events) >= SLICE
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, events)
-        return Step(events, replies, plan)
+        return Step(events, replies, plan, more)
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
         self._accept([event], [])
-        self.board.look_at_what_moved()
+        if not self._outdated:
+            self._board.look_at_what_moved()
 
-    def _take_policies(self) -> None:
+    def _take_policies(self, *, whole: bool) -> None:
         """Decide by the policies that the book names, from the book alone."""
-        self.policies = self._load(self.state.facts.policies)
-        self._policies_digest = digest_of(self.policies.chosen) if self._digests else b""
-        for guard in self.policies.guards:
+        self._outdated = False
+        self._policies = self._load(self.state.facts.policies)
+        self._policies_digest = digest_of(self._policies.chosen) if self._digests else b""
+        for guard in self._policies.guards:
             guard.look_at(self.state)
         self.state.moved.clear()
-        self.board = Board(self.state, self.policies)
+        self._board = Board(self.state, self._policies, whole=whole)
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
-        return self.board.next_time()
+        return self.board.next_time() if self.is_ready else self.now
 
     def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
         """What a cycle would decide if these jobs were submitted now. They are withdrawn before this returns."""
@@ -142,8 +180,11 @@ class Engine:
         events, reply = decide(self.state, proposal, now)
         if isinstance(reply, Refusal):
             return reply
-        numbered, dirty = self.state.facts.numbered, dict(self.state.dirty)
+        board = self.board
+        board.build()
+        numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
         tally = structs.replace(self.state.facts.tally)
+        self.state.dirty, board.alarms = {}, Alarms(self.state)  # both may be long: not to be copied, or searched
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
@@ -156,7 +197,7 @@ class Engine:
         finally:
             for job in submitted:
                 self._withdraw(job)
-            self.state.facts.numbered, self.state.dirty = numbered, dirty
+            self.state.facts.numbered, self.state.dirty, board.alarms = numbered, dirty, alarms
             self.state.facts.tally = tally
         return Trial(now, plan, jobs)
 
@@ -207,15 +248,15 @@ class Engine:
         return plan if decided else None
 
     def _accept(self, decided: list[AnyEvent], events: list[AnyEvent]) -> None:
-        state, board = self.state, self.board
+        state, board = self.state, self._board
         for event in decided:
             change, follow = _CHANGES[type(event)]
             change(state, event)
             if follow is not None:
-                follow(board, event)
+                if not self._outdated:
+                    follow(board, event)
             elif type(event) in _NEW_BOARD:
-                self._take_policies()
-                board = self.board
+                self._outdated = True  # one new board for all such events, when it is needed
         events += decided
 
 

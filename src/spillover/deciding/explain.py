@@ -50,9 +50,17 @@ class Decider(Protocol):
     """What explaining looks at: an engine."""
 
     state: State
-    board: Board
-    policies: Policies
     now: int
+
+    @property
+    def board(self) -> Board:
+        """What cycles look at."""
+        ...
+
+    @property
+    def policies(self) -> Policies:
+        """What decides."""
+        ...
 
 
 class Verdict(Struct, frozen=True):

@@ -40,7 +40,8 @@ class LineUp:
 
     def sort(self) -> None:
         """All jobs are there: from now on their order is kept up."""
-        self._in_order = sorted(self._places.values())
+        if self._in_order is None:
+            self._in_order = sorted(self._places.values())
 
     def keep(self, job: Job) -> None:
         """Note how a queued job waits for owned capacity now, if it does."""
