@@ -47,8 +47,8 @@ _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APP
 """For each event what changes the state, and what the board follows it by, if anything."""
 _NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
-SLICE: Final = 5000
-"""Jobs that a new board takes in, and events after which no other cycle is run, in one step that is to be short."""
+SLICE: Final = 2000
+"""Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 
 class Step(Struct, frozen=True):
@@ -137,18 +137,20 @@ class Engine:
             for what, job in self._board.alarms.due(now):
                 self._accept(_ALARMS[what](state, job, now), events)
         for proposal in proposals:
-            decided, reply = DECIDERS[type(proposal)](state, proposal, now)
-            self._accept(decided, events)
+            happens, reply = DECIDERS[type(proposal)](state, proposal, now)
+            self._accept(happens, events)
             replies.append(reply)
         plan: Plan | None = None
-        more = short and not (self._board.is_whole and not self._outdated) and not self.build()
+        decided = 0
+        more = short and not self.is_ready and not self.build()
         while not more and self.board.stirred(now):
             following = self._cycle(now, events)
             if following is None:
                 break  # one that decided may have made way for others
             if plan is None:
                 plan = following
-            more = short and len(events) >= SLICE
+            decided += len(following.admitted) + len(following.expired) + len(following.placements)
+            more = short and decided >= SLICE
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, events)

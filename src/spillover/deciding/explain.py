@@ -11,6 +11,7 @@ from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
+from spillover.deciding.lanes import Walk
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.refusing import refusal_of, why_never
@@ -46,6 +47,10 @@ from spillover.model.reasons import (
 from spillover.model.units import FOREVER, format_duration
 
 
+MOST_AHEAD: Final = 10_000
+"""Jobs ahead of one that are counted, in the order in which they are tried."""
+
+
 class Decider(Protocol):
     """What explaining looks at: an engine."""
 
@@ -79,10 +84,12 @@ class Explanation(Struct, frozen=True):
     """None for a job that is placed and well."""
     verdicts: tuple[Verdict, ...]
     ahead: int
-    """Queued jobs that are tried before it."""
+    """Queued jobs that are tried before it; where the queue is long, at least so many."""
     spills_at: int | None
     """When it may be rented, nanoseconds UTC; None if never, or already."""
     estimate: Estimate
+    more_ahead: bool = False
+    """Whether more than that may be ahead: only so many are counted."""
 
 
 def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanation:
@@ -92,9 +99,8 @@ def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanat
         return Explanation(_unqueued(engine.state, job), (), 0, None, expected)
     verdicts = _verdicts(engine, job, held)
     reason = _why_queued(engine, job, verdicts)
-    return Explanation(
-        reason, verdicts, _ahead(engine.board, job), _spills_at(engine, job, verdicts), expected
-    )
+    ahead, more = _ahead(engine.board, job)
+    return Explanation(reason, verdicts, ahead, _spills_at(engine, job, verdicts), expected, more)
 
 
 def reason_of(engine: Decider, job: Job) -> Reason | None:
@@ -300,11 +306,18 @@ def _is_kept_for(head: Job) -> bool:
     return head.due is None and head.kind.shape.burst is not Burst.ALWAYS
 
 
-def _ahead(board: Board, job: Job) -> int:
-    """How many queued jobs sort before this one, members of arrays counted one by one."""
-    mine = board.spot(job)
-    return sum(
-        weight(each)
-        for each in board.state.jobs.values()
-        if type(each.phase) is Queued and board.spot(each) < mine
-    )
+def _ahead(board: Board, job: Job) -> tuple[int, bool]:
+    """How many queued jobs sort before this one, members of arrays counted one by one, and whether there may be more."""
+    mine, jobs, count = board.spot(job), board.state.jobs, 0
+    if len(jobs) <= MOST_AHEAD:
+        ahead = (each for each in jobs.values() if type(each.phase) is Queued and board.spot(each) < mine)
+        return sum(map(weight, ahead)), False
+    walk = Walk(board.queue.lanes(), board.queue.jobs, len(board.queue.first) + 1, len(board.queue.first))
+    for _ in range(MOST_AHEAD):
+        found = walk.next()
+        if found is None or found[0] >= mine:
+            return count, False
+        count += weight(jobs[found[0][2]])
+        walk.go_on(found[1])
+    return count, True
+

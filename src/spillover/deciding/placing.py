@@ -95,7 +95,7 @@ class Placer:
         """The same, if some are left out whose turn it is not."""
         self._most = MOST_PLACED if bounded else FOREVER
         self.cut = False
-        """Whether there were more places to find than a cycle finds."""
+        """Whether so many places were found as a cycle finds, so that others may not have been looked at."""
         self.spent = False
         """Whether a bounded look met a job that cannot start."""
         self._late_from = FOREVER
@@ -216,9 +216,6 @@ class Placer:
             ):  # no cluster runs an array of gangs
                 walk.go_on(lane)
                 continue
-            if len(draft.placements) >= self._most:
-                self.passed = self.cut = True
-                return
             if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
                 self._pass_over(walk, entry, lane)
                 continue
@@ -255,6 +252,9 @@ class Placer:
                     keeper.block(lane)
                     walk.go_on(lane)
                 continue
+            if len(draft.placements) >= self._most:
+                self.passed = self.cut = True
+                return
             if ceiling is not None:
                 ceiling.took()
             if job.extra.members is not None and draft.left(job, role):
@@ -279,11 +279,11 @@ class Placer:
                 continue
             fits = True
             while fits and draft.left(job, role) > 0:
-                if len(draft.placements) >= self._most:
-                    self.passed = self.cut = True
-                    return
                 self._look_anew()
                 fits = self._place(job, lane, role)
+                if fits and len(draft.placements) >= self._most:
+                    self.passed = self.cut = True
+                    return
             if fits or self._late:
                 continue
             if self.till is not None and self.till.refusals:
