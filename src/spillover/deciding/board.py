@@ -5,6 +5,7 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
@@ -88,8 +89,12 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
+        self.holders: dict[str, dict[JobId, None]] = {}
+        """By the key of a budget in its period, jobs without a walltime that hold what was left of it; some do no more."""
         self._rest: list[Job] = []
         """Jobs that are not taken in yet, the first one last."""
+        self._scrap: list[list[Any]] | None = None
+        """What is left of a board that nobody looks at any more; None while somebody does."""
         self._begin()
         if whole:
             self.build()
@@ -132,10 +137,24 @@ class Board:
         self.enter(job)
         self.move_in(job)
         self.alarms.set(job)
+        self.hold(job)
         if self.ends is not None:
             self.ends.set(job)
         if job.due is None and self.is_ahead(job):
             self.wait(job)
+
+    def dismantle(self, most: int) -> bool:
+        """Let go of so many entries of a board that nobody looks at any more, as all at once take long to free; whether none is left."""
+        if self._scrap is None:
+            heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
+            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self._rest]
+        while self._scrap and most > 0:
+            last = self._scrap[-1]
+            most -= max(1, len(last))
+            del last[max(0, -most) :]
+            if not last:
+                self._scrap.pop()
+        return not self._scrap
 
     # --- what the cycle asks
 
@@ -201,6 +220,19 @@ class Board:
         """Whether a job counts against `max_queue` while it waits."""
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
         return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
+
+    def holder_of(self, key: str) -> Job | None:
+        """The job without a walltime that holds most of a budget; None if none does."""
+        jobs, holders = self.state.jobs, self.holders.get(key, {})
+        found: Job | None = None
+        for each in list(holders):
+            job = jobs.get(each)
+            hold = None if job is None else job.extra.hold
+            if job is None or hold is None or hold.limit is None or key not in hold.purses:
+                del holders[each]
+            elif found is None or found.extra.hold is None or hold.amount > found.extra.hold.amount:
+                found = job
+        return found
 
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
@@ -376,6 +408,15 @@ class Board:
         for limits in self.limited:
             if limits.leave(job):
                 self.gained = True
+
+    def hold(self, job: Job) -> None:
+        """A job may hold what was left of budgets."""
+        hold = job.extra.hold
+        if hold is not None and hold.limit is not None:
+            for key in hold.purses:
+                self.holders.setdefault(key, {})[job.id] = None
+                if len(self.holders[key]) > SPARE:
+                    self.holder_of(key)  # which drops those that hold no more
 
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""

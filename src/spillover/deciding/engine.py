@@ -95,6 +95,8 @@ class Engine:
         self._load = load
         self._outdated = False
         """Whether the policies and the board are those of a book that has changed too much for them."""
+        self._old_board: Board | None = None
+        """The one before, while it is freed."""
         self._take_policies(whole=whole)
 
     @property
@@ -119,7 +121,10 @@ class Engine:
     def build(self, most: int = SLICE) -> bool:
         """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
         if self._outdated:
+            self._old_board = self._board
             self._take_policies(whole=False)
+        if self._old_board is not None and self._old_board.dismantle(8 * most):
+            self._old_board = None
         return self._board.build(most)
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:

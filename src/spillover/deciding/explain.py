@@ -147,7 +147,19 @@ def _verdict(engine: Decider, purser: Purser, room: Room, job: Job) -> Reason | 
     if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
     answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
+    if isinstance(answer, OverBudget):
+        return _with_holder(engine, job, answer)
     return refusal if answer is None or isinstance(answer, Holding) else answer
+
+
+def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
+    """The same, with the job that holds what was left of the budget because it has no walltime, if there is one."""
+    for cap in engine.state.caps.on(job.kind.project, job.user, engine.now):
+        if (f"{cap.budget.of} {cap.name}", cap.budget.per) == (over.whose, over.per):
+            holder = engine.board.holder_of(cap.key)
+            if holder is not None and holder.extra.hold is not None:
+                return structs.replace(over, holder=holder.id, held=holder.extra.hold.amount)
+    return over
 
 
 def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
