@@ -90,7 +90,7 @@ class Reasons:
         """Of one job."""
         if type(job.phase) is not Queued:
             return self._view(job)
-        alike: object = (job.kind, job.latest, job.due is None)
+        alike: object = (job.kind, self._engine.state.latest(job), job.due is None)
         if job.terms.max_cost is not None or self._engine.state.caps or self._engine.policies.guards:
             alike = (alike, job.terms, job.user, job.cost, job.predicted)
         if alike not in self._queued:
@@ -255,8 +255,9 @@ def why_view(
     said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = ahead_of_room(engine.state, job)
-    if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:
-        said = msgspec.structs.replace(said, spills_at=job.latest + engine.state.facts.jumped)
+    latest = engine.state.latest(job)
+    if ahead and latest is not None and job.due is None and latest < FOREVER:
+        said = msgspec.structs.replace(said, spills_at=latest + engine.state.facts.jumped)
     spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
     costs = costs_of(engine, job, said.estimate.runtime)
     return WhyView(

@@ -308,7 +308,7 @@ class Board:
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
         """The job of an entry of `waits`, if it still waits so."""
         job = self.state.jobs.get(wait[2])
-        if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
+        if job is None or self.state.latest(job) != wait[0] or (job.due is not None and not job.partly_due):
             return None
         return job if type(job.phase) is Queued or self.is_ahead(job) else None
 
@@ -376,7 +376,7 @@ class Board:
         if job.due is not None:
             self.due.push(lane, entry)
         self.turns.enter(job)
-        if job.latest is None:
+        if self.state.latest(job) is None:
             if job.id not in self.fresh:
                 self.fresh[job.id] = None
                 heapq.heappush(self.arrivals, (job.number, job.id))
@@ -440,10 +440,11 @@ class Board:
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
-        if job.latest is None:
+        latest = self.state.latest(job)
+        if latest is None:
             return
-        if job.latest < FOREVER:
-            heapq.heappush(self.waits, (job.latest, job.number, job.id))
+        if latest < FOREVER:
+            heapq.heappush(self.waits, (latest, job.number, job.id))
             if len(self.waits) > 2 * len(self.state.jobs) + SPARE:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)

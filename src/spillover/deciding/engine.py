@@ -213,7 +213,7 @@ class Engine:
         tried = dict.fromkeys(submitted)
         for job, latest in plan.admitted:
             if job in tried:
-                self.state.jobs[job].latest = latest
+                self.state.jobs[job].latest, self.state.jobs[job].round = latest, self.state.facts.rounds
         for expiry in plan.expired:
             if expiry.job in tried and not expiry.members:
                 self.state.jobs[expiry.job].due = expiry.why

@@ -165,9 +165,10 @@ def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
 def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
     """When a job may be rented, if some cluster could be rented for it and it may not be rented yet."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
-    if job.latest is None or job.latest >= FOREVER or job.due is not None or not rentable:
+    latest = engine.state.latest(job)
+    if latest is None or latest >= FOREVER or job.due is not None or not rentable:
         return None
-    return job.latest + engine.state.facts.jumped
+    return latest + engine.state.facts.jumped
 
 
 def _possible(verdict: Verdict) -> bool:
@@ -216,7 +217,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return why_never(engine.board, shape, [each.reason for each in verdicts])
     if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
         return dear
-    if job.latest is None:
+    if engine.state.latest(job) is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
         return failed
@@ -279,7 +280,7 @@ def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
 def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> PolicyFailed | None:
     """Whether a policy that failed is what keeps a job from being rented."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
-    if job.latest != FOREVER or job.due is not None or not rentable:
+    if engine.state.latest(job) != FOREVER or job.due is not None or not rentable:
         return None
     policies = engine.policies
     name, error = policies.chosen.wait.name, policies.missing.get("wait")
