@@ -26,6 +26,7 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
+from spillover.deciding import cycle, placing, purse, turns
 from spillover.deciding.engine import Engine
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
@@ -214,6 +215,24 @@ class WilderStory(Story):
         )
 
 
+class TightStory(Story):
+    """The same with few kinds of jobs, most of which caps and deadlines keep from starting."""
+
+    def _job(self) -> JobBuilder:
+        dice = self.dice
+        self._submitted += 1
+        job = a_job("j" + "".join("abcdefghij"[int(digit)] for digit in str(self._submitted)))
+        job.cpus(dice.choice([1, 1, 2])).project(dice.choice("ab")).priority(dice.choice([0, 0, 1]))
+        job.terms(walltime=dice.choice([5, 50, 500]) * MINUTE)
+        if dice.random() < 0.5:
+            job.max_cost(dice.choice([1, 10**8, 10**9]))
+        if dice.random() < 0.5:
+            job.expected(minutes=dice.choice([10, 60]))
+            if not self.returns:
+                job.between(deadline=self.world.now + dice.choice([10, 70, 100]) * MINUTE)
+        return job
+
+
 def tell(story: Story) -> None:
     """Before every step a server starts anew from a checkpoint, and must decide as the one that went on; then replay it all."""
     world, checkpoints = story.world, Checkpoints()
@@ -239,6 +258,19 @@ def test_a_server_that_starts_anew_decides_the_same(seed: int) -> None:
 @pytest.mark.parametrize("seed", [*range(12), 50, 127, 191])
 def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int) -> None:
     tell(WilderStory(seed))
+
+
+@pytest.mark.parametrize("seed", [*range(8), 11, 17])
+def test_so_it_does_when_looks_and_plans_are_bounded_so_tightly_that_most_have_to_wait_for_their_turn(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "LOOKS", 1 + seed % 3)
+    monkeypatch.setattr(purse, "REFUSALS", 1)
+    monkeypatch.setattr(purse, "ALL_REFUSALS", 1 + seed % 2)
+    monkeypatch.setattr(turns, "MOST", 1 + seed % 5)
+    monkeypatch.setattr(placing, "MOST_PLACED", 1 + seed % 2)
+    monkeypatch.setattr(cycle, "MOST_WAITS", 1 + seed % 4)
+    tell((Story, WilderStory, TightStory)[seed % 3](seed))
 
 
 @pytest.mark.parametrize("seed", [47, 137, 142, 245])

@@ -33,6 +33,9 @@ def forecast(out: Output, client: "Client", documents: Sequence[dict[str, Any]],
         rented = any(one.estimated_cost is not None for one in told)
         columns = (*COLUMNS[:-1], *RENTED, COLUMNS[-1]) if rented else COLUMNS
         out.table(columns, [_row(one, rented=rented) for one in told])
+        for one in told:
+            if one.note is not None:
+                out.line(f"note: {one.name}: {one.note}")
     return codes.OK
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from spillover.control.projects import reason_within
-from spillover.control.views import money, reason_view, when
+from spillover.control.views import money, note_of, reason_view, when
 from spillover.core.jobs import Job
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Trial
@@ -38,7 +38,8 @@ def forecasts(
         job, said = tried.jobs[JobId(job_id)]
         said = replace(said, reason=reason_within(said.reason, board.state, project))
         forecast = _forecast(board, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
-        shown.append(_with_costs(board, forecast, job, said.estimate.runtime, holds.get(job.id)))
+        forecast = _with_costs(board, forecast, job, said.estimate.runtime, holds.get(job.id))
+        shown.append(replace(forecast, note=note_of(board, job, tried.now) or None))
     return Forecasts(shown)
 
 

@@ -42,6 +42,8 @@ PIECE: Final = 2_000
 """Records that a checkpoint encodes and writes at once: some milliseconds of the event loop, and of whoever waits to append."""
 ROUNDS: Final = 8
 """Rounds of staging after which a checkpoint is written although many records have changed meanwhile."""
+SOON: Final = 0.05
+"""Seconds between two looks whether the engine can decide."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 MOST_TOLD: Final = 10_000
@@ -175,6 +177,12 @@ class Loop:
                 return found
             # Some of it was given up in between, as it could not be written: look at what is there instead.
 
+    async def ready(self) -> Engine:
+        """The engine, as `read` shows it, once it can decide: after a change of policies it looks at all jobs anew, some at a time."""
+        while not (engine := await self.read()).is_ready:
+            await asyncio.sleep(SOON)
+        return engine
+
     def unavailable(self) -> CommandError:
         """What to tell those who want something changed now."""
         kind = Kind.NOT_LEADER if self.lost_lead.is_set() else Kind.UNAVAILABLE
@@ -222,11 +230,12 @@ class Loop:
         if jumped:
             log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
             # Before time moves on, or the jump itself would make things due.
-            self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped)]))
+            self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped)], short=True))
             disabled = []
         self.watch.begin()
-        step = self.engine.step(now, [*disabled, *(proposal for ask in asks for proposal in ask.proposals)])
-        if self.watch.end():
+        proposals = [*disabled, *(proposal for ask in asks for proposal in ask.proposals)]
+        step = self.engine.step(now, proposals, short=True)
+        if self.watch.end() or step.more:
             self._wake.set()
         self._take(step)
         at = len(disabled)

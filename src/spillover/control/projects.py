@@ -20,7 +20,7 @@ from spillover.core.jobs import Job
 from spillover.core.state import State
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import JobId, split_member
-from spillover.model.reasons import BehindOthers, KeptFor, Reason
+from spillover.model.reasons import BehindOthers, KeptFor, OverBudget, Reason
 from spillover.ports.commands import CommandError, Kind
 from spillover.wire.api import BudgetView, FieldProblem
 
@@ -69,6 +69,8 @@ def reason_within(reason: Reason | None, state: State, project: str | None) -> R
             return BehindOthers(OTHER)
         case KeptFor(job) if _is_foreign(job, state, project):
             return KeptFor(OTHER)
+        case OverBudget(holder=job) if job and _is_foreign(JobId(job), state, project):
+            return structs.replace(reason, holder=OTHER)
         case _:
             return reason
 

@@ -109,7 +109,7 @@ class Submitting:
     async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
         """What would become of these jobs; nothing is submitted."""
         proposal, known = await self._proposal(forms, user, {})
-        engine = await self._loop.read()
+        engine = await self._loop.ready()
         tried = engine.trial(self._loop.now(), proposal)
         if isinstance(tried, Refusal):
             raise refused(tried)

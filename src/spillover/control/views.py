@@ -12,15 +12,17 @@ from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread
 from spillover.core.nodes import Node
 from spillover.core.state import State
+from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine
 from spillover.deciding.estimates import estimate, expected_end
 from spillover.deciding.explain import Explanation, explain, reason_of
-from spillover.deciding.quotes import quote
+from spillover.deciding.purse import held_rest, open_rest
+from spillover.deciding.quotes import cheapest, quote
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
 from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, code_of
 from spillover.model.resources import Resources
-from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_time
+from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_money, format_time
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Contact
 from spillover.wire.api import (
@@ -66,7 +68,7 @@ def _detail(name: str, value: Any) -> tuple[str, Any]:
         return name, format_time(value) if value < FOREVER else None
     if name in {"waited", "runs", "walltime", "grace"}:
         return f"{name}_s", value / SECOND
-    if name in {"cost", "left", "limit"}:
+    if name in {"cost", "left", "limit", "held"}:
         return name, money(value)
     return name, msgspec.to_builtins(value)
 
@@ -88,7 +90,7 @@ class Reasons:
         """Of one job."""
         if type(job.phase) is not Queued:
             return self._view(job)
-        alike: object = (job.kind, job.latest, job.due is None)
+        alike: object = (job.kind, self._engine.state.latest(job), job.due is None)
         if job.terms.max_cost is not None or self._engine.state.caps or self._engine.policies.guards:
             alike = (alike, job.terms, job.user, job.cost, job.predicted)
         if alike not in self._queued:
@@ -145,6 +147,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         placed_because=reason_view(why),
         array=array_view(engine.state, job),
         **costs_of(engine, job, expected.runtime),
+        note=note_of(engine.board, job, engine.now) or None,
     )
 
 
@@ -160,6 +163,23 @@ def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, float | None]
         "held_cost": None if hold is None else money(hold.amount),
         "given_walltime_s": None if hold is None or hold.limit is None else hold.limit / SECOND,
     }
+
+
+def note_of(board: Board, job: Job, now: int) -> str:
+    """That a job without a walltime holds, or would hold, all that is left of a budget; empty as a rule."""
+    if isinstance(job.phase, Ended) or not board.state.caps:
+        return ""
+    if (rest := held_rest(board.state, job, now)) is not None:
+        all_of = f"all {format_money(rest.amount)} that was left of the budget of {rest.whose}"
+        return f"it holds {all_of} until it ends, because it has no walltime; give it one"
+    if isinstance(job.phase, Placed | Running) or (rest := open_rest(board.state, job, now)) is None:
+        return ""
+    if cheapest(board, job, 0) is None:
+        return ""
+    return (
+        f"it has no walltime: once rented it holds all that is left of the budget of {rest.whose}, "
+        f"{format_money(rest.amount)} now, and others wait for that; give it one"
+    )
 
 
 def array_view(state: State, job: Job) -> ArrayView | None:
@@ -237,20 +257,22 @@ def why_view(
     said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
     ahead = ahead_of_room(engine.state, job)
-    if ahead and job.latest is not None and job.due is None and job.latest < FOREVER:
-        said = msgspec.structs.replace(said, spills_at=job.latest + engine.state.facts.jumped)
+    latest = engine.state.latest(job)
+    if ahead and latest is not None and job.due is None and latest < FOREVER:
+        said = msgspec.structs.replace(said, spills_at=latest + engine.state.facts.jumped)
     spills_in = None if said.spills_at is None else max(0, said.spills_at - now)
     costs = costs_of(engine, job, said.estimate.runtime)
     return WhyView(
         id=job.id,
         state=job.state,
         reason=reason_view(said.reason),
-        sentence=sentence(job, said, now, ahead=ahead),
+        sentence=_with_note(sentence(job, said, now, ahead=ahead), note_of(engine.board, job, now)),
         waiting_since=format_time(job.submitted) if waits else None,
         waited_s=max(0, now - job.submitted) / SECOND if waits else None,
         spills_at=when(said.spills_at),
         spills_in_s=None if spills_in is None else spills_in / SECOND,
         ahead=said.ahead if job.state is JobState.QUEUED else None,
+        more_ahead=said.more_ahead,
         estimate_s=said.estimate.runtime / SECOND,
         estimate_from=said.estimate.source,
         clusters=[
@@ -269,6 +291,10 @@ def ahead_of_room(state: State, job: Job) -> bool:
     phase = job.phase
     node = state.nodes.get(f"{phase.cluster}/{phase.node}") if isinstance(phase, Placed) else None
     return node is not None and job.id in node.ahead
+
+
+def _with_note(text: str, note: str) -> str:
+    return f"{text}; {note}" if note else text
 
 
 def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> str:
@@ -296,7 +322,8 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
         return text + f"; {_never(said.reason)}"
     if job.state is JobState.HELD:
         return text
-    text += f"; {said.ahead} job{'s are' if said.ahead != 1 else ' is'} ahead of it"
+    more = " or more" if said.more_ahead else ""
+    text += f"; {said.ahead}{more} job{'s are' if said.ahead != 1 else ' is'} ahead of it"
     if job.due is not None:
         return text + f"; it may be rented, because {job.due}"
     if said.spills_at is not None:

@@ -595,6 +595,8 @@ class Decided(Event, frozen=True, tag="decided"):
     """Digest of the policies that decided."""
     plan: bytes
     """Digest of the plan."""
+    rules: int = 0
+    """By which rules the cycle was run: `RULES` of the release that wrote it; 0 up to release 0.4.0."""
 
 
 AnyEvent: TypeAlias = (

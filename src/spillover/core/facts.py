@@ -48,6 +48,8 @@ class Facts(Struct, array_like=True):
 
     identity: str = ""
     """What this book is known by elsewhere; empty while nobody asked."""
+    rounds: int = 0
+    """How often all waits were given anew so far, because policies or clusters changed."""
 
     @property
     def kept(self) -> "Facts":

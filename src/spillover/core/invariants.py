@@ -154,9 +154,16 @@ def _counts(state: State) -> list[str]:
     running = sum(type(job.phase) is Running for job in state.jobs.values())
     if queued != state.queued:
         found.append(f"{queued} jobs are queued, {state.queued} are counted")
-    waits = sum(granted(job) for job in state.jobs.values() if type(job.phase) is Queued)
-    if waits != state.facts.tally.granted:
-        found.append(f"queued jobs may wait {waits}, {state.facts.tally.granted} are counted")
+    waits = {job.id: granted(state, job) for job in state.jobs.values() if type(job.phase) is Queued}
+    due = sum(wait for job, wait in waits.items() if state.jobs[job].due is not None)
+    counted = state.facts.tally.granted, state.granted_due
+    if (sum(waits.values()), due) != counted:
+        found.append(
+            f"queued jobs may wait {sum(waits.values())}, of which {due} are due; {counted} are counted"
+        )
+    partly = [job.id for job in state.jobs.values() if type(job.phase) is Queued and job.partly_due]
+    if not state.partly_due.keys() >= set(partly):
+        found.append(f"{partly} are partly due, {list(state.partly_due)} are known to be")
     live = Counter[str]()
     for job in state.jobs.values():
         live[job.kind.project] += live_of(job)

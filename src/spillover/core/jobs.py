@@ -181,12 +181,14 @@ class Job(Struct, array_like=True, gc=False):
     cost: int = 0
     """Millionths, of attempts that are over."""
     latest: int | None = None
-    """Latest start on owned capacity, in steady time; None until a cycle has looked at it."""
+    """Latest start on owned capacity, in steady time; None until a cycle has looked at it. Ask `State.latest` for it."""
     due: Reason | None = None
     """Why it may be rented; None while it waits for owned capacity."""
     extra: Extra = field(default_factory=lambda: NO_EXTRA)
     predicted: int | None = None
     """Nanoseconds that jobs like it had run when it was submitted; None if it says itself how long it runs, or none were known."""
+    round: int = 0
+    """In which round `latest` was given: while it waits for owned capacity in a later one, that says nothing. See `State.latest`."""
 
     @property
     def state(self) -> JobState:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from spillover.core.appliers.queue import live_of, weight
+from spillover.core.appliers.queue import granted, live_of, weight
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import NO_EXTRA, Job, Kind, Queued, Running
@@ -111,6 +111,10 @@ def _index(state: State, job: Job) -> None:
         state.count_live(job.kind.project, count)
     if type(job.phase) is Queued:
         state.queued += weight(job)
+        if job.due is not None:
+            state.granted_due += granted(state, job)
+        if job.partly_due:
+            state.partly_due[job.id] = None
     elif type(job.phase) is Running:
         state.running += 1
     if job.extra.key is not None:

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
-from spillover.core.jobs import Job, Kind, Placed, Running
+from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.keys import Keys
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
@@ -64,6 +64,10 @@ class State:
         """Whether a cap leaves more than when somebody who keeps up with the state last looked."""
         self.queued = 0
         """Queued jobs, pending members of arrays counted one by one."""
+        self.granted_due = 0
+        """Of the nanoseconds that queued jobs may wait, those of jobs that may be rented."""
+        self.partly_due: dict[JobId, None] = {}
+        """Arrays of which only some members may be rented; some are so no more."""
         self.running = 0
         self.live: dict[str, int] = {}
         """Jobs of each project that have not ended, members of arrays counted one by one."""
@@ -147,6 +151,15 @@ class State:
             self.live[project] = left
         else:
             del self.live[project]
+
+    def latest(self, job: Job) -> int | None:
+        """Latest start of a job on owned capacity, in steady time; None until a cycle has given it one in this round.
+
+        A change of policies gives all waits anew, of a million jobs too: it begins a round, and what was given before is void.
+        """
+        if job.round != self.facts.rounds and job.due is None and type(job.phase) is Queued:
+            return None
+        return job.latest
 
     def steady(self, now: int) -> int:
         """Time as waits count it: without the spans in which nothing could be decided."""

@@ -68,11 +68,6 @@ class Alarms:
             ringing[what, job] = None
         return list(ringing)
 
-    def forget(self, job: JobId) -> None:
-        """Take back all alarms of a job."""
-        self.heap = [alarm for alarm in self.heap if alarm[3] != job]
-        heapq.heapify(self.heap)
-
     def _push(self, alarm: Alarm) -> None:
         heapq.heappush(self.heap, alarm)
         if len(self.heap) > 2 * KINDS * len(self._state.jobs) + SPARE:

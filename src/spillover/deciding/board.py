@@ -4,13 +4,15 @@ Nothing here is a fact of its own: a board is built from any state, and followin
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.estimates import late_on
+from spillover.deciding.heaps import in_order
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
@@ -21,6 +23,7 @@ from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
 from spillover.deciding.rooms import Room
 from spillover.deciding.seating import Seating
+from spillover.deciding.turns import Turn, Turns, next_turn
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -35,7 +38,10 @@ IDLE = 1024
 class Board:
     """What waits, where there is room, and when something is due."""
 
-    def __init__(self, state: State, policies: Policies, aside: dict[JobId, None] | None = None) -> None:
+    def __init__(
+        self, state: State, policies: Policies, aside: dict[JobId, None] | None = None, *, whole: bool = True
+    ) -> None:
+        """All of a book, or at first its clusters only: `build` takes the jobs in, while events are followed already."""
         self.state = state
         self.policies = policies
         self.aside = {} if aside is None else aside
@@ -62,6 +68,13 @@ class Board:
         """Jobs that wait for owned capacity and could be rented instead; kept only if `max_queue` limits them."""
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
+        self.arrivals: list[tuple[int, JobId]] = []
+        """Heap of the same by their numbers; those that are not in `fresh` are void."""
+        self.turns = Turns(state)
+        self.turn: Turn | None = None
+        """Whose turn it was when the last cycle did not look at everybody; None if it did."""
+        self.spent = False
+        """Whether bounded looks of the last cycles met jobs that cannot start: others may be looked at in vain because of them."""
         self.alarms = Alarms(state, policies.back_after)
         self.brings_back = policies.back_after is not None
         """Whether the wait policy brings jobs back from rented capacity."""
@@ -82,9 +95,17 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
-        self._build()
+        self.holders: dict[str, dict[JobId, None]] = {}
+        """By the key of a budget in its period, jobs without a walltime that hold what was left of it; some do no more."""
+        self._rest: list[Job] = []
+        """Jobs that are not taken in yet, the first one last."""
+        self._scrap: list[list[Any]] | None = None
+        """What is left of a board that nobody looks at any more; None while somebody does."""
+        self._begin()
+        if whole:
+            self.build()
 
-    def _build(self) -> None:
+    def _begin(self) -> None:
         for spec in self.state.facts.clusters:
             self.rooms[spec.name] = Room(spec, self.state.facts.ahead)
         self.open_rooms()
@@ -94,16 +115,52 @@ class Board:
                 self.rooms[node.cluster].refresh(node)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.rooms, self.runs)
-        for job in self.state.jobs.values():
-            self.enter(job)
-            self.move_in(job)
-            self.alarms.set(job)
-            if self.ends is not None:
-                self.ends.set(job)
-            if job.due is None and self.is_ahead(job):
-                self.wait(job)
+        self._rest = list(self.state.jobs.values())
+        self._rest.reverse()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all jobs of the book are taken in; before that no cycle may be run."""
+        return not self._rest
+
+    def build(self, most: int | None = None) -> bool:
+        """Take in so many more jobs of the book, or all; whether all are there.
+
+        Each is taken in as it is by then. One that events have brought here before is entered twice, which does no harm.
+        """
+        rest, jobs = self._rest, self.state.jobs
+        for _ in range(len(rest) if most is None else min(most, len(rest))):
+            job = rest.pop()
+            if jobs.get(job.id) is job:
+                self._take_in(job)
+        if rest:
+            return False
         if self.line_up is not None:
             self.line_up.sort()
+        return True
+
+    def _take_in(self, job: Job) -> None:
+        self.enter(job)
+        self.move_in(job)
+        self.alarms.set(job)
+        self.hold(job)
+        if self.ends is not None:
+            self.ends.set(job)
+        if job.due is None and self.is_ahead(job):
+            self.wait(job)
+
+    def dismantle(self, most: int) -> bool:
+        """Let go of so many entries of a board that nobody looks at any more, as all at once take long to free; whether none is left."""
+        if self._scrap is None:
+            heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
+            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self._rest]
+        while self._scrap and most > 0:
+            last = self._scrap[-1]
+            most -= max(1, len(last))
+            del last[max(0, -most) :]
+            if not last:
+                self._scrap.pop()
+        return not self._scrap
 
     # --- what the cycle asks
 
@@ -170,11 +227,26 @@ class Board:
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
         return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
 
+    def holder_of(self, key: str) -> Job | None:
+        """The job without a walltime that holds most of a budget; None if none does."""
+        jobs, holders = self.state.jobs, self.holders.get(key, {})
+        found: Job | None = None
+        for each in list(holders):
+            job = jobs.get(each)
+            hold = None if job is None else job.extra.hold
+            if job is None or hold is None or hold.limit is None or key not in hold.purses:
+                del holders[each]
+            elif found is None or found.extra.hold is None or hold.amount > found.extra.hold.amount:
+                found = job
+        return found
+
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
         times = [self.again]
         if self.waits:
             times.append(self.waits[0][0] + self.state.facts.jumped)
+        if self.turn is not None and self.queue.first:
+            times.append(next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
             times.append(self.ranking.next_time(passed=self.passed))
         if self.alarms.heap:
@@ -182,8 +254,10 @@ class Board:
         return min(times)
 
     def gains(self, now: int) -> bool:
-        """Whether all that waits is to be tried anew: room was gained, or those who had to wait for others may be ahead of them."""
-        return self.gained or (self.ranking is not None and self.ranking.outdated(now, passed=self.passed))
+        """Whether all that waits is to be tried anew: room was gained, others have their turn, or those who had to wait may be ahead now."""
+        if self.gained or (self.turn is not None and self.turns.at(now) != self.turn):
+            return True
+        return self.ranking is not None and self.ranking.outdated(now, passed=self.passed)
 
     def stirred(self, now: int) -> bool:
         """Whether a cycle could decide anything."""
@@ -197,10 +271,11 @@ class Board:
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
             return True
-        if self.gained or (self.ranking is not None and self.gains(now)):
-            if self.queue.first:
+        if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
+            if not self.queue.first:
+                self.gained, self.turn = False, None  # nobody is there who could use it
+            elif self.gains(now):
                 return True
-            self.gained = False  # nobody is there who could use it
         return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
     def _of_use(self) -> bool:
@@ -217,23 +292,29 @@ class Board:
                     return True
         return False
 
-    def calm(self, *, decided: bool, passed: bool, again: int) -> None:
+    def calm(
+        self, *, decided: bool, passed: bool, again: int, turn: Turn | None = None, spent: bool = False
+    ) -> None:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
         self.gained = decided and passed
         self.passed = passed
+        self.turn = turn
+        self.spent = spent
         if again < self.again:
             self.again = again
         if self.ranking is not None:
             self.ranking.settle()
         self.queue.woken.clear()
         self.due.woken.clear()
+        while self.arrivals and self.arrivals[0][1] not in self.fresh:
+            heapq.heappop(self.arrivals)
         if self.waits:
             self.forget_waits()
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
         """The job of an entry of `waits`, if it still waits so."""
         job = self.state.jobs.get(wait[2])
-        if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
+        if job is None or self.state.latest(job) != wait[0] or (job.due is not None and not job.partly_due):
             return None
         return job if type(job.phase) is Queued or self.is_ahead(job) else None
 
@@ -243,6 +324,14 @@ class Board:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
         return node is not None and job.id in node.ahead
+
+    def first_arrivals(self) -> Iterator[JobId]:
+        """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
+        previous: JobId | None = None
+        for _, job in in_order(self.arrivals):
+            if job != previous and job in self.fresh:
+                previous = job
+                yield job
 
     # --- keeping up with events
 
@@ -292,8 +381,11 @@ class Board:
         self.queue.push(lane, entry)
         if job.due is not None:
             self.due.push(lane, entry)
-        if job.latest is None:
-            self.fresh[job.id] = None
+        self.turns.enter(job)
+        if self.state.latest(job) is None:
+            if job.id not in self.fresh:
+                self.fresh[job.id] = None
+                heapq.heappush(self.arrivals, (job.number, job.id))
         elif job.due is None or job.partly_due:
             self.wait(job)
         if self.line_up is not None:
@@ -323,6 +415,15 @@ class Board:
             if limits.leave(job):
                 self.gained = True
 
+    def hold(self, job: Job) -> None:
+        """A job may hold what was left of budgets."""
+        hold = job.extra.hold
+        if hold is not None and hold.limit is not None:
+            for key in hold.purses:
+                self.holders.setdefault(key, {})[job.id] = None
+                if len(self.holders[key]) > SPARE:
+                    self.holder_of(key)  # which drops those that hold no more
+
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
         if type(job.phase) is not Queued:
@@ -342,15 +443,14 @@ class Board:
         """Forget a job that was never submitted after all."""
         self.leave(job)
         self.fresh.pop(job.id, None)
-        if job.extra.deadline is not None or job.extra.not_before is not None:
-            self.alarms.forget(job.id)
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
-        if job.latest is None:
+        latest = self.state.latest(job)
+        if latest is None:
             return
-        if job.latest < FOREVER:
-            heapq.heappush(self.waits, (job.latest, job.number, job.id))
+        if latest < FOREVER:
+            heapq.heappush(self.waits, (latest, job.number, job.id))
             if len(self.waits) > 2 * len(self.state.jobs) + SPARE:
                 self.waits = [each for each in dict.fromkeys(self.waits) if self.waiting(each) is not None]
                 heapq.heapify(self.waits)

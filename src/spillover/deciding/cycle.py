@@ -21,13 +21,16 @@ from spillover.deciding.keeping import Keeper
 from spillover.deciding.lining_up import LineUp
 from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
 from spillover.deciding.placing import Placer
-from spillover.deciding.plan import Expiry, Plan
+from spillover.deciding.plan import RULES, Expiry, Plan
 from spillover.deciding.protocols import Policies
+from spillover.deciding.turns import Turn
 from spillover.model.ids import JobId
 from spillover.model.job import ALWAYS, NEVER, Shape
 from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
 from spillover.model.units import FOREVER
 
+MOST_WAITS = 2000
+"""Jobs that a cycle admits, lets be rented because their wait is over, or because the queue is full: what is left is for the next one."""
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 
@@ -42,56 +45,78 @@ class Outcome(Struct, frozen=True):
     """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
     settled: bool
     """Whether machines have on the board what the plan leaves them, so that they need not be looked at when it is carried out."""
+    turn: Turn | None = None
+    """Whose turn it was, if some jobs were not looked at whose turn it was not; None if everybody was."""
+    spent: bool = False
+    """Whether bounded looks met jobs that cannot start."""
 
 
 def run(
-    state: State, board: Board, policies: Policies, now: int, seed: int, *, keep: bool = False
+    state: State,
+    board: Board,
+    policies: Policies,
+    now: int,
+    seed: int,
+    *,
+    keep: bool = False,
+    rules: int = RULES,
 ) -> Outcome:
-    """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once."""
+    """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once. `rules` are those of a journal."""
     if board.ranking is not None:
         board.ranking.rank(now)
+    most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
-    placer = Placer(board, policies, draft, keep=keep)
+    placer = Placer(board, policies, draft, keep=keep, bounded=rules > 0)
     if board.waits and board.waits[0][0] <= draft.steady:
-        expire(draft, board)
+        expire(draft, board, most)
     if board.queue.first:
         placer.place()
-    if board.fresh:
-        admit(draft, board, policies)
-        if board.line_up is not None and placer.keeper is not None:
-            review(draft, board, board.line_up, policies, placer.keeper)
-    if policies.max_queue is not None:
-        cap_queue(draft, board, policies.max_queue)
-    if draft.expired or board.due.first:
-        placer.rent()
+    if not placer.cut:  # or jobs would be rented, or told to wait, that may have a place
+        if board.fresh:
+            admit(draft, board, policies, most)
+            if board.line_up is not None and placer.keeper is not None:
+                review(draft, board, board.line_up, policies, placer.keeper)
+        if policies.max_queue is not None and cap_queue(draft, board, policies.max_queue, most):
+            placer.passed = True
+        if draft.expired or board.due.first:
+            placer.rent()
     if not keep:
         placer.undo()
     waits = placer.passed or placer.till is not None or placer.keeper is not None
     again = placer.again() if waits else FOREVER  # as in most cycles
-    return Outcome(draft.plan(placer.holds), placer.passed, again, keep and not draft.ahead)
+    return Outcome(
+        draft.plan(placer.holds),
+        placer.passed,
+        again,
+        keep and not draft.ahead,
+        placer.turn,
+        placer.spent,
+    )
 
 
-def expire(draft: Draft, board: Board) -> None:
+def expire(draft: Draft, board: Board, most: int) -> None:
     """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
     for wait in in_order(board.waits):
-        if wait[0] > draft.steady:
+        if wait[0] > draft.steady or len(draft.expired) >= most:
             break
         job = board.waiting(wait)
         if job is not None:
             draft.expired[job.id] = Expiry(job.id, WaitOver(draft.steady - job.arrived))
 
 
-def admit(draft: Draft, board: Board, policies: Policies) -> None:
-    """Give new jobs that found no place the time until which they wait for owned capacity.
+def admit(draft: Draft, board: Board, policies: Policies, most: int) -> None:
+    """Give new jobs that found no place the time until which they wait for owned capacity, those first that were submitted first.
 
     A wait that is over as it begins lets them be rented: they were tried.
     """
     jobs, taken, ahead, steady = draft.state.jobs, draft.taken, draft.ahead, draft.steady
     fresh: list[Job] = []
-    for each in board.fresh:
+    for each in board.fresh if len(board.fresh) <= most else board.first_arrivals():
         job = jobs[each]
         if each not in taken or each in ahead or (job.extra is not NO_EXTRA and draft.left(job) > 0):
             fresh.append(job)
+            if len(fresh) >= most:
+                break
     if len(fresh) > 1:
         fresh.sort(key=_NUMBER)
     for job in fresh:
@@ -166,11 +191,11 @@ def _queue(draft: Draft, line_up: LineUp, most: int) -> dict[JobId, Waiter]:
     return queue
 
 
-def cap_queue(draft: Draft, board: Board, limit: int) -> None:
-    """Let jobs past `max_queue` be rented, the last of the queue first."""
+def cap_queue(draft: Draft, board: Board, limit: int, most: int) -> bool:
+    """Let jobs past `max_queue` be rented, the last of the queue first; whether some are left for the next cycle."""
     jobs = draft.state.jobs
     if draft.state.queued <= limit:
-        return
+        return False
     waiting = [
         job
         for job in (jobs[each] for each in dict.fromkeys([*board.patient, *draft.admitted]))
@@ -178,11 +203,13 @@ def cap_queue(draft: Draft, board: Board, limit: int) -> None:
     ]
     excess = sum(draft.patient(job) for job in waiting) - limit
     if excess <= 0:
-        return
-    for _, _, each in heapq.nlargest(excess, (board.spot(job) for job in waiting)):
+        return False
+    last = heapq.nlargest(min(excess, most), (board.spot(job) for job in waiting))
+    for _, _, each in last:
         patient, left = draft.patient(jobs[each]), draft.left(jobs[each])
         count = min(patient, excess)
         draft.expired[each] = Expiry(each, QUEUE_FULL, left - patient + count if count < patient else 0)
         excess -= count
         if excess <= 0:
             break
+    return excess > 0

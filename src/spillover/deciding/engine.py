@@ -14,7 +14,6 @@ from spillover.core.apply import APPLIERS
 from spillover.core.decide import DECIDERS, decide
 from spillover.core.deciders import changes
 from spillover.core.events import (
-    AgentForgotten,
     AgentsConfigured,
     AnyEvent,
     ClustersConfigured,
@@ -26,10 +25,11 @@ from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Refused, Reply, Submit
 from spillover.core.state import State
 from spillover.deciding import cycle
+from spillover.deciding.alarms import Alarms
 from spillover.deciding.board import Board
 from spillover.deciding.explain import Explanation, explain
 from spillover.deciding.following import FOLLOWERS
-from spillover.deciding.plan import Plan, digest_of, events_of, unwritable
+from spillover.deciding.plan import RULES, Plan, digest_of, events_of, unwritable
 from spillover.deciding.protocols import Policies
 from spillover.model.backoff import Backoff, reason_of
 from spillover.model.ids import JobId
@@ -46,10 +46,10 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
 """For each event what changes the state, and what the board follows it by, if anything."""
-_NEW_BOARD: Final = frozenset(
-    {AgentForgotten, AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled}
-)
+_NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
+SLICE: Final = 2000
+"""Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 
 CYCLE: Final = "cycle"
@@ -80,6 +80,8 @@ class Step(Struct):
     encoded: list[bytes] = []
     """The events as they are to be written; empty if nobody writes them."""
     failures: list[Failure] = []
+    more: bool = False
+    """Whether more could be decided right away: a step that is to be short does a part."""
 
 
 class Trial(Struct, frozen=True):
@@ -102,10 +104,14 @@ class Engine:
         debug: bool = False,
         digests: bool = True,
         encode: Callable[[AnyEvent], bytes] | None = None,
+        whole: bool = True,
     ) -> None:
+        """With `whole`, ready to decide; else `build` has to be called until it says so."""
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
+        self.rules = RULES
+        """By which rules plans are made."""
         self._digests = digests
         """Whether plans are told apart by digests, for whoever stores events."""
         self._encode = encode
@@ -113,68 +119,118 @@ class Engine:
         self.aside = Backoff()
         """Alarms and jobs that could not be decided, by the engine's own time."""
         self._load = load
-        self._take_policies()
+        self._outdated = False
+        """Whether the policies and the board are those of a book that has changed too much for them."""
+        self._old_board: Board | None = None
+        """The one before, while it is freed."""
+        self._take_policies(whole=whole)
 
-    def step(self, now: int, proposals: Iterable[Proposal] = ()) -> Step:
-        """Decide proposals in their order, then run a cycle if anything could come of it."""
+    @property
+    def board(self) -> Board:
+        """What cycles look at. After a change that needs a new one, that is built by whoever asks first."""
+        if self._outdated:
+            self._take_policies(whole=True)
+        return self._board
+
+    @property
+    def policies(self) -> Policies:
+        """What decides."""
+        if self._outdated:
+            self._take_policies(whole=True)
+        return self._policies
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the board is up to date and has all jobs of the book."""
+        return not self._outdated and self._board.is_whole
+
+    def build(self, most: int = SLICE) -> bool:
+        """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
+        if self._outdated:
+            self._old_board = self._board
+            self._take_policies(whole=False)
+        if self._old_board is not None and self._old_board.dismantle(8 * most):
+            self._old_board = None
+        return self._board.build(most)
+
+    def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
+        """Decide proposals in their order, then run cycles for as long as anything could come of them.
+
+        One that is to be short leaves the rest of a new board, or of what is to be decided, to the next.
+        """
         if now < self.now:
             now = self.now
         self.now = now
         state, step = self.state, Step([], [])
         if self.aside:
             self._try_again(now, step)
-        if self.board.alarms.heap:
-            for what, job in self.board.alarms.due(now):
+        if self._board.alarms.heap and not self._outdated:
+            for what, job in self._board.alarms.due(now):
                 self._ring(what, job, now, step)
         for proposal in proposals:
             try:
-                decided, reply = DECIDERS[type(proposal)](state, proposal, now)
-                encoded = self._encoded(decided)
+                happens, reply = DECIDERS[type(proposal)](state, proposal, now)
+                encoded = self._encoded(happens)
             except Exception as error:  # noqa: BLE001 - whatever it is, it costs this proposal alone
                 step.replies.append(self._refuse(proposal, error, step))
                 continue
-            self._accept(decided, encoded, step)
+            self._accept(happens, encoded, step)
             step.replies.append(reply)
-        while self.board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
-            try:
-                following = self._cycle(now, step)
-            except _CycleFailed as failed:
-                self._fail_cycle(failed, now, step)
-                continue
-            if self.aside:
-                self._cycle_passed()
-            if following is None:
-                break  # one that decided may have made way for others
-            if step.plan is None:
-                step.plan = following
-        if self.aside and not self.aside.waits(CYCLE, NO_JOB, now):
-            self.aside.done(CYCLE, NO_JOB)  # a cycle passed, or there was nothing to run one for
+        step.more = short and not self.is_ready and not self.build()
+        if not step.more:
+            self._run_cycles(now, step, short=short)
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, step.events)
         return step
 
+    def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
+        """Run cycles until none could decide anything, or enough was decided for one step."""
+        decided = 0
+        while self.board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+            try:
+                plan = self._cycle(now, step)
+            except _CycleFailed as failed:
+                self._fail_cycle(failed, now, step)
+                continue
+            if self.aside:
+                self._cycle_passed()
+            if plan is None:
+                break  # one that decided may have made way for others
+            if step.plan is None:
+                step.plan = plan
+            decided += len(plan.admitted) + len(plan.expired) + len(plan.placements)
+            if short and decided >= SLICE:
+                step.more = True
+                break
+        if self.aside and not self.aside.waits(CYCLE, NO_JOB, now):
+            self.aside.done(CYCLE, NO_JOB)  # a cycle passed, or there was nothing to run one for
+
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
         self._accept([event], [], Step([], []))
-        self.board.look_at_what_moved()
+        if not self._outdated:
+            self._board.look_at_what_moved()
 
-    def _take_policies(self) -> None:
+    def _take_policies(self, *, whole: bool) -> None:
         """Decide by the policies that the book names, from the book alone."""
-        self.policies = self._load(self.state.facts.policies)
-        self._policies_digest = digest_of(self.policies.chosen) if self._digests else b""
-        for guard in self.policies.guards:
+        self._outdated = False
+        self._policies = self._load(self.state.facts.policies)
+        self._policies_digest = digest_of(self._policies.chosen) if self._digests else b""
+        for guard in self._policies.guards:
             guard.look_at(self.state)
-        self._build_board()
+        self._build_board(whole=whole)
 
-    def _build_board(self) -> None:
+    def _build_board(self, *, whole: bool = True) -> None:
         """Look at everything anew, but for jobs that are set aside."""
         self.state.moved.clear()
         aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
-        self.board = Board(self.state, self.policies, aside)
+        self._board = Board(self.state, self._policies, aside, whole=whole)
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
+        if not self.is_ready:
+            return self.now
         following = self.board.next_time()
         return following if not self.aside else min(following, self.aside.next_try())
 
@@ -184,8 +240,14 @@ class Engine:
         events, reply = decide(self.state, proposal, now)
         if isinstance(reply, Refusal):
             return reply
-        numbered, dirty = self.state.facts.numbered, dict(self.state.dirty)
+        board = self.board
+        board.build()
+        numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
         tally = structs.replace(self.state.facts.tally)
+        self.state.dirty, board.alarms = (
+            {},
+            Alarms(self.state),
+        )  # both may be long: not to be copied, or searched
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
@@ -201,7 +263,7 @@ class Engine:
         finally:
             for job in submitted:
                 self._withdraw(job)
-            self.state.facts.numbered, self.state.dirty = numbered, dirty
+            self.state.facts.numbered, self.state.dirty, board.alarms = numbered, dirty, alarms
             self.state.facts.tally = tally
         return Trial(now, plan, jobs)
 
@@ -210,7 +272,7 @@ class Engine:
         tried = dict.fromkeys(submitted)
         for job, latest in plan.admitted:
             if job in tried:
-                self.state.jobs[job].latest = latest
+                self.state.jobs[job].latest, self.state.jobs[job].round = latest, self.state.facts.rounds
         for expiry in plan.expired:
             if expiry.job in tried and not expiry.members:
                 self.state.jobs[expiry.job].due = expiry.why
@@ -239,9 +301,11 @@ class Engine:
         board.looking_at = None
         plan: Plan | None = None
         try:
-            found = cycle.run(state, board, self.policies, now, state.facts.cycles, keep=not debug)
+            found = cycle.run(
+                state, board, self.policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+            )
             plan = found.plan
-            decided = events_of(plan, state, self._policies_digest) if plan else []
+            decided = events_of(plan, state, self._policies_digest, self.rules) if plan else []
             encoded = self._encoded(decided)
         except Exception as error:
             if self._encode is None:
@@ -253,7 +317,9 @@ class Engine:
             self._accept(decided, encoded, step)
             if found.settled:
                 state.moved.clear()
-        board.calm(decided=bool(decided), passed=found.passed, again=found.again)
+        board.calm(
+            decided=bool(decided), passed=found.passed, again=found.again, turn=found.turn, spent=found.spent
+        )
         return plan if decided else None
 
     # --- what cannot be decided
@@ -328,15 +394,15 @@ class Engine:
                 self.aside.done(CYCLE, each.subject)
 
     def _accept(self, decided: list[AnyEvent], encoded: list[bytes], step: Step) -> None:
-        state, board = self.state, self.board
+        state, board = self.state, self._board
         for event in decided:
             change, follow = _CHANGES[type(event)]
             change(state, event)
             if follow is not None:
-                follow(board, event)
+                if not self._outdated:
+                    follow(board, event)
             elif type(event) in _NEW_BOARD:
-                self._take_policies()
-                board = self.board
+                self._outdated = True  # one new board for all such events, when it is needed
         step.events += decided
         step.encoded += encoded
 

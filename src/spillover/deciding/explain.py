@@ -11,6 +11,7 @@ from spillover.core.state import State
 from spillover.deciding.board import Board
 from spillover.deciding.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
+from spillover.deciding.lanes import Walk
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.refusing import refusal_of, why_never
@@ -45,14 +46,25 @@ from spillover.model.reasons import (
 )
 from spillover.model.units import FOREVER, format_duration
 
+MOST_AHEAD: Final = 10_000
+"""Jobs ahead of one that are counted, in the order in which they are tried."""
+
 
 class Decider(Protocol):
     """What explaining looks at: an engine."""
 
     state: State
-    board: Board
-    policies: Policies
     now: int
+
+    @property
+    def board(self) -> Board:
+        """What cycles look at."""
+        ...
+
+    @property
+    def policies(self) -> Policies:
+        """What decides."""
+        ...
 
 
 class Verdict(Struct, frozen=True):
@@ -71,10 +83,12 @@ class Explanation(Struct, frozen=True):
     """None for a job that is placed and well."""
     verdicts: tuple[Verdict, ...]
     ahead: int
-    """Queued jobs that are tried before it."""
+    """Queued jobs that are tried before it; where the queue is long, at least so many."""
     spills_at: int | None
     """When it may be rented, nanoseconds UTC; None if never, or already."""
     estimate: Estimate
+    more_ahead: bool = False
+    """Whether more than that may be ahead: only so many are counted."""
 
 
 def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanation:
@@ -84,9 +98,8 @@ def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanat
         return Explanation(_unqueued(engine.state, job), (), 0, None, expected)
     verdicts = _verdicts(engine, job, held)
     reason = _why_queued(engine, job, verdicts)
-    return Explanation(
-        reason, verdicts, _ahead(engine.board, job), _spills_at(engine, job, verdicts), expected
-    )
+    ahead, more = _ahead(engine.board, job)
+    return Explanation(reason, verdicts, ahead, _spills_at(engine, job, verdicts), expected, more)
 
 
 def reason_of(engine: Decider, job: Job) -> Reason | None:
@@ -133,15 +146,28 @@ def _verdict(engine: Decider, purser: Purser, room: Room, job: Job) -> Reason | 
     if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
     answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
+    if isinstance(answer, OverBudget):
+        return _with_holder(engine, job, answer)
     return refusal if answer is None or isinstance(answer, Holding) else answer
+
+
+def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
+    """The same, with the job that holds what was left of the budget because it has no walltime, if there is one."""
+    for cap in engine.state.caps.on(job.kind.project, job.user, engine.now):
+        if (f"{cap.budget.of} {cap.name}", cap.budget.per) == (over.whose, over.per):
+            holder = engine.board.holder_of(cap.key)
+            if holder is not None and holder.extra.hold is not None:
+                return structs.replace(over, holder=holder.id, held=holder.extra.hold.amount)
+    return over
 
 
 def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
     """When a job may be rented, if some cluster could be rented for it and it may not be rented yet."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
-    if job.latest is None or job.latest >= FOREVER or job.due is not None or not rentable:
+    latest = engine.state.latest(job)
+    if latest is None or latest >= FOREVER or job.due is not None or not rentable:
         return None
-    return job.latest + engine.state.facts.jumped
+    return latest + engine.state.facts.jumped
 
 
 def _possible(verdict: Verdict) -> bool:
@@ -190,7 +216,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
         return why_never(engine.board, shape, [each.reason for each in verdicts])
     if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
         return dear
-    if job.latest is None:
+    if engine.state.latest(job) is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
         return failed
@@ -253,7 +279,7 @@ def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
 def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> PolicyFailed | None:
     """Whether a policy that failed is what keeps a job from being rented."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
-    if job.latest != FOREVER or job.due is not None or not rentable:
+    if engine.state.latest(job) != FOREVER or job.due is not None or not rentable:
         return None
     policies = engine.policies
     name, error = policies.chosen.wait.name, policies.missing.get("wait")
@@ -292,11 +318,17 @@ def _is_kept_for(head: Job) -> bool:
     return head.due is None and head.kind.shape.burst is not Burst.ALWAYS
 
 
-def _ahead(board: Board, job: Job) -> int:
-    """How many queued jobs sort before this one, members of arrays counted one by one."""
-    mine = board.spot(job)
-    return sum(
-        weight(each)
-        for each in board.state.jobs.values()
-        if type(each.phase) is Queued and board.spot(each) < mine
-    )
+def _ahead(board: Board, job: Job) -> tuple[int, bool]:
+    """How many queued jobs sort before this one, members of arrays counted one by one, and whether there may be more."""
+    mine, jobs, count = board.spot(job), board.state.jobs, 0
+    if len(jobs) <= MOST_AHEAD:
+        ahead = (each for each in jobs.values() if type(each.phase) is Queued and board.spot(each) < mine)
+        return sum(map(weight, ahead)), False
+    walk = Walk(board.queue.lanes(), board.queue.jobs, len(board.queue.first) + 1, len(board.queue.first))
+    for _ in range(MOST_AHEAD):
+        found = walk.next()
+        if found is None or found[0] >= mine:
+            return count, False
+        count += weight(jobs[found[0][2]])
+        walk.go_on(found[1])
+    return count, True

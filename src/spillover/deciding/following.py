@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from spillover.core.events import (
     ClockJumped,
     ClusterChanged,
+    CostHeld,
     EpochStarted,
     GangPlaced,
     JobEnded,
@@ -159,6 +160,10 @@ def _expired(board: Board, event: WaitsExpired) -> None:
                 board.line_up.keep(job)
 
 
+def _held(board: Board, event: CostHeld) -> None:
+    board.hold(board.state.jobs[event.job])
+
+
 FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     JobSubmitted: _submitted,
     JobReleased: _arrived,
@@ -176,6 +181,7 @@ FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {
     TasksBound: _bound,
     ClusterChanged: _opened,
     EpochStarted: _opened,
+    CostHeld: _held,
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,

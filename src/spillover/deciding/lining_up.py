@@ -40,14 +40,16 @@ class LineUp:
 
     def sort(self) -> None:
         """All jobs are there: from now on their order is kept up."""
-        self._in_order = sorted(self._places.values())
+        if self._in_order is None:
+            self._in_order = sorted(self._places.values())
 
     def keep(self, job: Job) -> None:
         """Note how a queued job waits for owned capacity now, if it does."""
-        if job.latest is None or job.kind.shape.burst is Burst.ALWAYS:
+        latest = self._state.latest(job)
+        if latest is None or job.kind.shape.burst is Burst.ALWAYS:
             return
         self.drop(job.id)
-        one = self._places[job.id] = (self._entry(job), self._waiter(job, job.latest))
+        one = self._places[job.id] = (self._entry(job), self._waiter(job, latest))
         if self._in_order is not None:
             insort(self._in_order, one)
 

@@ -316,7 +316,7 @@ class _Replay:
                 score = place.score(free[0], free[1], free[2], shape, machine.total)
                 scored.append((score, machine.index))
         for _, index in sorted(scored):
-            machine = room.machines[index]
+            machine = room.slots[index]
             while left and self._fits(machine, shape, shape.resources):
                 self._use(room, machine, shape.resources)
                 parts.append((room, machine, shape.resources))

@@ -176,7 +176,7 @@ class _View:
         }
         if self.names:
             for index, free in self.free.items():
-                free.extend(_others(room.machines[index].other, self.names))
+                free.extend(_others(room.slots[index].other, self.names))
         self.changed = False
         one = shape.resources
         asked = (one.cpu, one.memory, one.gpu, *_others(one.other, self.names))
@@ -230,7 +230,7 @@ class _View:
 
     def _by_score(self, place: Place, shape: Shape) -> list[int]:
         """Machines in the order in which they would be taken."""
-        machines = self.room.machines
+        machines = self.room.slots
         scored = [
             (place.score(free[0], free[1], free[2], shape, machines[index].total), index)
             for index, free in self.free.items()

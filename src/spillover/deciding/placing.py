@@ -19,6 +19,7 @@ from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Till
 from spillover.deciding.rooms import Ceiling, Room
 from spillover.deciding.seats import Seat
+from spillover.deciding.turns import MOST, Turn
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
 from spillover.model.job import ALWAYS
@@ -28,6 +29,8 @@ LOOKS = 1000
 """Jobs that could not end in time anywhere, or not where there is room, that a cycle passes over in their lanes."""
 SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
+MOST_PLACED = 2000
+"""Places that a cycle finds: what is left is for the next one, so that no cycle takes long."""
 _ENTRY = itemgetter(0)
 
 
@@ -41,18 +44,26 @@ class Placer:
         "_keep",
         "_late",
         "_late_from",
+        "_left_out",
         "_looks",
+        "_most",
         "_policies",
         "_state",
         "_trials",
+        "_turn",
         "_turns",
+        "cut",
         "holds",
         "keeper",
         "passed",
+        "spent",
         "till",
+        "turn",
     )
 
-    def __init__(self, board: Board, policies: Policies, draft: Draft, *, keep: bool) -> None:
+    def __init__(
+        self, board: Board, policies: Policies, draft: Draft, *, keep: bool, bounded: bool = True
+    ) -> None:
         self._state = draft.state
         self._board = board
         self._policies = policies
@@ -76,18 +87,34 @@ class Placer:
         self._late = False
         """Whether the job that was looked at last could not end in time somewhere where there is room."""
         self._looks = LOOKS
+        self._left_out: dict[Lane, Entry] = {}
+        """Lanes of which not every job was looked at, with the last one that was."""
+        self._turn = board.turns.at(draft.now) if bounded else None
+        """Whose turn it is of those who are left out; None if nobody has one."""
+        self.turn: Turn | None = None
+        """The same, if some are left out whose turn it is not."""
+        self._most = MOST_PLACED if bounded else FOREVER
+        self.cut = False
+        """Whether so many places were found as a cycle finds, so that others may not have been looked at."""
+        self.spent = False
+        """Whether a bounded look met a job that cannot start."""
         self._late_from = FOREVER
         """From when on a job that others may wait for could not end in time anywhere, nanoseconds UTC."""
 
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self._board.queue, self._board
-        if board.in_turn or board.gained or (board.ranking is not None and board.gains(self._draft.now)):
+        if board.in_turn or board.gains(self._draft.now) or self._compete(queue):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
             return
+        self.spent = board.spent
         self.passed = board.passed  # of those that are not looked at
         if queue.woken and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
+
+    def _compete(self, line: Line) -> bool:
+        """Whether lanes that are to be tried may spend looks that others spent too: then all are looked at, in order."""
+        return self._board.spent and any(lane.timed or line is self._board.due for lane in line.woken)
 
     def _place_newcomer(self, queue: Line) -> bool:
         """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
@@ -115,9 +142,10 @@ class Placer:
                 newly.setdefault(self._board.lane_of(job), []).append(self._board.spot(job))
         for entries in newly.values():
             entries.sort()
-        everything = bool(newly) or self._board.gains(draft.now)
+        everything = bool(newly) or self._board.gains(draft.now) or self._compete(due)
         if not everything:
             self.passed = self.passed or self._board.passed
+            self.spent = self.spent or self._board.spent
         if everything or due.woken:
             self._fill(self._walk(due, everything, newly), RENTED, strict=False)
 
@@ -179,6 +207,7 @@ class Placer:
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
         keeper = self.keeper if role is OWNED else None
+        self._left_out.clear()
         while (found := walk.next()) is not None:
             entry, lane = found
             board.looking_at = entry[2]
@@ -189,12 +218,13 @@ class Placer:
                 walk.go_on(lane)
                 continue
             if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
-                self._pass_over(walk, lane)
+                self._pass_over(walk, entry, lane)
                 continue
             if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
                 if keeper.looks > 0:
                     walk.go_on(lane)
                 continue
+            self._look_anew()
             if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
                 job, lane, role
             ):
@@ -202,13 +232,15 @@ class Placer:
                     self.passed = True
                     return
                 if self._late:  # another of its lane may have more time
-                    self._pass_over(walk, lane)
+                    self._pass_over(walk, entry, lane)
                     continue
                 if self.till is not None and self.till.refusals:
-                    self.passed = True
+                    self.passed = self.spent = True
                     if self.till.goes_on(job, self._board.seating.rented_for(lane)):
                         walk.go_on(lane)
                         continue
+                    if self.till.worth_a_look:
+                        self._left_out[lane] = entry
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
@@ -221,14 +253,72 @@ class Placer:
                     keeper.block(lane)
                     walk.go_on(lane)
                 continue
-            if self.till is not None:
-                self.till.refusals.clear()
+            if len(draft.placements) >= self._most:
+                self.passed = self.cut = True
+                return
             if ceiling is not None:
                 ceiling.took()
             if job.extra.members is not None and draft.left(job, role):
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
+        if self._left_out and self._turn is not None:
+            self._take_turns(self._turn, role, strict=strict)
+
+    def _take_turns(self, turn: Turn, role: Role, *, strict: bool) -> None:
+        """Look at those jobs of lanes that were left out whose turn it is, in order."""
+        draft, keeper = self._draft, self.keeper if role is OWNED else None
+        if not turn.is_everybodys:
+            self.turn, self.passed = turn, True
+        stuck: set[Lane] = set()
+        for lane, job in self._whose_turn(turn, role):
+            if lane in stuck or draft.left(job, role) <= 0:
+                continue
+            if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
+                continue
+            if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
+                continue
+            fits = True
+            while fits and draft.left(job, role) > 0:
+                self._look_anew()
+                fits = self._place(job, lane, role)
+                if fits and len(draft.placements) >= self._most:
+                    self.passed = self.cut = True
+                    return
+            if fits or self._late:
+                continue
+            if self.till is not None and self.till.refusals:
+                self.till.goes_on(job, self._board.seating.rented_for(lane))
+            elif strict:
+                self.passed = True
+                return
+            else:
+                stuck.add(lane)
+
+    def _whose_turn(self, turn: Turn, role: Role) -> "list[tuple[Lane, Job]]":
+        """Jobs behind those that were looked at whose turn it is, in order."""
+        board, draft, jobs = self._board, self._draft, self._state.jobs
+        found: list[tuple[Entry, Lane]] = []
+        for each in board.turns.of(turn):
+            job = jobs[each]
+            lane = board.lanes.get(job.kind)
+            last = None if lane is None else self._left_out.get(lane)
+            if lane is None or last is None:
+                continue
+            if role is RENTED and job.due is None and each not in draft.expired:
+                continue
+            if (spot := board.spot(job)) > last:
+                found.append((spot, lane))
+        found.sort()
+        return [(lane, jobs[spot[2]]) for spot, lane in found[: 4 * MOST]]
+
+    def _look_anew(self) -> None:
+        """Another job is looked at: what kept the one before from starting is not known of this one."""
+        self._late = False
+        if self.till is not None and self.till.refusals:
+            self.till.refusals = []
+        if self.keeper is not None:
+            self.keeper.blocked = False
 
     def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
         """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
@@ -239,13 +329,15 @@ class Placer:
             self._late_from = min(self._late_from, since)
         return since <= self._draft.now
 
-    def _pass_over(self, walk: Walk, lane: Lane) -> None:
+    def _pass_over(self, walk: Walk, entry: Entry, lane: Lane) -> None:
         """Go on with the next of a lane."""
         self._looks -= 1
+        self.spent = True
         if self._looks > 0:
             walk.go_on(lane)
         else:
             self.passed = True
+            self._left_out[lane] = entry
 
     def _suits(self, job: Job, room: Room) -> bool:
         """Whether a job would end in time on a cluster, and the cluster's limits let it run there."""

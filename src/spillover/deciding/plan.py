@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, msgpack
 
@@ -25,6 +25,13 @@ from spillover.model.reasons import Reason
 
 if TYPE_CHECKING:
     import hashlib
+
+RULES: Final = 1
+"""By which rules plans are made. Journals tell, so that plans of older releases are made anew as they were.
+
+0: however much there is to decide, a plan has all of it; what a bounded look does not reach has to wait.
+1: a plan is bounded, and what a bounded look does not reach has its turn.
+"""
 
 
 class Placement(Struct, frozen=True, array_like=True, gc=False):
@@ -124,9 +131,10 @@ def _held(plan: Plan, at: int, hold: Holding) -> CostHeld:
     return CostHeld(job, plan.now, hold.amount, hold.limit, hold.purses)
 
 
-def events_of(plan: Plan, state: State, policies: bytes) -> list[AnyEvent]:
+def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> list[AnyEvent]:
     """The events that carry a plan into the book; `policies` is the digest of those that made it, empty if nobody asks for digests."""
-    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, plan.digest() if policies else b"")]
+    digest = plan.digest() if policies else b""
+    events: list[AnyEvent] = [Decided(plan.now, plan.seed, policies, digest, rules)]
     if plan.admitted:
         jobs, latest = zip(*plan.admitted, strict=True)
         events.append(JobsAdmitted(jobs, latest))

@@ -7,7 +7,7 @@ of it has to be undone.
 """
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -57,6 +57,8 @@ class Purser:
         self._refusals = 0
         self.renews = FOREVER
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
+        self.worth_a_look = False
+        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
 
     def concerns(self, job: Job) -> bool:
         """Whether any cap limits what renting a job may cost."""
@@ -83,7 +85,7 @@ class Purser:
                     runs, needed, left, terms.max_cost, terms.grace, terms.walltime is not None
                 )
         for cap in caps:
-            here = self._left(cap)
+            here = self.left(cap)
             if needed > here:
                 return _over(cap, job, runs, needed, here)
             left = min(left, here)
@@ -119,11 +121,13 @@ class Purser:
         They are worth one once a budget begins anew that keeps them from being looked at, whatever refused this one.
         """
         caps = self._caps(job)
+        least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
+        spent = [cap for cap in caps if cap.budget.of is Of.PROJECT and self.left(cap) < least]
         if self._refused.get(job.kind, 0) < REFUSALS and self._refusals < ALL_REFUSALS:
-            least = min([cost_of_job(spec, job.kind.shape, WALLTIME_SLACK) for spec in specs], default=0)
-            caps = [cap for cap in caps if cap.budget.of is Of.PROJECT and self._left(cap) < least]
+            caps = spent
             if not caps:
                 return False
+        self.worth_a_look = not spent
         self.renews = min([self.renews, *(cap.until for cap in caps)])
         return True
 
@@ -131,7 +135,7 @@ class Purser:
         caps = self._state.caps
         return caps.on(job.kind.project, job.user, self._now) if caps else []
 
-    def _left(self, cap: Cap) -> int:
+    def left(self, cap: Cap) -> int:
         """What a cap leaves, in millionths."""
         purse = self._state.purses.get(cap.key)
         used = purse.spent + purse.held if purse is not None else 0
@@ -154,6 +158,11 @@ class Till:
     def renews(self) -> int:
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
         return self._purser.renews
+
+    @property
+    def worth_a_look(self) -> bool:
+        """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
+        return self._purser.worth_a_look
 
     def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
         """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
@@ -197,13 +206,44 @@ def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear |
     )
 
 
+class Rest(NamedTuple):
+    """What is left of a budget, and held by a job that has no walltime, or would be."""
+
+    whose: str
+    """As `project vision`."""
+    amount: int
+    """Millionths."""
+
+
+def held_rest(state: State, job: Job, now: int) -> Rest | None:
+    """Of which budget a job holds all that was left, as it has no walltime; None if it does not."""
+    hold = job.extra.hold
+    if hold is None or hold.limit is None:
+        return None
+    caps = [cap for cap in state.caps.on(job.kind.project, job.user, now) if cap.key in hold.purses]
+    cap = min(caps, key=Purser(state, now).left, default=None)
+    return None if cap is None else Rest(_whose(cap), hold.amount)
+
+
+def open_rest(state: State, job: Job, now: int) -> Rest | None:
+    """Of which budget a job would hold all that is left if it were rented now; None if it has a walltime, or no budget concerns it."""
+    caps = state.caps.on(job.kind.project, job.user, now) if job.terms.walltime is None else []
+    purser = Purser(state, now)
+    cap = min(caps, key=purser.left, default=None)
+    return None if cap is None else Rest(_whose(cap), max(0, purser.left(cap)))
+
+
+def _whose(cap: Cap) -> str:
+    return f"{cap.budget.of} {cap.name}"
+
+
 def _spent(job: Job) -> int:
     """What earlier attempts cost; each member of an array has a limit of its own."""
     return 0 if job.extra.members is not None else job.cost
 
 
 def _over(cap: Cap, job: Job, runs: int, needed: int, left: int) -> OverBudget:
-    whose, per, limit = f"{cap.budget.of} {cap.name}", cap.budget.per, cap.budget.limit
+    whose, per, limit = _whose(cap), cap.budget.per, cap.budget.limit
     terms = job.terms
     return OverBudget(
         whose, per, runs, needed, left, limit, cap.until, terms.grace, terms.walltime is not None

@@ -116,7 +116,7 @@ class Replay:
             return
         self._at = event.now
         board.gained = True  # what the server knew to be in vain is tried all the same
-        plan = cycle.run(state, board, policies, event.now, event.seed).plan
+        plan = cycle.run(state, board, policies, event.now, event.seed, rules=event.rules).plan
         board.calm(decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
         self._found, self._stored = tuple(map(self._told, events)), []

@@ -14,6 +14,8 @@ from spillover.model.units import FOREVER
 
 MOST_CHANGES = 256
 """Changes that a room remembers, and some more for each machine."""
+MOST_GONE = 64
+"""Machines that were dropped and are not worth new indexes for all others."""
 
 
 class Room:
@@ -30,6 +32,9 @@ class Room:
         self.open = True
         """Whether anything may be placed there: a cluster that others run has to answer."""
         self.machines: list[Machine] = []
+        """In the order of joining."""
+        self.slots: list[Machine] = []
+        """By their indexes; machines that were dropped stay there with nothing free, until they are most of them."""
         self.by_name: dict[NodeName, Machine] = {}
         self.cpu = self.memory = self.gpu = 0
         """Free on all machines together; nothing that asks for more fits."""
@@ -109,19 +114,29 @@ class Room:
 
     def _join(self, node: Node) -> Machine:
         """A machine for a node that there was none for: the last of all."""
-        machine = Machine(node.name, node.number, len(self.machines), self.spec)
+        machine = Machine(node.name, node.number, len(self.slots), self.spec)
         self.machines.append(machine)
+        self.slots.append(machine)
         self._most += 4
         self.by_name[node.name] = machine
         return machine
 
     def drop(self, names: Iterable[NodeName]) -> None:
-        """Forget machines; all lanes look at those that are left."""
+        """Forget machines; lanes see that nothing fits there any more."""
         for name in names:
             if (machine := self.by_name.pop(name, None)) is not None:
                 self.set(machine, (-1, 0, 0, 0, 0, ()))
+                machine.ready = False
+                self.eager.pop(machine.index, None)
         self.machines = list(self.by_name.values())
-        for index, machine in enumerate(self.machines):
+        self.turns += 1
+        if len(self.slots) > 2 * len(self.machines) + MOST_GONE:
+            self._close_ranks()
+
+    def _close_ranks(self) -> None:
+        """Give machines new indexes, without gaps; all lanes look at all of them."""
+        self.slots = list(self.machines)
+        for index, machine in enumerate(self.slots):
             machine.index = index
         self.eager = {machine.index: None for machine in self.machines if machine.ahead > 0}
         self._most = MOST_CHANGES + 4 * len(self.machines)
@@ -237,7 +252,7 @@ class Ceiling:
     def _measure(self) -> None:
         self._failed = 0
         self._stale = False
-        if any(room.machines[index].ahead > 0 for room in self._ahead for index in room.eager):
+        if any(room.slots[index].ahead > 0 for room in self._ahead for index in room.eager):
             return
         machines = [machine for room in self._rooms for machine in room.machines if machine.cpu >= 0]
         self.cpu = max([machine.cpu for machine in machines], default=-1)

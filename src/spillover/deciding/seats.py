@@ -50,7 +50,7 @@ class Seat:
             score, index = heap[0]
             if scores.get(index) == score:
                 if index not in barred:
-                    found = room.machines[index]
+                    found = room.slots[index]
                     break
                 aside.append((score, index))
             heapq.heappop(heap)
@@ -61,7 +61,7 @@ class Seat:
     def _read(self, place: Place) -> None:
         """Look at machines whose room changed."""
         room, shape, asked, heap, scores = self.room, self.shape, self.asked, self.heap, self.scores
-        machines, score_of = room.machines, place.score
+        machines, score_of = room.slots, place.score
         end = room.forgotten + len(room.changes)
         if self.read < room.forgotten or end - self.read > len(machines):
             heap.clear()
@@ -95,7 +95,7 @@ class Seat:
         """The machine that takes one more lease ahead of room, if there is any."""
         room = self.room
         if self.turns != room.turns:
-            eager = [room.machines[index] for index in sorted(room.eager)]
+            eager = [room.slots[index] for index in sorted(room.eager)]
             self.queues = tuple([each for each in eager if each.ahead > 0 and each.could_fit(self.shape)])
             self.turns = room.turns
         if not self.queues:

@@ -76,6 +76,8 @@ class JobView(Struct, frozen=True):
     """How long it may run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
     estimate_from: str | None = None
     """Who says how long it is expected to run: `estimate`, `walltime`, `history` or `default`."""
+    note: str | None = None
+    """That it holds, or would hold, all that is left of a budget, as it has no walltime; null as a rule."""
 
 
 class JobDetail(JobView, frozen=True):
@@ -173,6 +175,8 @@ class WhyView(Struct, frozen=True):
     """As of a job."""
     ends_at: Time | None = None
     """When it is expected to end; null unless it is placed. One that has run longer than expected ends a minute from now."""
+    more_ahead: bool = False
+    """Whether more than `ahead` may come before it: in a long queue the first 10,000 are counted."""
 
 
 class CostView(Struct, frozen=True):
@@ -297,6 +301,8 @@ class Forecast(Struct, frozen=True):
     without a walltime."""
     given_walltime_s: float | None = None
     """How long it could run because its cap pays for no more; null if it has a walltime of its own, or needs none."""
+    note: str | None = None
+    """That it would hold all that is left of a budget, as it has no walltime; null as a rule."""
 
 
 class Forecasts(Struct, frozen=True):

@@ -2,8 +2,8 @@ import pytest
 from msgspec import structs
 
 from spillover.control.forecasting import forecasts
-from spillover.control.views import why_view
-from spillover.core.proposals import AgentGone, Drain, NewJob, Resume, Submit
+from spillover.control.views import job_view, why_view
+from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, Submit
 from spillover.deciding.engine import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import Budget, Of, Per
@@ -198,3 +198,44 @@ def test_an_agent_that_is_stopping_is_not_drained(world: World) -> None:
     world.propose(Drain(ClusterName("onprem"), NodeName("n1")))
     world.submit(a_job("one"))
     assert told(world, "one").startswith("one has waited 0s: waits for an agent of onprem to connect")
+
+
+def test_a_job_without_a_walltime_says_that_it_holds_all_that_was_left_of_a_budget() -> None:
+    world = capped(500, wait=0)
+    (forecast,) = tried(world, a_job("open").build())
+    assert forecast.note == (
+        "it has no walltime: once rented it holds all that is left of the budget of project default, 500.00 now, "
+        "and others wait for that; give it one"
+    )
+    world.submit(a_job("open"))
+    note = "it holds all 500.00 that was left of the budget of project default until it ends, because it has no walltime; give it one"
+    assert why_view(world.engine, world.job("open"), world.now).sentence.endswith(f"; {note}")
+    assert job_view(world.engine, world.job("open")).note == note
+
+
+def test_a_job_that_waits_for_a_budget_names_the_job_without_a_walltime_that_holds_it() -> None:
+    world = capped(500, wait=0)
+    world.submit(a_job("open"))
+    world.submit(a_job("behind").terms(walltime=60 * SECOND))
+    reason = why_view(world.engine, world.job("behind"), world.now).reason
+    assert reason is not None
+    assert (reason.details["holder"], reason.details["held"]) == ("open", 500)
+    assert reason.message.endswith(
+        "; open holds 500.00 of it until it ends, as it has no walltime: cancel it and submit it with one, or wait"
+    )
+    stranger = why_view(world.engine, world.job("behind"), world.now, "another").reason
+    assert stranger is not None
+    assert stranger.details["holder"] == "a job of another project"
+    world.cancel("open")
+    world.finish("open", outcome=Outcome.STOPPED)
+    assert world.where("behind") == "cloud/v1"
+
+
+def test_a_job_with_a_walltime_or_without_a_budget_has_no_note() -> None:
+    world = capped(500, wait=0)
+    limited, never = tried(
+        world, a_job("limited").terms(walltime=60 * SECOND).build(), a_job("never").burst(Burst.NEVER).build()
+    )
+    assert (limited.note, never.note) == (None, None)
+    world.submit(a_job("limited").terms(walltime=60 * SECOND))
+    assert job_view(world.engine, world.job("limited")).note is None

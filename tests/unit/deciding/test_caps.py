@@ -134,10 +134,10 @@ def test_a_job_that_may_never_be_rented_does_not_keep_those_behind_it_waiting_pa
     assert (world.where("dear"), world.where("behind")) == (None, "cloud/v1")
 
 
-def test_a_lane_that_was_not_looked_at_to_its_end_is_looked_at_when_the_period_ends() -> None:
-    world = a_world(per(Per.DAY, 10_000))
+def test_a_job_behind_many_that_their_max_cost_refuses_is_looked_at_when_the_period_ends() -> None:
+    world = a_world(per(Per.DAY, 150))
     dear = [limited(f"dear{number}", 60).max_cost(MONEY) for number in range(REFUSALS)]
-    world.submit(*dear, limited("behind", 60))
+    world.submit(limited("first", 60), *dear, limited("behind", 60))
     assert world.where("behind") is None
     assert world.engine.next_time() == (world.now // DAY + 1) * DAY
 

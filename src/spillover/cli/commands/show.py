@@ -74,6 +74,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
             "" if job.held_cost is None else f"{money(job.held_cost, currency)}, the most that it can cost",
         ),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
+        ("note", job.note or ""),
     ]
 
 

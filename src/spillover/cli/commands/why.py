@@ -76,12 +76,19 @@ def facts(why: "WhyView", awaited: str = "") -> list[tuple[str, str]]:
         ("waits for", awaited),
         ("waiting since", local(why.waiting_since) + waited if why.waiting_since else ""),
         ("may spill at", local(why.spills_at) + spills if why.spills_at else ""),
-        ("ahead of it", "" if why.ahead is None else f"{why.ahead} job{'' if why.ahead == 1 else 's'}"),
+        ("ahead of it", _ahead(why)),
         ("expected to run", expected(why.estimate_s, why.estimate_from)),
         ("expected to end", local(why.ends_at) if why.ends_at else ""),
         ("would cost", _quoted(why)),
         ("never", _never(why)),
     ]
+
+
+def _ahead(why: "WhyView") -> str:
+    """How many jobs come before it."""
+    if why.ahead is None:
+        return ""
+    return f"{why.ahead}{' or more' if why.more_ahead else ''} job{'' if why.ahead == 1 else 's'}"
 
 
 def _never(why: "WhyView") -> str:

@@ -1,7 +1,7 @@
 """Arrays: one record until their members are placed, which are jobs of their own from then on."""
 
 from spillover.core import ranges, usage
-from spillover.core.appliers.queue import count_wait, granted, job_of
+from spillover.core.appliers.queue import count_granted, count_wait, granted, job_of, let_rent
 from spillover.core.book import put_on_node
 from spillover.core.events import JobState, MemberPlaced, MembersDropped
 from spillover.core.jobs import NO_EXTRA, Extra, Job, Placed, Queued, Spread
@@ -16,14 +16,14 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     members = array.extra.members
     if members is None or not ranges.contains(members.pending, event.index):
         raise Impossible(f"MemberPlaced on {array}: {event}")
-    before = granted(array)
+    before, latest = granted(state, array), state.latest(array)
     members.pending = ranges.without(members.pending, event.index)
-    state.facts.tally.granted += granted(array) - before
+    count_granted(state, array, granted(state, array) - before)
     members.live += 1
     if members.due and state.is_rented(event.cluster):
         members.due -= 1
         if not members.due:
-            array.due = None
+            let_rent(state, array, None)
     state.queued -= 1
     if not members.pending:
         array.phase = Spread(event.at)
@@ -41,7 +41,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
         priority=array.priority,
         phase=Placed(event.cluster, event.node, event.at, event.why),
         seq=event.seq,
-        latest=array.latest,
+        latest=latest,
         extra=extra,
         predicted=array.predicted,
     )
@@ -62,10 +62,10 @@ def members_dropped(state: State, event: MembersDropped) -> None:
         raise Impossible(f"MembersDropped on {array}: {event}")
     count = ranges.size(event.members)
     state.count_live(array.kind.project, -count)
-    before = granted(array)
+    before = granted(state, array)
     members.pending = ranges.minus(members.pending, event.members)
     if type(array.phase) is Queued:
-        state.facts.tally.granted += granted(array) - before
+        count_granted(state, array, granted(state, array) - before)
     members.ended[event.state] = members.ended.get(event.state, 0) + count
     if type(array.phase) is Queued:
         state.queued -= count

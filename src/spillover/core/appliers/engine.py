@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from spillover.core import usage
-from spillover.core.appliers.queue import grant
+from spillover.core.appliers.queue import grant, let_rent
 from spillover.core.book import move_up, strike_off
 from spillover.core.clusters import Condition
 from spillover.core.events import (
@@ -49,7 +49,8 @@ def clusters(state: State, event: ClustersConfigured) -> None:
         if not node.holding and not node.ahead:  # others run its cluster from now on
             del state.nodes[node.key], state.agents[node.key]
             state.touch_node(node.key)
-    for job in state.jobs.values():
+    there = dict.fromkeys(each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
+    for job in (state.jobs[each] for each in there):
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
             spec = before.get(job.phase.cluster)
             if spec is not None and spec != state.clusters.get(spec.name):
@@ -182,11 +183,18 @@ def decided(state: State, event: Decided) -> None:
 
 
 def _wait_anew(state: State) -> None:
-    """Let the next cycle give every waiting job a new wait, and all members of an array of which only some may be rented."""
-    for job in state.jobs.values():
-        if type(job.phase) is Queued and job.latest is not None and (job.due is None or job.partly_due):
+    """Let the next cycles give every waiting job a new wait, and all members of an array of which only some may be rented.
+
+    What was given before is void in another round: a million jobs wait anew without being looked at one by one.
+    """
+    for each in state.partly_due:
+        job = state.jobs.get(each)
+        if job is not None and type(job.phase) is Queued and job.partly_due and job.extra.members is not None:
             grant(state, job, None)
-            job.due = None
-            if job.extra.members is not None:
-                job.extra.members.due = 0
-            state.touch_job(job.id)
+            let_rent(state, job, None)
+            job.extra.members.due = 0
+            state.touch_job(each)
+    state.partly_due.clear()
+    state.facts.rounds += 1
+    state.facts.tally.granted = state.granted_due
+    state.touch_facts()

@@ -12,6 +12,7 @@ from spillover.core.appliers.queue import (
     grant,
     job_of,
     leave_queue,
+    let_rent,
 )
 from spillover.core.book import leave_gang, leave_node, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
@@ -102,13 +103,15 @@ def expired(state: State, event: WaitsExpired) -> None:
         state.touch_job(each)
         if job.extra.members is not None:
             job.extra.members.due = event.members
-        job.due = event.why
+            if event.members:
+                state.partly_due[each] = None
+        let_rent(state, job, event.why)
 
 
 def placed(state: State, event: JobPlaced) -> None:
     """A job has a lease."""
     job = job_of(state, event.job, event)
-    latest = job.latest
+    latest = state.latest(job)
     count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
     job.latest = latest  # leased ahead of room, its wait goes on

@@ -6,6 +6,7 @@ from spillover.core.jobs import NO_EXTRA, QUEUED, STATE_OF, Ended, Job, Queued
 from spillover.core.state import State
 from spillover.core.transitions import JOB, Impossible
 from spillover.model.ids import JobId
+from spillover.model.reasons import Reason
 from spillover.model.units import FOREVER
 
 _ALLOWED = frozenset((phase, event) for phase, state in STATE_OF.items() for of, event in JOB if of is state)
@@ -53,8 +54,7 @@ def count_wait(state: State, job: Job, seq: int, at: int) -> None:
     waited = at - facts.jumped - job.arrived
     if waited > 0:
         tally.waited += waited
-    if job.latest is not None:
-        tally.settled += granted(job)
+    tally.settled += granted(state, job)
     if not job.extra.returned:
         tally.ran += expected_of(job)
 
@@ -69,18 +69,32 @@ def leave_queue(state: State, job: Job) -> None:
 
 def grant(state: State, job: Job, latest: int | None) -> None:
     """Let a queued job wait until then, in steady time; None takes back what it was granted."""
-    if job.latest is not None:
-        state.facts.tally.granted -= granted(job)
+    before = granted(state, job)
     job.latest = latest
-    if latest is not None:
-        state.facts.tally.granted += granted(job)
+    job.round = state.facts.rounds
+    count_granted(state, job, granted(state, job) - before)
 
 
-def granted(job: Job) -> int:
+def count_granted(state: State, job: Job, more: int) -> None:
+    """A queued job may wait so many nanoseconds more than before."""
+    state.facts.tally.granted += more
+    if job.due is not None:
+        state.granted_due += more
+
+
+def granted(state: State, job: Job) -> int:
     """Nanoseconds that a queued job may wait, all pending members of an array together; 0 if that has no limit."""
-    if job.latest is None or job.latest >= FOREVER:
+    latest = state.latest(job)
+    if latest is None or latest >= FOREVER:
         return 0
-    return (job.latest - job.arrived) * weight(job)
+    return (latest - job.arrived) * weight(job)
+
+
+def let_rent(state: State, job: Job, why: Reason | None) -> None:
+    """Let a job be rented for a reason, or, without one, wait for owned capacity."""
+    state.granted_due -= 0 if job.due is None or type(job.phase) is not Queued else granted(state, job)
+    job.due = why
+    state.granted_due += 0 if why is None or type(job.phase) is not Queued else granted(state, job)
 
 
 def enter_queue(state: State, job: Job) -> None:

@@ -12,11 +12,11 @@ class Stopping(NotNow, frozen=True, tag="stopping"):
     """It is being stopped; its capacity is held until the end is confirmed."""
 
     why: str
-    held: str = ""
+    kept_by: str = ""
     """What keeps it there, in the words of a cluster that others run; empty if nothing is said."""
 
     def __str__(self) -> str:
-        return f"is being stopped: {self.why}" + (f"; {self.held}" if self.held else "")
+        return f"is being stopped: {self.why}" + (f"; {self.kept_by}" if self.kept_by else "")
 
 
 class DependencyFailed(Never, frozen=True, tag="dependency_failed"):

@@ -3,12 +3,7 @@
 from spillover.model.ids import ClusterName
 from spillover.model.job import WALLTIME_SLACK
 from spillover.model.reasons.base import Never, NotNow
-from spillover.model.units import (
-    FOREVER,
-    format_duration,
-    format_moment,
-    format_money,
-)
+from spillover.model.units import FOREVER, format_duration, format_moment, format_money
 
 
 class OverMaxCost(NotNow, frozen=True, tag="over_max_cost"):
@@ -57,13 +52,26 @@ class OverBudget(NotNow, frozen=True, tag="over_budget"):
     """Whether it has a walltime of its own."""
     owned: bool = True
     """Whether owned capacity could run it too."""
+    holder: str = ""
+    """A job without a walltime that holds what was left of the budget, the one that holds most; empty if none does."""
+    held: int = 0
+    """Millionths that it holds."""
 
     def __str__(self) -> str:
         when = "" if self.until >= FOREVER else f" until {format_moment(self.until)}"
         each = "" if self.per == "ever" else f" a {self.per}"
         return (
             f"{_to_rent(self)}; {self.whose} has {format_money(max(0, self.left))} of {format_money(self.limit)}{each} "
-            f"left{when}{self._waits()}"
+            f"left{when}{self._waits()}{self._held_by()}"
+        )
+
+    def _held_by(self) -> str:
+        """Who holds the rest of the budget, and the way out."""
+        if not self.holder:
+            return ""
+        return (
+            f"; {self.holder} holds {format_money(self.held)} of it until it ends, as it has no walltime: "
+            "cancel it and submit it with one, or wait"
         )
 
     def _waits(self) -> str:
