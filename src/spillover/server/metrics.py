@@ -83,6 +83,15 @@ class _Now(Collector):
         for axis, note in state.policies.disabled.items():
             disabled.add_metric((axis, choice_of(note.before, axis).name), 1)
         yield disabled
+        aside = GaugeMetricFamily(
+            "spill_set_aside",
+            "Work that failed for a reason that nobody foresaw, and is tried again.",
+            labels=("work",),
+        )
+        works = Tally(each.work for each in (*self._loop.aside, *self._loop.engine.aside))
+        for work, count in sorted(works.items()):
+            aside.add_metric((work,), count)
+        yield aside
         refused = CounterMetricFamily(
             "spill_refused", "What a limit of the server refused.", labels=("limit",)
         )

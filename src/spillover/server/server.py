@@ -36,6 +36,7 @@ from spillover.control.limits import Gauge, Rate
 from spillover.control.lookup import Lookup
 from spillover.control.loop import RETRY, Loop
 from spillover.control.runner import Runner
+from spillover.control.set_aside import surviving
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
@@ -184,23 +185,23 @@ class Server:
                 Retention(self._config.retention.jobs, self._config.retention.events),
             )
             leases = Leases(self.loop, self._hub, self._desk)
-            for name, work in (
-                ("runner", self._runner.run()),
-                ("archiving", self._archiving.run()),
-                ("keeping", keeping.run()),
-                ("files", self._files.run()),
-                ("leases", leases.run()),
-                ("unwatched", Unwatched(self.loop).run()),
-                ("leader", leader.keep(self.loop.step_down, self.loop.hold)),
-            ):
-                tasks.append(asyncio.create_task(work, name=name))
-            tasks.extend(
-                asyncio.create_task(driving.run(), name=f"cluster {driving.driver.cluster}")
-                for driving in drivings
-            )
+            keep_lead = leader.keep(self.loop.step_down, self.loop.hold)
+            tasks.append(asyncio.create_task(keep_lead, name="leader"))
+            controllers = {
+                "runner": self._runner.run,
+                "archiving": self._archiving.run,
+                "keeping": keeping.run,
+                "files": self._files.run,
+                "leases": leases.run,
+                "unwatched": Unwatched(self.loop).run,
+                **{driving.work: driving.run for driving in drivings},
+            }
             if self._config.stealing:
-                stealing = Stealing(self.loop, self._specs)
-                tasks.append(asyncio.create_task(stealing.run(), name="stealing"))
+                controllers["stealing"] = Stealing(self.loop, self._specs).run
+            tasks.extend(
+                asyncio.create_task(surviving(name, run, self.loop.aside), name=name)
+                for name, run in controllers.items()
+            )
             app = self._app(self._address(grpc_port))
             async with serving(app, http, self._files_of_tls()) as listening:
                 if renewal is not None:

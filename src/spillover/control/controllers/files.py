@@ -22,6 +22,7 @@ SWEEP: Final = 3600.0
 """Seconds between two looks for what may go."""
 FIRST: Final = 60.0
 """Seconds from the start of a server to its first look."""
+WORK: Final = "files"
 _BREATH: Final = 10_000
 """Jobs that are looked at before others get a turn of the event loop."""
 _SPECS: Final = 1_000
@@ -68,10 +69,30 @@ class FileKeeping:
         for start in range(0, len(jobs), _BREATH):
             needing += [job for job in jobs[start : start + _BREATH] if _has_files(job)]
             await asyncio.sleep(0)
-        dropped = await self._blobs.forget(await self._digests(needing), self._loop.now())
+        dropped = await self._blobs.forget(await self._needed(needing), self._loop.now())
         if dropped:
             log.info("dropped files that no job needs", blobs=dropped)
         return dropped
+
+    async def _needed(self, jobs: Sequence[Job]) -> set[str]:
+        """All blobs that jobs refer to, but those of jobs of which that cannot be told: one of them must not fill the disk for all."""
+        try:
+            return await self._digests(jobs)
+        except (StoreError, CommandError):
+            raise
+        except Exception:
+            log.exception("cannot tell at once which files jobs need; asking one by one")
+        found: set[str] = set()
+        for job in jobs:
+            try:
+                found |= await self._digests([job])
+            except (StoreError, CommandError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                self._loop.aside.put(WORK, job.id, error)
+            else:
+                self._loop.aside.done(WORK, job.id)
+        return found
 
     async def _digests(self, jobs: Iterable[Job]) -> set[str]:
         """All blobs that jobs refer to; inputs of members are their array's."""
@@ -80,18 +101,24 @@ class FileKeeping:
         for job in jobs:
             if job.extra.blobs:
                 wanted[job.spec] = None
-            if isinstance(job.phase, Ended) and job.phase.value_digest:
-                found.add(job.phase.value_digest)
-            for _, listed in job.extra.outputs:
-                found.add(listed)
-                try:
-                    found.update(file.digest for file in await files_in(self._blobs, listed))
-                except (NoBlob, Unlisted) as error:
-                    log.warning("the outputs of a job cannot be read", job=job.id, error=str(error))
+            found |= await self._made(job)
         digests = list(wanted)
         for start in range(0, len(digests), _SPECS):
             for spec in (await self._specs.get(digests[start : start + _SPECS])).values():
                 found.update(spec.digests)
+        return found
+
+    async def _made(self, job: Job) -> set[str]:
+        """All blobs that a job's tasks made, as far as they can be told."""
+        found: set[str] = set()
+        if isinstance(job.phase, Ended) and job.phase.value_digest:
+            found.add(job.phase.value_digest)
+        for _, listed in job.extra.outputs:
+            found.add(listed)
+            try:
+                found.update(file.digest for file in await files_in(self._blobs, listed))
+            except (NoBlob, Unlisted) as error:
+                log.warning("the outputs of a job cannot be read", job=job.id, error=str(error))
         return found
 
 
