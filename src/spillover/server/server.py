@@ -42,12 +42,12 @@ from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
 from spillover.control.tickets import Tickets
 from spillover.control.tokens import Tokens
-from spillover.core.proposals import QueueBounds, StartEpoch
+from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
-from spillover.ports.commands import CommandError
+from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
@@ -298,7 +298,9 @@ class Server:
         if not taking.done():
             taking.cancel()
             looping.result()
-        await taking
+        (reply,) = await taking
+        if isinstance(reply, Refusal):
+            raise CommandError(Kind.INTERNAL, f"cannot take the lead: {reply.message}")
         self._archiving.begin()
 
     async def _until(self, stop: asyncio.Event, tasks: list[asyncio.Task[None]]) -> bool:

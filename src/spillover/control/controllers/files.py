@@ -76,22 +76,27 @@ class FileKeeping:
 
     async def _needed(self, jobs: Sequence[Job]) -> set[str]:
         """All blobs that jobs refer to, but those of jobs of which that cannot be told: one of them must not fill the disk for all."""
+        aside = self._loop.aside
         try:
-            return await self._digests(jobs)
+            found = await self._digests(jobs)
         except (StoreError, CommandError):
             raise
         except Exception:
             log.exception("cannot tell at once which files jobs need; asking one by one")
-        found: set[str] = set()
+        else:
+            for each in aside.of(WORK):
+                aside.done(WORK, each.subject)
+            return found
+        found = set()
         for job in jobs:
             try:
                 found |= await self._digests([job])
             except (StoreError, CommandError):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
-                self._loop.aside.put(WORK, job.id, error)
+                aside.put(WORK, job.id, error)
             else:
-                self._loop.aside.done(WORK, job.id)
+                aside.done(WORK, job.id)
         return found
 
     async def _digests(self, jobs: Iterable[Job]) -> set[str]:
