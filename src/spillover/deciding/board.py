@@ -95,13 +95,11 @@ class Board:
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.rooms, self.runs)
         for job in self.state.jobs.values():
-            self.enter(job)
+            self.take_up(job)
             self.move_in(job)
             self.alarms.set(job)
             if self.ends is not None:
                 self.ends.set(job)
-            if job.due is None and self.is_ahead(job):
-                self.wait(job)
         if self.line_up is not None:
             self.line_up.sort()
 
@@ -177,8 +175,7 @@ class Board:
             times.append(self.waits[0][0] + self.state.facts.jumped)
         if self.ranking is not None and self.queue.first:
             times.append(self.ranking.next_time(passed=self.passed))
-        if self.alarms.heap:
-            times.append(self.alarms.heap[0][0])
+        times.append(self.alarms.next_time())
         return min(times)
 
     def gains(self, now: int) -> bool:
@@ -278,6 +275,12 @@ class Board:
         for each, dropped in names.items():
             if each in self.rooms:
                 self.rooms[each].drop(dropped)
+
+    def take_up(self, job: Job) -> None:
+        """Look at a job from now on, be it queued or leased ahead of room, unless it is set aside."""
+        self.enter(job)
+        if job.due is None and job.id not in self.aside and self.is_ahead(job):
+            self.wait(job)
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""
