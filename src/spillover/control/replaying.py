@@ -7,8 +7,8 @@ import msgspec
 from spillover.deciding.protocols import Policies
 from spillover.deciding.replay import Difference, Replay
 from spillover.model.policy import PolicySet
-from spillover.ports.journal import Journal
-from spillover.wire.journal import decode_event, load_state
+from spillover.ports.journal import Damaged, Journal
+from spillover.wire.journal import BadRecord, decode_event, load_state
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -29,7 +29,11 @@ async def replay(journal: Journal, load: Callable[[PolicySet], Policies]) -> Rep
     loaded = await journal.load()
     whole = await journal.oldest() <= 1
     after = 0 if whole else loaded.checkpoint
-    replaying = Replay(load, None if whole else load_state(loaded.records))
+    try:
+        state = None if whole else load_state(loaded.records)
+    except BadRecord as error:
+        raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", str(error)) from error
+    replaying = Replay(load, state)
     last = after
     async for stored in journal.tail(after):
         last = stored.revision

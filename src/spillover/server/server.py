@@ -206,13 +206,15 @@ class Server:
             async with serving(app, http, self._files_of_tls()) as listening:
                 if renewal is not None:
                     renewal.on_change(partial(_show, listening.config.ssl, app))
-                    tasks.append(asyncio.create_task(renewal.run(), name="certificates"))
+                    renewing = surviving("certificates", renewal.run, self.loop.aside)
+                    tasks.append(asyncio.create_task(renewing, name="certificates"))
                 url = self.url(http)
                 grpc = str(Address(self._called(self._config.grpc), grpc_port))
                 ca = self._identity.ca if self._identity is not None else None
                 where = Whereabouts(url, grpc, leader.epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
-                tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
+                minding = surviving("local agents", self._local.run, self.loop.aside)
+                tasks.append(asyncio.create_task(minding, name="local agents"))
                 print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
                 return await self._until(stop, tasks)
         finally:
