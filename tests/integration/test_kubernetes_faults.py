@@ -713,7 +713,7 @@ async def test_an_object_that_cannot_be_read_costs_itself(running: Running, serv
     server.then("GET", nodes, has(node, odd))
     await up(running)
     await running.until(lambda: running.told)
-    seen = {each.name: each for each in running.told[-1].nodes}
+    seen = {str(each.name): each for each in running.told[-1].nodes}
     assert seen["n1"].foreign.cpu == 2**62
     assert not seen["n2"].ready
     more = {"metadata": {"name": "n3", "resourceVersion": "7"}}

@@ -22,6 +22,7 @@ from spillover.core.proposals import (
     HandBack,
     Proposal,
     Refusal,
+    Refused,
     Register,
     Registered,
     Reply,
@@ -177,7 +178,8 @@ class Desk:
                 )
             case Refusal():
                 self._agents.forget(incarnation)
-                raise CommandError(Kind.INVALID, reply.message)
+                failed = reply.kind is Refused.INTERNAL
+                raise CommandError(Kind.INTERNAL if failed else Kind.INVALID, reply.message)
             case _:
                 raise TypeError(reply)
 

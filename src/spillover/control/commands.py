@@ -5,7 +5,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -36,6 +36,7 @@ from spillover.core.events import AnyEvent, JobEnded, MembersDropped
 from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import State
+from spillover.deciding.engine import Engine
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, split_member
 from spillover.model.units import SECOND, format_time
@@ -70,10 +71,14 @@ from spillover.wire.api import (
     ResultPage,
     ResultsAsked,
     ServerView,
+    SetAsideView,
     TokenRequest,
     TokenView,
     WhyView,
 )
+
+MOST_ASIDE: Final = 100
+"""Of what is set aside, how much an overview shows."""
 
 
 class Parts(Struct, frozen=True):
@@ -204,6 +209,7 @@ class Commands:
             ran_s=None if usage is None or view.started_at is None else usage[0] / SECOND,
             cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
             peak_memory=None if usage is None or view.started_at is None else usage[2],
+            set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
         )
 
     async def why(self, ref: str) -> WhyView:
@@ -308,6 +314,7 @@ class Commands:
         engine = await self._loop.read()
         state, reasons = engine.state, views.Reasons(engine, self._project, self._parts.drivers.reason_of)
         placed = jobs_of(placed_jobs(state), self._project)
+        aside = self._set_aside(engine)
         return Overview(
             at=format_time(self._loop.now()),
             server=self._server(state),
@@ -321,7 +328,20 @@ class Commands:
             queued=[
                 views.job_view(engine, job, reasons) for job in head_of_queue(engine, queued, self._project)
             ],
+            set_aside=aside[:MOST_ASIDE],
+            set_aside_in_all=len(aside),
         )
+
+    def _set_aside(self, engine: Engine) -> list[SetAsideView]:
+        """All that is set aside, of the jobs that there are for whoever asks."""
+        found = views.set_aside_views(engine, self._loop.aside, self._loop.now(), self._loop.time.monotonic())
+        jobs = engine.state.jobs
+        return [
+            each
+            for each in found
+            if self._project is None
+            or ((job := jobs.get(JobId(each.subject))) is not None and job.kind.project == self._project)
+        ]
 
     async def server(self) -> ServerView:
         """The server itself."""

@@ -5,8 +5,9 @@ when the spec was read; by then the agent may have registered anew, and a lease 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.proposals import Outcome, Result
+from spillover.core.proposals import Outcome, Refusal, Result, unusable
 from spillover.model.hosts import is_loopback
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.job import JobSpec
@@ -41,6 +42,8 @@ from spillover.ports.commands import CommandError
 from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
+
+WORK: Final = "runner"
 
 
 class _Grant(NamedTuple):
@@ -69,15 +72,19 @@ class Runner:
         self._grants: list[_Grant] = []
         self._failed: list[Result] = []
         """Of leases that cannot be handed out; their jobs are to end."""
+        self._later: dict[JobId, _Grant] = {}
+        """Leases that are set aside, as something nobody foresaw kept them from being handed out."""
         self._news = asyncio.Event()
         loop.listen(self._see)
 
     async def run(self) -> None:
         """Hand out what was granted, until cancelled."""
         while True:
-            await self._news.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._loop.aside.pause(WORK)):
+                    await self._news.wait()
             self._news.clear()
-            grants, self._grants = self._grants, []
+            grants, self._grants = self._grants + self._due(), []
             try:
                 await self._hand_out(grants)
             except (StoreError, CommandError) as error:  # they are leased already, and wait
@@ -85,8 +92,26 @@ class Runner:
                 await asyncio.sleep(RETRY)
                 self._grants = grants + self._grants
                 self._news.set()
+            except BaseException:
+                self._grants = grants + self._grants
+                self._news.set()
+                raise
             if self._failed:
                 await self._end()
+
+    def _due(self) -> list[_Grant]:
+        """Leases that were set aside long enough, of those that are still what their jobs have."""
+        due: list[_Grant] = []
+        for each, grant in list(self._later.items()):
+            job = self._loop.state.jobs.get(each)
+            if job is None or job.lease != grant.lease or type(job.phase) is not Placed:
+                self._loop.aside.done(WORK, each)
+            elif self._loop.aside.waits(WORK, each):
+                continue
+            else:
+                due.append(grant)
+            del self._later[each]
+        return due
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         """Note what is to be said to whom."""
@@ -161,12 +186,19 @@ class Runner:
             raise self._loop.unavailable()
         starts: dict[tuple[str, int], list[Start]] = {}
         for grant in grants:
-            if grant.spec in specs:
-                spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
-                start = Start(grant.lease, spec, grant.cluster, peer)
-                starts.setdefault((grant.node, grant.incarnation), []).append(start)
-            else:
+            if grant.spec not in specs:
                 self._fail(grant.node, Unsendable(grant.lease, "what it runs is missing from the store"))
+                continue
+            try:
+                spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                self._loop.aside.put(WORK, grant.lease.job, error)
+                self._later[grant.lease.job] = grant
+                continue
+            if self._loop.aside:
+                self._loop.aside.done(WORK, grant.lease.job)
+            start = Start(grant.lease, spec, grant.cluster, peer)
+            starts.setdefault((grant.node, grant.incarnation), []).append(start)
         for (node, incarnation), each in starts.items():
             for unsendable in self._agents.start(node, incarnation, each):
                 self._fail(node, unsendable)
@@ -207,13 +239,21 @@ class Runner:
     async def _end(self) -> None:
         """Say that jobs could not be started; a lease that is void by now changes nothing."""
         try:
-            await self._loop.propose(*self._failed)
+            replies = await self._loop.propose(*self._failed)
         except CommandError as error:  # nothing can be written now
             log.warning("cannot end jobs that cannot be handed out; will try again", error=error.message)
             await asyncio.sleep(RETRY)
             self._news.set()
-        else:
-            self._failed = []
+            return
+        told, self._failed = self._failed, []
+        refused = [
+            unusable(result, reply.message)
+            for result, reply in zip(told, replies, strict=True)
+            if isinstance(reply, Refusal) and result.outcome is not Outcome.UNUSABLE
+        ]
+        if refused:
+            self._failed = refused
+            self._news.set()
 
 
 def _limited(spec: JobSpec, limit: int | None) -> JobSpec:

@@ -7,6 +7,7 @@ and is set aside again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 import structlog
 
@@ -15,8 +16,11 @@ from spillover.model.units import SECOND
 
 log = structlog.get_logger()
 
-SETTLED = 60.0
+SETTLED: Final = 60.0
 """Seconds after which a controller that was started again counts as one that works."""
+
+SHORTEST: Final = 0.1
+"""Seconds between two tries, whatever is wrong: nothing here may keep a processor busy."""
 
 
 class SetAside:
@@ -63,8 +67,9 @@ class SetAside:
         return max(0.0, (failed.next_try - self._monotonic()) / SECOND)
 
     def pause(self, work: str) -> float | None:
-        """Seconds until some of this work may be tried again; None if none of it is set aside."""
-        return min((self.left(each) for each in self.of(work)), default=None)
+        """Seconds until this work may be tried again for some job; None if it is set aside for none."""
+        left = [self.left(each) for each in self.of(work) if each.subject]
+        return max(SHORTEST, min(left)) if left else None
 
 
 async def surviving(work: str, run: Callable[[], Awaitable[None]], aside: SetAside) -> None:

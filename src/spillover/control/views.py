@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from spillover.control.projects import reason_within
+from spillover.control.set_aside import SetAside
 from spillover.core import ranges
 from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread
@@ -32,6 +33,7 @@ from spillover.wire.api import (
     ClusterView,
     JobView,
     ReasonView,
+    SetAsideView,
     WhyView,
 )
 from spillover.wire.journal import decode_reason
@@ -102,6 +104,23 @@ class Reasons:
         if self._told is not None and (reason is None or type(reason) is Stopping):
             reason = self._told(job) or reason
         return reason_view(reason_within(reason, self._engine.state, self._project))
+
+
+def set_aside_views(engine: Engine, aside: SetAside, now: int, monotonic: int) -> list[SetAsideView]:
+    """All that is set aside, the oldest first: by controllers, and by the engine itself on its own clock."""
+    shift = now - monotonic
+    found = [(each, shift) for each in aside] + [(each, 0) for each in engine.aside]
+    return [
+        SetAsideView(
+            each.work,
+            each.subject,
+            each.reason,
+            format_time(each.since + ahead),
+            each.tries,
+            format_time(each.next_try + ahead),
+        )
+        for each, ahead in sorted(found, key=lambda one: one[0].since + one[1])
+    ]
 
 
 def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobView:

@@ -11,6 +11,7 @@ from spillover.core.jobs import Ended, Job, Placed, Running, Waiting
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.model.job import WALLTIME_SLACK
+from spillover.model.units import FOREVER
 
 KINDS: Final = 5
 """Alarms that a job can have at one time, at the most."""
@@ -67,6 +68,10 @@ class Alarms:
                     continue
             ringing[what, job] = None
         return list(ringing)
+
+    def next_time(self) -> int:
+        """When the next one rings, be it void by then; FOREVER if none does."""
+        return self.heap[0][0] if self.heap else FOREVER
 
     def _push(self, alarm: Alarm) -> None:
         heapq.heappush(self.heap, alarm)

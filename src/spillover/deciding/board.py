@@ -140,14 +140,12 @@ class Board:
         return True
 
     def _take_in(self, job: Job) -> None:
-        self.enter(job)
+        self.take_up(job)
         self.move_in(job)
         self.alarms.set(job)
         self.hold(job)
         if self.ends is not None:
             self.ends.set(job)
-        if job.due is None and self.is_ahead(job):
-            self.wait(job)
 
     def dismantle(self, most: int) -> bool:
         """Let go of so many entries of a board that nobody looks at any more, as all at once take long to free; whether none is left."""
@@ -249,8 +247,7 @@ class Board:
             times.append(next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
             times.append(self.ranking.next_time(passed=self.passed))
-        if self.alarms.heap:
-            times.append(self.alarms.heap[0][0])
+        times.append(self.alarms.next_time())
         return min(times)
 
     def gains(self, now: int) -> bool:
@@ -367,6 +364,12 @@ class Board:
         for each, dropped in names.items():
             if each in self.rooms:
                 self.rooms[each].drop(dropped)
+
+    def take_up(self, job: Job) -> None:
+        """Look at a job from now on, be it queued or leased ahead of room, unless it is set aside."""
+        self.enter(job)
+        if job.due is None and job.id not in self.aside and self.is_ahead(job):
+            self.wait(job)
 
     def enter(self, job: Job) -> None:
         """A job is queued, or queued otherwise than before."""

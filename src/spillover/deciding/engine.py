@@ -193,8 +193,6 @@ class Engine:
             except _CycleFailed as failed:
                 self._fail_cycle(failed, now, step)
                 continue
-            if self.aside:
-                self._cycle_passed()
             if plan is None:
                 break  # one that decided may have made way for others
             if step.plan is None:
@@ -202,9 +200,9 @@ class Engine:
             decided += len(plan.admitted) + len(plan.expired) + len(plan.placements)
             if short and decided >= SLICE:
                 step.more = True
-                break
-        if self.aside and not self.aside.waits(CYCLE, NO_JOB, now):
-            self.aside.done(CYCLE, NO_JOB)  # a cycle passed, or there was nothing to run one for
+                return
+        if self.aside:
+            self._forget_mended(now)
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
@@ -231,8 +229,12 @@ class Engine:
         """When to step again if nobody proposes anything."""
         if not self.is_ready:
             return self.now
-        following = self.board.next_time()
-        return following if not self.aside else min(following, self.aside.next_try())
+        if not self.aside:
+            return self.board.next_time()
+        # While no cycle is run, what only a cycle could do falls due again and again.
+        cycles = not self.aside.waits(CYCLE, NO_JOB, self.now)
+        following = self.board.next_time() if cycles else self.board.alarms.next_time()
+        return min(following, self.aside.next_try())
 
     def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
         """What a cycle would decide if these jobs were submitted now. They are withdrawn before this returns."""
@@ -379,18 +381,16 @@ class Engine:
                 self._ring(what, JobId(job), now, step)
         for subject in self.aside.due(CYCLE, now):
             found = self.state.jobs.get(JobId(subject))
-            if found is None or type(found.phase) is not Queued:
-                if subject:
-                    self.aside.done(CYCLE, subject)
-                continue
-            self.board.aside.pop(found.id, None)
-            self.board.enter(found)
-            self.board.gained = True  # so that a cycle is run, which says whether it is mended
+            self.board.aside.pop(JobId(subject), None)
+            if found is not None:
+                self.board.take_up(found)
+                self.board.gained = True  # so that a cycle is run, which says whether it is mended
 
-    def _cycle_passed(self) -> None:
-        """A cycle looked at all that is on the board, and did not fail."""
+    def _forget_mended(self, now: int) -> None:
+        """All that is on the board was looked at without a failure, or there was no need to."""
         for each in self.aside:
-            if each.work == CYCLE and each.subject not in self.board.aside:
+            on_board = each.subject not in self.board.aside if each.subject else each.next_try <= now
+            if each.work == CYCLE and on_board:
                 self.aside.done(CYCLE, each.subject)
 
     def _accept(self, decided: list[AnyEvent], encoded: list[bytes], step: Step) -> None:

@@ -55,10 +55,9 @@ class Resources(Struct, frozen=True, array_like=True, gc=False):
         amounts = (self.cpu, self.memory, self.gpu, *[amount for _, amount in self.other])
         if min(amounts) >= 0 and max(amounts) <= most:
             return self
-        plain = [min(most, max(0, amount)) for amount in (self.cpu, self.memory, self.gpu)]
-        return Resources(
-            *plain, tuple([(name, min(most, amount)) for name, amount in self.other if amount > 0])
-        )
+        cpu, memory, gpu = [min(most, max(0, amount)) for amount in amounts[:3]]
+        other = [(name, min(most, amount)) for name, amount in self.other if amount > 0]
+        return Resources(cpu, memory, gpu, tuple(other))
 
     def __str__(self) -> str:
         parts = [f"{format_cpu(self.cpu)} CPU"]

@@ -57,6 +57,15 @@ class _Now(Collector):
         for (axis, name), count in self._loop.watch.failures().items():
             failures.add_metric((axis, name), count)
         yield failures
+        aside = GaugeMetricFamily(
+            "spill_set_aside",
+            "Work that failed for a reason that nobody foresaw, and is tried again.",
+            labels=("work",),
+        )
+        works = Tally(each.work for each in (*self._loop.aside, *self._loop.engine.aside))
+        for work, count in sorted(works.items()):
+            aside.add_metric((work,), count)
+        yield aside
         refused = CounterMetricFamily(
             "spill_refused", "What a limit of the server refused.", labels=("limit",)
         )

@@ -38,17 +38,18 @@ from spillover.control.limits import Gauge, Rate
 from spillover.control.lookup import Lookup
 from spillover.control.loop import RETRY, Loop
 from spillover.control.runner import Runner
+from spillover.control.set_aside import surviving
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.terms import least_lost_after
 from spillover.control.tickets import Tickets
 from spillover.control.tokens import Tokens
-from spillover.core.proposals import QueueBounds, StartEpoch
+from spillover.core.proposals import QueueBounds, Refusal, StartEpoch
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
-from spillover.ports.commands import CommandError
+from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
@@ -207,13 +208,15 @@ class Server:
                 app = self._app(self._address(grpc_port))
                 if renewal is not None:
                     renewal.on_change(partial(_show, listening.config.ssl, app))
-                    tasks.append(asyncio.create_task(renewal.run(), name="certificates"))
+                    renewing = surviving("certificates", renewal.run, self.loop.aside)
+                    tasks.append(asyncio.create_task(renewing, name="certificates"))
                 url = self.url(http)
                 grpc = str(Address(self._called(self._config.grpc), grpc_port))
                 ca = self._identity.ca if self._identity is not None else None
                 where = Whereabouts(url, grpc, epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
-                tasks.append(asyncio.create_task(self._local.run(), name="local agents"))
+                minding = surviving("local agents", self._local.run, self.loop.aside)
+                tasks.append(asyncio.create_task(minding, name="local agents"))
                 door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -231,20 +234,23 @@ class Server:
             self._store.archive,
             Retention(self._config.retention.jobs, self._config.retention.events),
         )
-        works = [
-            ("runner", self._runner.run()),
-            ("archiving", self._archiving.run()),
-            ("keeping", keeping.run()),
-            ("indexing", Indexing(self.loop, self._store.journal).run()),
-            ("files", self._files.run()),
-            ("leases", Leases(self.loop, self._hub, self._desk).run()),
-            ("unwatched", Unwatched(self.loop).run()),
-            ("pauses", self._metrics.pauses.run()),
-            *((f"cluster {driving.driver.cluster}", driving.run()) for driving in drivings),
-        ]
+        controllers = {
+            "runner": self._runner.run,
+            "archiving": self._archiving.run,
+            "keeping": keeping.run,
+            "indexing": Indexing(self.loop, self._store.journal).run,
+            "files": self._files.run,
+            "leases": Leases(self.loop, self._hub, self._desk).run,
+            "unwatched": Unwatched(self.loop).run,
+            "pauses": self._metrics.pauses.run,
+            **{driving.work: driving.run for driving in drivings},
+        }
         if self._config.stealing:
-            works.append(("stealing", Stealing(self.loop, self._specs).run()))
-        tasks.extend(asyncio.create_task(work, name=name) for name, work in works)
+            controllers["stealing"] = Stealing(self.loop, self._specs).run
+        tasks.extend(
+            asyncio.create_task(surviving(name, run, self.loop.aside), name=name)
+            for name, run in controllers.items()
+        )
 
     async def _open_clusters(self) -> list[Driving]:
         """Clusters that others run, ready to be watched; raises Unusable if one that is new cannot be used."""
@@ -333,7 +339,9 @@ class Server:
         if not taking.done():
             taking.cancel()
             looping.result()
-        await taking
+        (reply,) = await taking
+        if isinstance(reply, Refusal):
+            raise CommandError(Kind.INTERNAL, f"cannot take the lead: {reply.message}")
         self._archiving.begin()
 
     async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:

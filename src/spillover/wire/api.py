@@ -80,6 +80,19 @@ class JobView(Struct, frozen=True):
     """That it holds, or would hold, all that is left of a budget, as it has no walltime; null as a rule."""
 
 
+class SetAsideView(Struct, frozen=True):
+    """Work that the server failed on for a reason that nobody foresaw; it is tried again later."""
+
+    work: str
+    """What was to be done: the name of a controller, as `archiving`, `cycle` for finding a place, or an alarm, as `deadline`."""
+    subject: str
+    """The job that it was to be done for; empty if all of that work failed."""
+    reason: str
+    since: Time
+    tries: int
+    next_try: Time
+
+
 class JobDetail(JobView, frozen=True):
     """A job with everything that is known of it."""
 
@@ -89,6 +102,8 @@ class JobDetail(JobView, frozen=True):
     cpu_s: float | None = None
     peak_memory: int | None = None
     """Bytes."""
+    set_aside: list[SetAsideView] = field(default_factory=list)
+    """What the server failed to do for it, and tries again."""
 
 
 class JobPage(Struct, frozen=True):
@@ -438,6 +453,9 @@ class Overview(Struct, frozen=True):
     running_in_all: int
     queued: list[JobView]
     """The head of the queue, in the order in which jobs are tried; as many as were asked for, arrays as one."""
+    set_aside: list[SetAsideView] = field(default_factory=list)
+    """Work that the server failed on and tries again, the oldest first; 100 at the most."""
+    set_aside_in_all: int = 0
 
 
 class PolicyAxis(Struct, frozen=True):

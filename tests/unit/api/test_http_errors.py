@@ -339,6 +339,7 @@ async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: p
         (Kind.AMBIGUOUS, 409),
         (Kind.CONFLICT, 409),
         (Kind.TOO_LARGE, 413),
+        (Kind.INTERNAL, 500),
         (Kind.UNAVAILABLE, 503),
         (Kind.NOT_LEADER, 503),
     ],

@@ -14,7 +14,7 @@ from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.listing import COLUMNS, rows
 from spillover.cli.output import Output
 from spillover.client import Refused, WaitTimeout
-from spillover.wire.api import ArrayView, EventView, ReasonView
+from spillover.wire.api import ArrayView, EventView, ReasonView, SetAsideView
 
 
 def test_ls_prints_aligned_columns_in_a_pipe(
@@ -340,3 +340,19 @@ def test_watching_and_json_do_not_go_together(client: Any, spill: Callable[..., 
     typed = spill("ls", "--watch", "--json")
     assert (typed.code, client.asked) == (2, [])
     assert "events -f --json" in typed.err
+
+
+def test_show_says_what_the_server_failed_to_do_for_a_job(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    failed = SetAsideView(
+        "archiving", "train", "ValueError: odd", "2027-01-31T12:00:00Z", 3, "2027-01-31T12:00:07Z"
+    )
+    client.known = [a_job(set_aside=[failed])]
+    line = next(line for line in spill("show", "train").out.splitlines() if line.startswith("set aside"))
+    assert re.fullmatch(
+        r"set aside +archiving failed 3 times since .*12:00:00.*, next try .*12:00:07.*: ValueError: odd",
+        line,
+    )
+    shown = json.loads(spill("show", "train", "--json").out)
+    assert shown["set_aside"][0]["next_try"] == "2027-01-31T12:00:07Z"

@@ -6,7 +6,7 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
-from spillover.core.events import JobState, SeenNode
+from spillover.core.events import AnyEvent, JobState, SeenNode
 from spillover.core.jobs import Placed
 from spillover.core.proposals import Act, Change, Register, SeeCluster, SeeNodes, Started, StartEpoch
 from spillover.model.cluster import ClusterSpec, Health, Role
@@ -14,6 +14,7 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
 from spillover.testing.inside import Inside
+from spillover.wire.journal import encode_event
 
 BEAT = 2 * SECOND
 SHORT = 4 * BEAT
@@ -148,3 +149,31 @@ async def test_nodes_of_a_cluster_that_others_run_hold_no_leases_that_could_run_
     assert yard.state_of(job) is JobState.PLACED
     assert control.loop.state.nodes["kube/n1"].status == "ready"
     assert yard.desk.terms().heartbeat == BEAT
+
+
+async def test_a_lease_that_cannot_be_reclaimed_is_set_aside_and_the_others_are(
+    control: Inside, yard: Yard
+) -> None:
+    await control.propose(
+        Register(ClusterName("onprem"), NodeName("n1"), 1, Resources(3000, 2**40), (), {}, 0, ())
+    )
+    jobs = await control.submit("a", "b", "c")
+
+    def encode(event: AnyEvent) -> bytes:
+        if bad and getattr(event, "job", None) == jobs[1]:
+            raise OverflowError("too large")
+        return encode_event(event)
+
+    bad = True
+    control.loop.engine._encode = encode
+    control.clock.pass_by((SHORT + BEAT) / SECOND + 1)
+    await yard.leases.look()
+    assert [yard.state_of(job) for job in jobs] == [JobState.QUEUED, JobState.PLACED, JobState.QUEUED]
+    (failed,) = control.loop.aside
+    assert (failed.work, failed.subject) == ("leases", jobs[1])
+    await yard.leases.look()
+    assert next(iter(control.loop.aside)).tries == 1  # it is not its time yet
+    bad = False
+    control.clock.pass_by(1)
+    await yard.leases.look()
+    assert yard.state_of(jobs[1]) is JobState.QUEUED

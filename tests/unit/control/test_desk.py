@@ -6,14 +6,17 @@ from msgspec.structs import replace
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
-from spillover.core.events import JobState, Lease, Usage
+from spillover.core.events import AnyEvent, JobState, Lease, Usage
+from spillover.core.jobs import Ended
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
 from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.reasons import ReportUnusable
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
+from spillover.wire.journal import encode_event
 
 NODE = NodeName("n1")
 
@@ -21,15 +24,16 @@ NODE = NodeName("n1")
 class Agent:
     """One agent that speaks to a desk."""
 
-    def __init__(self, control: Inside) -> None:
+    def __init__(self, control: Inside, cpus: int = 1) -> None:
         self.control = control
+        self.cpus = cpus
         self.hub = Hub()
         self.desk = Desk(control.loop, self.hub, DAY)
         self.runner = Runner(control.loop, self.hub, control.specs)
 
     async def register(self, *held: Lease, epoch: int = 0) -> Welcome:
         intro = Introduction(
-            ClusterName("onprem"), NODE, Resources(1000, 2**40), (), {}, 0, tuple(held), epoch
+            ClusterName("onprem"), NODE, Resources(1000 * self.cpus, 2**40), (), {}, 0, tuple(held), epoch
         )
         return await self.desk.register(intro)
 
@@ -143,3 +147,50 @@ async def test_a_task_whose_outputs_arrive_after_its_walltime_has_succeeded(cont
     done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(59 * SECOND), 0)
     await agent.desk.report(welcome.incarnation, [], [done], [])
     assert control.loop.state.jobs[JobId(job)].state is JobState.SUCCEEDED
+
+
+def breaking(control: Inside, *jobs: str) -> None:
+    """Events of these jobs cannot be written, unless they end as unusable."""
+
+    def encode(event: AnyEvent) -> bytes:
+        if getattr(event, "job", None) in jobs and type(getattr(event, "why", None)) is not ReportUnusable:
+            raise OverflowError("too large")
+        return encode_event(event)
+
+    control.loop.engine._encode = encode
+
+
+async def test_a_result_that_cannot_be_decided_ends_its_job_and_is_answered(control: Inside) -> None:
+    agent = Agent(control, cpus=2)
+    jobs = await control.submit("bad", "good")
+    incarnation = (await agent.register()).incarnation
+    leases = [control.lease(job) for job in jobs]
+    breaking(control, jobs[0])
+    results = [Result(NODE, lease, Outcome.EXITED, 0, None, Usage(1), 0) for lease in leases]
+    starts = [Started(NODE, lease, 0) for lease in leases]
+    answers = await agent.desk.report(incarnation, starts, results, [])
+    assert (answers.started, answers.verdicts) == ([leases[1]], [Verdict.ACCEPTED, Verdict.ACCEPTED])
+    phase = control.loop.state.jobs[JobId(jobs[0])].phase
+    assert isinstance(phase, Ended)
+    assert phase.state is JobState.FAILED
+    assert "the server failed on this, and nothing was done (OverflowError: too large)" in str(phase.why)
+
+
+async def test_a_lease_that_cannot_be_handed_back_keeps_no_other_from_that(control: Inside) -> None:
+    agent = Agent(control, cpus=2)
+    jobs = await control.submit("bad", "good")
+    incarnation = (await agent.register()).incarnation
+    leases = [control.lease(job) for job in jobs]
+    breaking(control, jobs[0])
+    await agent.desk.report(incarnation, [], [], leases)
+    assert [control.loop.state.jobs[JobId(job)].seq for job in jobs] == [leases[0].seq, leases[1].seq + 2]
+
+
+async def test_a_registration_that_cannot_be_decided_is_told_as_a_fault_of_ours(control: Inside) -> None:
+    def encode(_: AnyEvent) -> bytes:
+        raise OverflowError("too large")
+
+    control.loop.engine._encode = encode
+    with pytest.raises(CommandError, match="too large") as refused:
+        await Agent(control).register()
+    assert refused.value.kind is Kind.INTERNAL

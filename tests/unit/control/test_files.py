@@ -13,7 +13,7 @@ from spillover.control.controllers.files import FileKeeping
 from spillover.control.files import FileDesk
 from spillover.control.submitting import Submitting
 from spillover.core.events import JobState, Usage
-from spillover.core.jobs import Ended, Placed
+from spillover.core.jobs import Ended, Job, Placed
 from spillover.core.proposals import Outcome, Register, Result
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -275,3 +275,29 @@ async def test_what_a_call_returned_may_be_read_by_its_project_once_it_is_told(y
     page = await vision.commands.results(job, ResultsAsked(timeout=0.1))
     assert [each.value_digest for each in page.results] == [value]
     assert await vision.sees(b"large")
+
+
+async def test_a_job_whose_files_cannot_be_told_keeps_nothing_from_being_dropped(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await yard.put(b"data")
+    good = await yard.submit("good", inputs=[entry("x", b"data")])
+    bad = await yard.submit("bad")
+    await yard.end(bad, {"out": b"made"})
+    await yard.put(b"nobody's")
+    made = yard.keeping._made
+
+    async def failing(job: Job) -> set[str]:
+        if job.id == bad:
+            raise ZeroDivisionError
+        return await made(job)
+
+    monkeypatch.setattr(yard.keeping, "_made", failing)
+    yard.control.clock.pass_by(2 * DAY / SECOND)
+    await yard.keeping.sweep()
+    assert await yard.there(b"data", b"nobody's") == [True, False]
+    assert [(each.work, each.subject) for each in yard.control.loop.aside] == [("files", bad)]
+    assert good in yard.control.loop.state.jobs
+    monkeypatch.undo()
+    await yard.keeping.sweep()
+    assert not yard.control.loop.aside

@@ -1,7 +1,8 @@
 """Leases on their way to agents: one that cannot be handed out ends its job, and holds up no other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,13 @@ from spillover.control.agents import Desk, Introduction
 from spillover.control.runner import Runner
 from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job
-from spillover.core.proposals import Proposal, Reply, Result
+from spillover.core.proposals import HandBack, Proposal, Reply, Result
 from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.testing.inside import Inside, form
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 
@@ -127,3 +129,62 @@ async def test_a_job_that_no_agent_can_be_sent_ends_once_that_can_be_written(
     (job,) = await served.control.submitting.submit([too_large()], "ada")
     assert (await served.ended(job))[0] is JobState.FAILED
     assert next(failures, None) is None
+
+
+async def test_a_lease_that_cannot_be_handed_out_for_a_reason_nobody_foresaw_is_handed_out_later(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, bad = served.runner._peer, True
+
+    def failing(grant: Any) -> Any:
+        if bad and grant.lease.job == jobs[1]:
+            raise ZeroDivisionError
+        return peer(grant)
+
+    monkeypatch.setattr(served.runner, "_peer", failing)
+    jobs = await served.control.submit("a", "b", "c")
+    await served.register()
+    assert await served.granted(2) == [jobs[0], jobs[2]]
+    assert [(each.work, each.subject) for each in served.control.loop.aside] == [("runner", jobs[1])]
+    bad = False
+    served.control.clock.pass_by(1)
+    served.runner._news.set()
+    assert await served.granted(1) == [jobs[1]]
+    assert not served.control.loop.aside
+
+
+async def test_a_lease_that_was_set_aside_and_is_void_by_now_is_not_handed_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(served.runner, "_peer", failing)
+    (job,) = await served.control.submit("a")
+    await served.register()
+    await until(lambda: served.control.loop.aside, "its being set aside")
+    monkeypatch.undo()
+    await served.control.propose(HandBack(NodeName("n1"), (served.job(job).lease,)))
+    served.control.clock.pass_by(1)
+    served.runner._news.set()
+    await until(lambda: not served.control.loop.aside, "its being forgotten")
+    session = served.hub.session(served.control.loop.state.facts.incarnations)
+    assert session is not None
+    assert [each.lease.seq for each in session._starts] == [served.job(job).lease.seq]
+
+
+async def test_a_spec_that_cannot_be_read_ends_its_own_job(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = await served.control.submit("a", "b")
+    bad = served.job(jobs[0]).spec
+    served.control.specs._kept.clear()
+    blobs = served.control.store.journal.blobs
+
+    async def damaged(digests: Sequence[bytes]) -> dict[bytes, bytes]:
+        return {each: b"\xc1" if each == bad else body for each, body in (await blobs(digests)).items()}
+
+    monkeypatch.setattr(served.control.store.journal, "blobs", damaged)
+    await served.register()
+    assert await served.granted(1) == [jobs[1]]
+    assert (await served.ended(jobs[0]))[0] is JobState.FAILED

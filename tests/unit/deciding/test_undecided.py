@@ -14,6 +14,7 @@ from spillover.core.events import (
     JobState,
     JobStopping,
     Usage,
+    WaitsExpired,
 )
 from spillover.core.jobs import Queued
 from spillover.core.proposals import (
@@ -31,6 +32,7 @@ from spillover.deciding import cycle, engine
 from spillover.deciding.engine import CYCLE, MOST_ASIDE
 from spillover.deciding.placing import Placer
 from spillover.model.ids import NodeName
+from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -41,9 +43,9 @@ from spillover.wire.journal import decode_event, encode_event
 class Written(World):
     """A world whose events are encoded, and some cannot be."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies: PolicySet | None = None) -> None:
         self.unwritable: Callable[[AnyEvent], bool] = lambda _: False
-        super().__init__(load)
+        super().__init__(load, policies)
         self.engine._encode = self._encode
         self.encoded: list[bytes] = []
 
@@ -210,6 +212,44 @@ def test_when_it_cannot_be_told_which_job_is_wrong_no_cycle_is_run_for_a_while(
     monkeypatch.setattr(cycle, "run", run)
     world.wait(seconds=10)
     assert world.where("a") == "onprem/n1"
+    assert not world.engine.aside
+
+
+def test_while_no_cycle_is_run_the_engine_does_not_ask_for_what_only_a_cycle_could_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Written(PolicySet(wait=Choice("constant", {"wait": 5 * SECOND})))
+    world.agent("n1")
+    world.submit(a_job("a").between(deadline=world.now + 60 * SECOND), a_job("b"))
+    run = cycle.run
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cycle, "run", broken)
+    world.wait(seconds=30)  # which fails if it asks for the same moment twice
+    assert [(each.work, each.subject) for each in world.engine.aside] == [(CYCLE, "")]
+    world.wait(seconds=35)
+    assert [event.job for event in world.events if isinstance(event, JobStopping)] == ["a"]
+    monkeypatch.setattr(cycle, "run", run)
+    world.wait(seconds=300)
+    assert not world.engine.aside
+    assert world.job("b").due is not None
+
+
+def test_a_lease_ahead_of_room_whose_wait_cannot_be_ended_is_set_aside() -> None:
+    world = Written(PolicySet(wait=Choice("constant", {"wait": 5 * SECOND})))
+    world.agent("n1", queue=2)
+    world.submit(a_job("first"), a_job("a"), a_job("b"), a_job("c"))
+    world.finish("first", ran=0.01)  # short tasks let an agent be given work ahead of room
+    assert [world.where(job) for job in "abc"] == ["onprem/n1"] * 3
+    world.unwritable = lambda event: isinstance(event, WaitsExpired) and "b" in event.jobs
+    world.wait(seconds=10)
+    assert [(each.work, each.subject) for each in world.engine.aside] == [(CYCLE, "b")]
+    assert [world.job(job).due is None for job in "bc"] == [True, False]
+    world.unwritable = lambda _: False
+    world.wait(seconds=60)
+    assert world.job("b").due is not None
     assert not world.engine.aside
 
 

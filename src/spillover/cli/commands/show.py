@@ -10,7 +10,7 @@ from spillover.cli.output import Output
 from spillover.cli.shown import ENDED, between, duration, expected, local, money, resources
 
 if TYPE_CHECKING:
-    from spillover.wire.api import JobDetail
+    from spillover.wire.api import JobDetail, SetAsideView
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -75,7 +75,14 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ),
         ("cost", money(job.cost, currency) if job.cost or job.state in ENDED else ""),
         ("note", job.note or ""),
+        *[("set aside", _aside(each)) for each in job.set_aside],
     ]
+
+
+def _aside(failed: "SetAsideView") -> str:
+    """What the server failed to do for it."""
+    tries = f"{failed.tries} time{'s' if failed.tries != 1 else ''}"
+    return f"{failed.work} failed {tries} since {local(failed.since)}, next try {local(failed.next_try)}: {failed.reason}"
 
 
 def _given(job: "JobDetail") -> str:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
+from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import Contact, OutputAsked, OutputGone, Start, Unsendable
@@ -153,6 +154,8 @@ def _encoded(spec: JobSpec, cluster: ClusterName, outputs_limit: int) -> pb.Task
         task = task_out(spec, cluster, outputs_limit)
     except (TypeError, ValueError) as error:  # also of protobuf: a number or a text that it cannot write
         return str(error)
+    except Exception as error:  # noqa: BLE001 - what nobody foresaw of this job must not cost the others
+        return reason_of(error)
     if task.ByteSize() > MOST_GRANT:
         return f"it is {task.ByteSize() >> 20} MiB large, more than an agent can be sent"
     return task

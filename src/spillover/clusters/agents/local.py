@@ -125,9 +125,10 @@ class LocalAgents:
             return None
         try:
             told = msgspec.json.decode((self._folder(spec) / "agent.json").read_bytes())
-            return int(told["pid"])
-        except (OSError, ValueError, KeyError, TypeError, msgspec.DecodeError):
+            pid = int(told["pid"])
+        except (OSError, ValueError, KeyError, TypeError, msgspec.DecodeError, RecursionError):
             return None
+        return pid if 1 < pid < 2**31 else None  # others mean many processes, or none
 
     async def _start(self, spec: LocalSpec) -> None:
         """Start one, in a session of its own."""

@@ -26,7 +26,7 @@ from spillover.clusters.kubernetes.objects import (
 
 log = structlog.get_logger()
 
-T = TypeVar("T", Node, Pod, Job, Event)
+T = TypeVar("T", bound=Node | Pod | Job | Event)
 
 MOST_TOLD: Final = 1000
 """Odd objects that are remembered, so that each is logged once."""
@@ -39,8 +39,6 @@ class _RawPage(Struct, frozen=True):
     items: tuple[msgspec.Raw, ...] | None = ()
 
 
-_TEXTS: Final = ("name", "namespace", "uid", "resourceVersion")
-"""The first fields of Meta, as they are written."""
 _RAW_PAGES: Final = msgspec.json.Decoder(_RawPage)
 _RAW_CHANGES: Final = msgspec.json.Decoder(Change[msgspec.Raw])
 
@@ -108,14 +106,17 @@ def _salvaged(data: bytes) -> Meta | None:
         return None
     labels = meta.get("labels")
     return Meta(
-        *[text if isinstance(text := meta.get(name), str) else "" for name in _TEXTS],
-        labels=_texts(labels) if isinstance(labels, dict) else {},
+        meta["name"],
+        _text(meta.get("namespace")),
+        _text(meta.get("uid")),
+        _text(meta.get("resourceVersion")),
+        {key: _text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _called(meta: Meta | None) -> str:
     return "without a name" if meta is None else meta.name
-
-
-def _texts(labels: dict[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in labels.items() if isinstance(value, str)}

@@ -88,6 +88,7 @@ class Kubernetes:
     async def run(self, news: Callable[[], None]) -> None:
         """Watch until cancelled."""
         self._news = news
+        self._mirror.tell_all()  # which may run for a second time
         try:
             async with asyncio.TaskGroup() as group:
                 for reflector in (*self._watched, *self._noted):

@@ -244,6 +244,10 @@ class Mirror:
 
     # --- what is told
 
+    def tell_all(self) -> None:
+        """Whoever was told may not have taken it in: tell all of it."""
+        self._whole = True
+
     def has_news(self) -> bool:
         """Whether there is something to tell."""
         return self._listed >= KINDS and bool(self._whole or self._changed or self._nodes.has_news)

@@ -7,10 +7,13 @@ from typing import Final
 
 import structlog
 
+from spillover.control.driving.ledger import Orders
 from spillover.control.driving.pilot import Manner, Pilot
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease
 from spillover.core.jobs import Job, Placed
+from spillover.core.proposals import Proposal, Refusal, Refused, Result, SeeNodes, Started, unusable
+from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
 from spillover.ports.blobs import BlobError
 from spillover.ports.cluster import OutputGone, Start
@@ -40,6 +43,8 @@ class Driving:
         keep: Callable[[Driver, Lease], Awaitable[str]] | None = None,
     ) -> None:
         self.driver = driver
+        self.work = f"cluster {driver.cluster}"
+        """What is set aside of it is called so."""
         self._keep = keep
         """Keeps the output of an attempt; None if nobody wants it kept."""
         self._pilot = Pilot(driver.cluster, manner or Manner(), keep_output=keep is not None)
@@ -56,6 +61,7 @@ class Driving:
     async def run(self) -> None:
         """Watch and act until cancelled."""
         await self._adopt()
+        self.ledger.resume()
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self.driver.run(self._news.set), name=f"watch {self.driver.cluster}")
             acted = False
@@ -98,9 +104,10 @@ class Driving:
         except CommandError:
             return False
         orders = self._pilot.orders(state, self.driver.connection(), self._loop.now(), monotonic)
+        self._set_aside(orders)
         try:
             if orders.proposals:
-                await self._loop.propose(*orders.proposals)
+                await self._say(orders.proposals)
         except CommandError as error:
             log.warning(
                 "cannot take in what is seen of a cluster", cluster=self.driver.cluster, error=error.message
@@ -114,6 +121,44 @@ class Driving:
         if orders.starts:
             await self._start(group, orders.starts)
         return True
+
+    def _set_aside(self, orders: Orders) -> None:
+        """Look later at jobs of which it could not be told what to do, and forget of others that it could not."""
+        aside, failed = self._loop.aside, dict(orders.failed)
+        for each in aside.of(self.work):
+            if each.subject not in failed and not aside.waits(self.work, each.subject):
+                aside.done(self.work, each.subject)
+        for job, error in failed.items():
+            self.ledger.look_at(job, aside.put(self.work, job, error).next_try)
+
+    async def _say(self, proposals: Sequence[Proposal]) -> None:
+        """Propose what was seen. What cannot be decided is proposed again without what is wrong with it."""
+        replies = await self._loop.propose(*proposals)
+        for proposal, reply in zip(proposals, replies, strict=True):
+            if not (isinstance(reply, Refusal) and reply.kind is Refused.INTERNAL):
+                continue
+            error = RuntimeError(reply.message)
+            match proposal:
+                case Result():
+                    await self._loop.propose(unusable(proposal, reply.message))
+                case SeeNodes():
+                    await self._say_nodes(proposal)
+                case Started(lease=lease):
+                    failed = self._loop.aside.put(self.work, lease.job, error)
+                    self.ledger.look_at(lease.job, failed.next_try)
+                case _:
+                    self._loop.aside.put(self.work, "", error)
+
+    async def _say_nodes(self, seen: SeeNodes) -> None:
+        """Propose nodes one by one, then without those that cannot be taken in."""
+        replies = await self._loop.propose(*[SeeNodes(seen.cluster, (node,)) for node in seen.nodes])
+        good = [
+            node for node, reply in zip(seen.nodes, replies, strict=True) if not isinstance(reply, Refusal)
+        ]
+        for node in seen.nodes:
+            if node not in good:
+                log.error("a node cannot be taken in, and is left out", cluster=seen.cluster, node=node.name)
+        await self._loop.propose(SeeNodes(seen.cluster, tuple(good), seen.gone, seen.whole))
 
     async def _start(self, group: asyncio.TaskGroup, wanted: Sequence[Lease]) -> None:
         """Have attempts started that the book still has there, some at a time."""
@@ -147,7 +192,11 @@ class Driving:
             if not self._loop.may_act():
                 answer = Answer(Made.UNSENT)
             else:
-                answer = await self.driver.start(start)
+                try:
+                    answer = await self.driver.start(start)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                    self._loop.aside.put(self.work, start.lease.job, error)
+                    answer = Answer(Made.UNKNOWN, reason_of(error))
         self._answered(start.lease, answer)
 
     def _answered(self, lease: Lease, answer: Answer) -> None:
@@ -171,6 +220,10 @@ class Driving:
             )
             self.ledger.not_stopped(lease, self._loop.time.monotonic())
             self._news.set()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+            failed = self._loop.aside.put(self.work, lease.job, error)
+            self.ledger.not_stopped(lease, failed.next_try)
+            self._news.set()
 
     async def _keep_output(self, lease: Lease) -> None:
         """Keep what an attempt wrote; that it cannot be had is no reason not to say that it ended."""
@@ -183,6 +236,8 @@ class Driving:
                     log.warning(
                         "cannot keep output", cluster=self.driver.cluster, job=lease.job, error=str(error)
                     )
+                except Exception:  # it ended all the same
+                    log.exception("cannot keep output", cluster=self.driver.cluster, job=lease.job)
         self.ledger.kept(lease, outputs)
         self._news.set()
 

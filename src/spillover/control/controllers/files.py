@@ -22,6 +22,7 @@ SWEEP: Final = 3600.0
 """Seconds between two looks for what may go."""
 FIRST: Final = 60.0
 """Seconds from the start of a server to its first look."""
+WORK: Final = "files"
 _SPECS: Final = 1_000
 """Specs that are read at once."""
 
@@ -61,13 +62,38 @@ class FileKeeping:
     async def sweep(self) -> int:
         """Drop blobs whose time is over and that no job in the state refers to; returns how many."""
         needing = await self._loop.scan(lambda jobs: [job for job in jobs if _has_files(job)])
-        digests = await self._digests(needing)
+        digests = await self._needed(needing)
         if not self._loop.leads():  # what a successor needs is not known here, and no store refuses this
             raise self._loop.unavailable()
         dropped = await self._blobs.forget(digests, self._loop.now())
         if dropped:
             log.info("dropped files that no job needs", blobs=dropped)
         return dropped
+
+    async def _needed(self, jobs: Sequence[Job]) -> set[str]:
+        """All blobs that jobs refer to, but those of jobs of which that cannot be told: one of them must not fill the disk for all."""
+        aside = self._loop.aside
+        try:
+            found = await self._digests(jobs)
+        except (StoreError, CommandError):
+            raise
+        except Exception:
+            log.exception("cannot tell at once which files jobs need; asking one by one")
+        else:
+            for each in aside.of(WORK):
+                aside.done(WORK, each.subject)
+            return found
+        found = set()
+        for job in jobs:
+            try:
+                found |= await self._digests([job])
+            except (StoreError, CommandError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                aside.put(WORK, job.id, error)
+            else:
+                aside.done(WORK, job.id)
+        return found
 
     async def _digests(self, jobs: Iterable[Job]) -> set[str]:
         """All blobs that jobs refer to; inputs of members are their array's."""
@@ -76,18 +102,24 @@ class FileKeeping:
         for job in jobs:
             if job.extra.blobs:
                 wanted[job.spec] = None
-            if isinstance(job.phase, Ended) and job.phase.value_digest:
-                found.add(job.phase.value_digest)
-            for _, listed in job.extra.outputs:
-                found.add(listed)
-                try:
-                    found.update(file.digest for file in await files_in(self._blobs, listed))
-                except (NoBlob, Unlisted) as error:
-                    log.warning("the outputs of a job cannot be read", job=job.id, error=str(error))
+            found |= await self._made(job)
         digests = list(wanted)
         for start in range(0, len(digests), _SPECS):
             for spec in (await self._specs.get(digests[start : start + _SPECS])).values():
                 found.update(spec.digests)
+        return found
+
+    async def _made(self, job: Job) -> set[str]:
+        """All blobs that a job's tasks made, as far as they can be told."""
+        found: set[str] = set()
+        if isinstance(job.phase, Ended) and job.phase.value_digest:
+            found.add(job.phase.value_digest)
+        for _, listed in job.extra.outputs:
+            found.add(listed)
+            try:
+                found.update(file.digest for file in await files_in(self._blobs, listed))
+            except (NoBlob, Unlisted) as error:
+                log.warning("the outputs of a job cannot be read", job=job.id, error=str(error))
         return found
 
 

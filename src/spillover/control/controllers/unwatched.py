@@ -14,7 +14,7 @@ from spillover.control.loop import RETRY, Loop
 from spillover.core.deciders.endings import elapsed
 from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.proposals import DRIVER, Outcome, Result
+from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.state import State
 from spillover.model.ids import JobId
 from spillover.ports.commands import CommandError
@@ -60,7 +60,14 @@ class Unwatched:
         ]
         try:
             if results:
-                await self._loop.propose(*results)
+                replies = await self._loop.propose(*results)
+                refused = [
+                    unusable(result, reply.message)
+                    for result, reply in zip(results, replies, strict=True)
+                    if isinstance(reply, Refusal)
+                ]
+                if refused:
+                    await self._loop.propose(*refused)
         except BaseException:
             self._stopping = {**looking, **self._stopping}
             raise

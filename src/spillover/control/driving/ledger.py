@@ -63,6 +63,8 @@ class Orders(Struct):
     """With the nanoseconds that each has to end."""
     keeps: list[Lease]
     """Attempts that ended, whose output is to be kept before that is said."""
+    failed: list[tuple[JobId, Exception]] = []
+    """Jobs of which it could not be told what to do, for a reason that nobody foresaw."""
 
     @classmethod
     def none(cls) -> "Orders":
@@ -185,6 +187,18 @@ class Ledger:
             attempt.keeping = False
         self._stirred[lease.job] = None
 
+    def resume(self) -> None:
+        """Whoever asked the cluster for anything was stopped in the midst of it: what became of that is not known."""
+        for attempt in self._attempts():
+            if attempt.asking and attempt.known is Known.UNASKED:
+                attempt.known = Known.UNSURE
+            attempt.asking, attempt.keeping, attempt.stop_after = False, False, 0
+        self._stirred = dict.fromkeys(self._jobs)
+
+    def look_at(self, job: JobId, monotonic: int) -> None:
+        """Look at a job again then, at the latest."""
+        self._look_at(job, monotonic)
+
     def stir(self, jobs: Iterable[JobId]) -> None:
         """Look at jobs again: what was to be said of them could not be."""
         self._stirred.update(dict.fromkeys(jobs))
@@ -202,12 +216,15 @@ class Ledger:
         stirred, self._stirred = self._stirred, {}
         bound: dict[Lease, tuple[NodeName, ...]] = {}
         for job_id in stirred:
-            for attempt in list(self._jobs.get(job_id, {}).values()):
-                job = state.jobs.get(job_id) if attempt.wanted else None
-                if job is not None and _is_on(job, self.cluster) and job.lease == attempt.lease:
-                    self._look(_Case(job, attempt, now, monotonic), orders, bound)
-                else:
-                    self._clear(attempt, orders, now, monotonic)
+            try:
+                for attempt in list(self._jobs.get(job_id, {}).values()):
+                    job = state.jobs.get(job_id) if attempt.wanted else None
+                    if job is not None and _is_on(job, self.cluster) and job.lease == attempt.lease:
+                        self._look(_Case(job, attempt, now, monotonic), orders, bound)
+                    else:
+                        self._clear(attempt, orders, now, monotonic)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs this job alone
+                orders.failed.append((job_id, error))
         if bound:
             orders.proposals.append(SeeBound(self.cluster, tuple(bound), tuple(bound.values())))
         return orders

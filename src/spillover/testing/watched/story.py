@@ -143,6 +143,8 @@ class Story:
             watcher.connect(self._now, works=reachable, resumes=self._dice.random() < 0.5)
             pilot.take(watcher.take(lags=troubled and self._dice.random() < 0.3), self._now)
             orders = pilot.orders(self._engine.state, watcher.connection(), self._now, self._now)
+            for job, error in orders.failed:
+                raise Wrong(f"it could not be told what to do about {job}") from error
             if troubled and self._dice.random() < 0.03:
                 pilot.unsaid(orders)
                 continue

@@ -25,6 +25,7 @@ from spillover.core.proposals import Done, SeeCluster, SeeNodes
 from spillover.model.bounds import MOST_AMOUNT, MOST_RAN
 from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
 from spillover.ports.driver import Changes
@@ -203,7 +204,7 @@ def test_whatever_pods_of_others_ask_for_can_be_written_down(
     assert world.where("a") == ("kube/n2" if full else "kube/n1")
     mirror.list_pods([], 2)
     step = world.step(told(mirror.take()))
-    assert all(node.foreign.cpu == 0 for node in world.state.nodes.values())
+    assert {node.foreign for node in world.state.nodes.values()} == {Resources()}
 
 
 def test_a_node_with_more_than_can_be_stored_has_as_much_as_can() -> None:

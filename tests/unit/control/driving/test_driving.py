@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from spillover.control import loop as loop_module
 from spillover.control.controllers import driving as driving_module
 from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.unwatched import Unwatched
+from spillover.control.driving.ledger import Ledger
 from spillover.core.events import JobState, Lease, SeenNode
 from spillover.core.jobs import Job
 from spillover.core.proposals import DRIVER, HandBack, Outcome, SetPolicies, StartEpoch
@@ -173,3 +175,119 @@ async def test_output_that_does_not_come_keeps_nothing_from_being_started(
             await until(lambda: len(driver.started) == 2, "another being asked for")
             kept.set()
             await until(lambda: live.job("one").state is JobState.SUCCEEDED, "the end of the first")
+
+
+class Odd(Plain):
+    """A driver that fails on some jobs for a reason that nobody foresaw."""
+
+    def __init__(self, *bad: str) -> None:
+        super().__init__()
+        self.bad = set(bad)
+        self.stopped: list[Lease] = []
+
+    async def start(self, start: Start) -> Answer:
+        if start.lease.job in self.bad:
+            raise ZeroDivisionError
+        return await super().start(start)
+
+    async def stop(self, lease: Lease, grace: int) -> None:
+        del grace
+        if lease.job in self.bad:
+            raise ZeroDivisionError
+        self.stopped.append(lease)
+
+
+async def test_a_job_that_a_driver_fails_on_is_set_aside_and_the_others_are_started() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Odd("bad")
+        driving = asyncio.create_task(Driving(live.loop, driver, starts_of).run())
+        async with running(driving):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("bad"), a_job("good"))
+            await until(lambda: driver.started, "the other being asked for")
+            assert [each.job for each in driver.started] == ["good"]
+            await until(lambda: live.loop.aside, "its being set aside")
+            (failed,) = live.loop.aside
+            assert (failed.work, failed.subject) == ("cluster lab", "bad")
+            driver.bad.clear()
+            live.clock.pass_by(seconds=1)
+            driver.see()
+            await until(lambda: len(driver.started) == 2, "its being asked for again")
+            live.clock.pass_by(seconds=1)
+            driver.see()
+            await until(lambda: not live.loop.aside, "its being forgotten")
+            assert not driving.done()
+
+
+async def test_a_job_of_which_nobody_can_tell_what_to_do_is_looked_at_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask, bad = Ledger._ask, True
+
+    def failing(self: Ledger, case: Any, orders: Any) -> None:
+        if bad and case.job.id == "bad":
+            raise ZeroDivisionError
+        ask(self, case, orders)
+
+    monkeypatch.setattr(Ledger, "_ask", failing)
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Odd()
+        async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("bad"), a_job("good"))
+            await until(lambda: driver.started, "the other being asked for")
+            assert [each.subject for each in live.loop.aside] == ["bad"]
+            bad = False
+            live.clock.pass_by(seconds=1)
+            driver.see()
+            await until(lambda: len(driver.started) == 2, "its being asked for")
+
+
+async def test_a_node_that_cannot_be_taken_in_costs_no_other() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Odd()
+        nodes = [SeenNode(NodeName(name), Resources(4000, 2**30), Resources()) for name in ("n1", "n2", "n3")]
+        nodes[1] = SeenNode(NodeName("n2"), Resources(2**70), Resources())
+        driver._changes = Changes(True, tuple(nodes))
+        async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: len(live.loop.state.nodes) == 2, "the others being known")
+            assert list(live.loop.state.nodes) == ["lab/n1", "lab/n3"]
+
+
+async def test_a_result_that_cannot_be_decided_ends_its_job() -> None:
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Odd()
+        async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("one"))
+            await until(lambda: driver.started, "its being asked for")
+            ending = Ending(Outcome.EXITED, 2**70, finished=live.loop.now())
+            driver.see(Seen(driver.started[0], Stage.ENDED, started=live.loop.now(), ending=ending))
+            await until(lambda: live.job("one").state is JobState.FAILED, "its end")
+
+
+async def test_a_cluster_that_is_driven_again_after_a_failure_asks_again_for_what_it_was_asking_for() -> None:
+    hang = asyncio.Event()
+
+    class Slow(Odd):
+        async def start(self, start: Start) -> Answer:
+            if not hang.is_set():
+                hang.set()
+                await asyncio.Event().wait()
+            return await super().start(start)
+
+    async with a_live_loop(NEVER) as live:
+        await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
+        driver = Slow()
+        driving = Driving(live.loop, driver, starts_of)
+        async with running(asyncio.create_task(driving.run())):
+            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await live.submit(a_job("one"))
+            await hang.wait()
+        async with running(asyncio.create_task(driving.run())):
+            await until(lambda: driver.started, "its being asked for again")

@@ -1,0 +1,78 @@
+"""The live loop when something cannot be decided or read: it is told as what it is, and the loop goes on."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
+from spillover.model.ids import JobId
+from spillover.ports.commands import CommandError, Kind
+from spillover.ports.journal import Batch, Changed, Damaged
+from spillover.testing.inside import Inside
+from spillover.wire.journal import encode_event
+
+
+async def test_a_submission_that_cannot_be_written_is_refused_and_logged_once(control: Inside) -> None:
+    def encode(event: AnyEvent) -> bytes:
+        if isinstance(event, JobSubmitted) and event.name == "bad":
+            raise OverflowError("too large")
+        return encode_event(event)
+
+    control.loop.engine._encode = encode
+    with capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(CommandError, match="nothing was done") as refused:
+                await control.submit("bad")
+            assert refused.value.kind is Kind.INTERNAL
+    (line,) = [each for each in logs if each["log_level"] == "error"]
+    assert (line["event"], line["what"]) == ("could not decide; nothing of it happened", "Submit")
+    assert isinstance(line["exc_info"], OverflowError)
+    jobs = await control.submit("good")
+    assert list(control.loop.state.jobs) == list(jobs)
+
+
+async def test_what_was_encoded_is_what_is_written(control: Inside) -> None:
+    encoded: list[bytes] = []
+
+    def encode(event: AnyEvent) -> bytes:
+        encoded.append(encode_event(event))
+        return encoded[-1]
+
+    control.loop.engine._encode = encode
+    before = control.loop.gate.durable
+    await control.submit("a", "b")
+    stored = [each.event async for each in control.store.journal.tail(before)]
+    assert stored == encoded
+    assert len(stored) >= 2
+
+
+async def test_a_journal_with_an_event_that_cannot_be_read_names_it(control: Inside) -> None:
+    last = control.loop.gate.durable
+    await control.store.journal.append(last, Batch(0, (b"\xc1",)), control.loop.epoch)
+    with pytest.raises(Damaged, match=rf"event {last + 1} of the journal cannot be read \(DecodeError: "):
+        await control.loop.load()
+
+
+async def test_a_journal_with_an_event_that_cannot_be_applied_names_it(control: Inside) -> None:
+    (job,) = await control.submit("a")
+    last = control.loop.gate.durable
+    started = encode_event(JobStarted(JobId(job), 0, 1, 1))  # of a job that has no place
+    await control.store.journal.append(last, Batch(0, (started,)), control.loop.epoch)
+    with pytest.raises(Damaged, match=rf"event {last + 1} of the journal cannot be read \(Impossible: "):
+        await control.loop.load()
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "why"),
+    [
+        ("job", b"\xc1", "the record job 'x': MessagePack data is malformed"),
+        ("job", b"\x90", "the record job 'x': "),
+        ("riddle", b"\x90", "the record riddle 'x': there is no such kind"),
+    ],
+)
+async def test_a_checkpoint_with_a_record_that_cannot_be_read_names_it(
+    control: Inside, kind: str, body: bytes, why: str
+) -> None:
+    last = control.loop.gate.durable
+    await control.store.journal.checkpoint(Changed(last, {(kind, "x"): body}), control.loop.epoch)
+    with pytest.raises(Damaged, match=rf"the checkpoint at revision {last} cannot be read \({why}"):
+        await control.loop.load()
