@@ -379,6 +379,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(
     problem(answer, 500, "internal")
     assert (logs[0]["event"], logs[0]["path"]) == ("request failed", "/v1/clusters")
     assert isinstance(logs[0]["exc_info"], ZeroDivisionError)
+    assert answer.json()["detail"].endswith(f"which has logged it as {logs[0]['fault']}")
 
 
 async def test_a_server_without_a_token_is_not_built(commands: FakeCommands) -> None:

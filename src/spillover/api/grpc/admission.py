@@ -4,10 +4,13 @@ gRPC hands a call to its method when the whole message has come and was decoded,
 come first. So whoever may not call is refused by them: the message, which may be large, is never asked for.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import grpc
+
+from spillover.api.faults import logged_fault
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 Behaviour: TypeAlias = Callable[[Any, Any], Awaitable[NoReturn]]
@@ -50,7 +53,35 @@ class Admission(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # which i
             except Exception as error:  # noqa: BLE001 - whatever it is, the call goes no further
                 # A stream in name: one that reads nothing ends without its message, whatever the method takes.
                 return grpc.stream_stream_rpc_method_handler(_refusing(service, error))
-        return await continuation(handler_call_details)
+        handler = await continuation(handler_call_details)
+        return _guarded(handler, handler_call_details.method) if handler is not None else None
+
+
+def _guarded(handler: Any, method: str) -> Any:
+    """A handler whose faults cost one call, and are told under the name that they have in the log."""
+
+    @asynccontextmanager
+    async def guard(context: Any) -> AsyncIterator[None]:
+        try:
+            yield
+        except grpc.aio.BaseError:  # it was refused
+            raise
+        except Exception as error:  # noqa: BLE001 - nobody sees a traceback
+            told = logged_fault("call failed", error, method=method)
+            await context.abort(grpc.StatusCode.INTERNAL, told)
+
+    async def one(request: Any, context: Any) -> Any:
+        async with guard(context):
+            return await (handler.unary_unary or handler.stream_unary)(request, context)
+
+    async def many(request: Any, context: Any) -> AsyncIterator[Any]:
+        async with guard(context), aclosing(handler.unary_stream(request, context)) as replies:
+            async for reply in replies:
+                yield reply
+
+    if handler.unary_stream is not None:
+        return handler._replace(unary_stream=many)
+    return handler._replace(**{"unary_unary" if handler.unary_unary else "stream_unary": one})
 
 
 def _refusing(service: Service, error: Exception) -> Behaviour:

@@ -96,9 +96,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Something came: from then on a head has to be complete in time, unless a request is being answered."""
         self._heard = True
         super().data_received(data)
-        if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+        request: Any = self.cycle  # None before the first
+        if self.transport.is_closing() or (request is not None and not request.response_complete):
             return
-        if self._in_body and not self.cycle.scope.get(REFUSED):
+        if self._in_body and not request.scope.get(REFUSED):
             # What was answered before all of it came, as a file that is there already, may come to its end.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
