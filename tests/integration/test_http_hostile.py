@@ -1,8 +1,10 @@
 """Whatever is asked of the real inside of a server, over HTTP: a 4xx with one clear line, or an answer; never a fault of ours."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,7 +20,10 @@ from spillover.control.files import FileDesk
 from spillover.control.submitting import Submitting
 from spillover.control.tokens import Tokens
 from spillover.stores.blobs import MemoryBlobs
+from spillover.stores.open import open_store
+from spillover.stores.store import Store
 from spillover.testing.inside import leading
+from spillover.testing.postgresql import PostgresqlServer
 from spillover.wire.api import AgentsAddress
 
 OWN = "the-token-of-the-server"
@@ -134,9 +139,20 @@ BODIED: Final = [route for route in ROUTES if route.body is not None]
 WITH_QUERY: Final = [route for route in ROUTES if msgspec.structs.fields(route.query)]
 
 
-@pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with leading() as control:
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PostgresqlServer]:
+    server = PostgresqlServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    where = request.param
+    if where == "postgresql":
+        where = await request.getfixturevalue("postgresql").fresh()
+    kept = await open_store(where, tmp_path)
+    async with contextlib.aclosing(_Closing(kept)), leading(kept) as control:
         store, blobs = control.store, MemoryBlobs()
         files = FileDesk(blobs)
         submitting = Submitting(control.loop, store.archive, control.lookup, control.specs, files=files)
@@ -160,6 +176,16 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
             answer = await client.post("/v1/jobs", json={**JOB, "spec": {"run": "true"}})
             assert answer.status_code == 201
             yield client
+
+
+class _Closing:
+    """Closes a store in the end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def aclose(self) -> None:
+        await self._store.close()
 
 
 def check(answer: httpx.Response, asked: object) -> None:
@@ -196,41 +222,48 @@ def path_of(route: Route[Any, Any], job: str = "j") -> str:
     return route.path.replace("{job}", job).replace("{digest}", "0" * 64)
 
 
-def of_route(route: Route[Any, Any]) -> str:
-    return f"{route.method} {route.path}"
-
-
-@pytest.mark.parametrize("route", BODIED, ids=of_route)
-async def test_any_body_is_answered(http: httpx.AsyncClient, route: Route[Any, Any]) -> None:
+async def test_any_body_is_answered(http: httpx.AsyncClient) -> None:
     headers = {"Content-Type": "application/json"}
-    bodies = itertools.chain(NOT_JSON, map(encoded, mutations(BODIES[route.path])))
-    for body in bodies:
-        answer = await http.request(route.method, path_of(route), content=body, headers=headers)
-        check(answer, body[:300])
+    for route in BODIED:
+        for body in itertools.chain(NOT_JSON, map(encoded, mutations(BODIES[route.path]))):
+            answer = await http.request(route.method, path_of(route), content=body, headers=headers)
+            check(answer, (route.path, body[:300]))
 
 
-@pytest.mark.parametrize("route", WITH_QUERY, ids=of_route)
-async def test_any_query_is_answered(http: httpx.AsyncClient, route: Route[Any, Any]) -> None:
-    endless = {"follow": "false", "timeout": "0"}
-    names = [field.name for field in msgspec.structs.fields(route.query)]
-    path = path_of(route, "nobody" if route.path.endswith("/wait") else "j")  # the other would be waited for
-    calm = {name: value for name, value in endless.items() if name in names}
+async def test_any_query_is_answered(http: httpx.AsyncClient) -> None:
+    for route in WITH_QUERY:
+        path = path_of(
+            route, "nobody" if route.path.endswith("/wait") else "j"
+        )  # the other would be waited for
+        names = [field.name for field in msgspec.structs.fields(route.query)]
+        for query in (
+            *queries(names),
+            "&&&",
+            "a" * 9000,
+            "=&=",
+            "%",
+            "%zz",
+            "a=1&a=2",
+            "limit=1&limit=2",
+            "x=%ff",
+        ):
+            check(await http.request(route.method, f"{path}?{query}", content=b""), (path, query[:300]))
+
+
+def queries(names: list[str]) -> Iterator[str]:
+    """Each field, and some that are none, with something strange; nothing that goes on for ever."""
+    calm = {name: value for name, value in {"follow": "false", "timeout": "0"}.items() if name in names}
     for name in (*names, "\0", "unknown"):
+        rest = "".join(f"&{key}={value}" for key, value in calm.items() if key != name)
         for text in TEXTS:
-            shown = quote(text.encode("utf-8", "surrogatepass"))
-            rest = "".join(f"&{key}={value}" for key, value in calm.items() if key != name)
-            query = f"{quote(name)}={shown}{rest}"
-            answer = await http.request(route.method, f"{path}?{query}", content=b"")
-            check(answer, query[:300])
-    for query in ("&&&", "a" * 9000, "=&=", "%", "%zz", "a=1&a=2", "limit=1&limit=2", "x=%ff"):
-        check(await http.request(route.method, f"{path}?{query}", content=b""), query[:100])
+            yield f"{quote(name)}={quote(text.encode('utf-8', 'surrogatepass'))}{rest}"
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=of_route)
-async def test_any_name_in_a_path_is_answered(http: httpx.AsyncClient, route: Route[Any, Any]) -> None:
-    body = encoded(BODIES[route.path]) if route.body is not None else b""
-    query = "?timeout=0" if route.path.endswith("/wait") else ""
-    for text in (*TEXTS, ".", "..", "%", "%2f", "j.1", "j.-1", "j.99999999999", "a" * 12 + ".1"):
+async def test_any_name_in_a_path_is_answered(http: httpx.AsyncClient) -> None:
+    strange = (*TEXTS, ".", "..", "%", "%2f", "j.1", "j.-1", "j.99999999999", "a" * 12 + ".1")
+    for route, text in itertools.product(ROUTES, strange):
+        body = encoded(BODIES[route.path]) if route.body is not None else b""
+        query = "?timeout=0" if route.path.endswith("/wait") else ""
         shown = quote(text.encode("utf-8", "surrogatepass"), safe="")
         path = route.path.replace("{job}", shown).replace("{digest}", shown)
         check(await http.request(route.method, path + query, content=body), path[:300])

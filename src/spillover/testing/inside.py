@@ -18,6 +18,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.stores.memory import open_memory
+from spillover.stores.store import Store
 from spillover.testing.world import OWNED, RENTED
 
 
@@ -45,9 +46,9 @@ class HandClock:
 class Inside:
     """A server's inside, without its outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.clock = HandClock()
-        self.store = open_memory()
+        self.store = open_memory() if store is None else store
         self.loop = Loop(self.store.journal, load, self.clock, debug=True)
         self.lookup = Lookup(self.loop, self.store.archive)
         self.specs = Specs(self.store.journal)
@@ -99,9 +100,9 @@ def form(name: str, **fields: object) -> JobForm:
 
 
 @asynccontextmanager
-async def leading() -> AsyncIterator[Inside]:
-    """A server that leads two clusters, without agents."""
-    inside = Inside()
+async def leading(store: Store | None = None) -> AsyncIterator[Inside]:
+    """A server that leads two clusters, without agents; its data are in memory unless a store is given."""
+    inside = Inside(store)
     await inside.begin()
     running = asyncio.create_task(inside.loop.run())
     try:

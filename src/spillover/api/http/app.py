@@ -28,7 +28,8 @@ from spillover.model.ids import is_name
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
-from spillover.ports.commands import CommandError, Commands
+from spillover.ports.commands import CommandError, Commands, Kind
+from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire.api import AgentsAddress
 
@@ -148,6 +149,8 @@ def _refusal(scope: Any, error: BaseException) -> Refused:
         return refused(error)
     if isinstance(error, BlobError):
         return refused(told(error))
+    if isinstance(error, StoreError):
+        return refused(CommandError(Kind.UNAVAILABLE, str(error)))
     if isinstance(
         error, asyncio.CancelledError
     ):  # the server stops: this answer is the last thing its task does
