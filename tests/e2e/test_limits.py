@@ -58,6 +58,7 @@ def test_a_full_queue_takes_all_of_a_submission_or_none(limited: Callable[..., S
         client.submit(document("three"))
     assert refused_of(server) == {
         "body": 0,
+        "connections": 0,
         "queued": 1,
         "queued_per_project": 1,
         "submissions_per_second": 0,
@@ -142,6 +143,7 @@ def test_programs_are_limited_alike(limited: Callable[..., ServerProcess]) -> No
     assert 0 < int(trailing["retry-after-ms"]) <= 10_000
     assert refused_of(server) == {
         "body": 1,
+        "connections": 0,
         "queued": 1,
         "queued_per_project": 0,
         "submissions_per_second": 1,

@@ -5,11 +5,12 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog
 
 from spillover.api.grpc import methods
 from spillover.api.grpc.agents import SERVICE as AGENTS
 from spillover.api.grpc.agents import AgentsService, serve_agents
-from spillover.api.grpc.entry import SESSION
+from spillover.api.grpc.entry import SESSION, Entry
 from spillover.api.grpc.jobs import MOST_JOB, MOST_JOBS, JobsService
 from spillover.api.grpc.jobs import SERVICE as JOBS
 from spillover.clusters.agents.hub import Hub
@@ -168,6 +169,25 @@ async def test_the_limit_of_a_request_is_that_of_its_bytes(call: Call, gauge: Ga
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.details() == "the request has 1002 bytes, of at most 1000; send several"
     assert gauge.refused["body"] == 1
+
+
+@pytest.mark.parametrize("method", ["Register", "Listen", "Output"])
+async def test_a_fault_of_ours_costs_one_call_and_is_in_the_log(
+    call: Call, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Entry, "caller", broken)
+    monkeypatch.setattr(Entry, "session", broken)
+    with structlog.testing.capture_logs() as logs:
+        error = await call(AGENTS, method, b"", "agent")
+    assert error.code() is grpc.StatusCode.INTERNAL
+    (entry,) = logs
+    assert error.details() == f"this is a fault of the server, which has logged it as {entry['fault']}"
+    assert entry["method"] == f"/{AGENTS}/{method}"
+    monkeypatch.undo()
+    assert (await call(AGENTS, "Register", b"", "agent")).code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_fields_are_found_as_they_were_written() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -38,7 +39,7 @@ class Peer:
         return head.decode() + body.decode()
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes."""
+        """All that comes until the server closes; nothing if it did not read all."""
         async with asyncio.timeout(10):
             try:
                 return await self._reader.read()
@@ -88,6 +89,44 @@ async def house() -> AsyncIterator[House]:
     async with serving(build_app(FakeCommands(), TOKEN, None), sock, bounds=bounds):
         yield house
         await house.leave()
+
+
+@pytest.mark.parametrize("part", [b"GET /", b"GET / HTTP/1.1\r\nX-", b"GET / HTTP/1.1\r\nX-One: "])
+async def test_a_head_is_refused_when_it_is_too_long_be_its_last_line_complete_or_not(
+    house: House, part: bytes
+) -> None:
+    peer = await house.connect()
+    began = time.monotonic()
+    peer.send(part + b"x" * 150_000)
+    answer = (await peer.rest()).decode()
+    assert time.monotonic() - began < HEAD
+    # The system tells that the rest was not read, at times before what was said about it.
+    assert answer.startswith("HTTP/1.1 431 Request Header Fields Too Large\r\n") or not answer
+
+
+async def test_what_follows_a_body_does_not_go_on_for_ever(house: House) -> None:
+    peer = await house.connect()
+    peer.send(
+        b"PUT /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX-End: "
+    )
+    assert "401 Unauthorized" in await peer.answer()
+    began = time.monotonic()
+    peer.send(b"x" * 150_000)
+    await peer.rest()
+    assert time.monotonic() - began < HEAD
+
+
+async def test_a_body_may_be_as_long_as_it_is(house: House) -> None:
+    peer = await house.connect()
+    auth = f"Authorization: Bearer {TOKEN}\r\n".encode()
+    data = b"x" * 400_000
+    name = hashlib.sha256(data).hexdigest().encode()
+    peer.send(b"PUT /v1/blobs/" + name + b" HTTP/1.1\r\nHost: localhost\r\n" + auth)
+    peer.send(b"Transfer-Encoding: chunked\r\n\r\n")
+    for at in range(0, len(data), 10):
+        peer.send(b"a\r\n" + data[at : at + 10] + b"\r\n")
+    peer.send(b"0\r\n\r\n")
+    assert "201 Created" in await peer.answer()
 
 
 async def test_whoever_connects_and_says_nothing_is_hung_up_on(house: House) -> None:

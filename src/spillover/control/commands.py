@@ -41,7 +41,7 @@ from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.ids import JobId, split_member
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Archive, CostBy, Finished
-from spillover.ports.blobs import GIB
+from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span
@@ -196,6 +196,9 @@ class Commands:
         view = await self._view(found)
         digest = found.array.spec if isinstance(found, Pending) else found.spec
         spec = (await self._parts.specs.get([digest])).get(digest)
+        if spec is not None and spec.digests and self._parts.files is not None:
+            with contextlib.suppress(BlobError):  # the job can be shown all the same
+                await self._parts.files.give(spec.digests, self._project)
         usage: tuple[int, int, int] | None = None
         if isinstance(found, Finished):
             usage = found.usage

@@ -9,7 +9,7 @@ from spillover.control.loop import Loop
 from spillover.core.deciders.changes import pending_member
 from spillover.core.jobs import Job
 from spillover.core.state import START, State
-from spillover.model.ids import JobId, member_id
+from spillover.model.ids import JobId, is_name, member_id
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, Kind
 
@@ -60,6 +60,8 @@ class Lookup:
 
     async def find(self, ref: str) -> Found:
         """The job that is meant; raises if there is none, or several."""
+        if not is_name(ref):  # nor may the archive be asked for anything: not every store takes every text
+            raise CommandError(Kind.UNKNOWN, f"there is no job {ref[:80]!r}; `spill ls` lists them")
         found = await self._exact(JobId(ref))
         if found is not None:
             return found

@@ -9,6 +9,7 @@ import structlog
 
 from spillover.api.http import bodies, build_app
 from spillover.ports.commands import CommandError, Kind
+from spillover.ports.journal import Unreadable
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN
 from spillover.wire.api import FieldProblem
@@ -370,6 +371,16 @@ async def test_an_error_at_the_start_of_a_stream_has_its_status(
     problem(await http.get("/v1/events"), 503, "unavailable")
 
 
+async def test_a_store_that_cannot_be_read_is_to_be_asked_again(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    commands.failures.append(Unreadable("cannot read spill.db: the disk is gone"))
+    answer = await http.get("/v1/clusters")
+    problem(answer, 503, "unavailable")
+    assert answer.json()["detail"] == "cannot read spill.db: the disk is gone"
+    assert answer.headers["retry-after"] == "1"
+
+
 async def test_a_fault_of_ours_is_logged_and_not_shown(
     http: httpx.AsyncClient, commands: FakeCommands
 ) -> None:
@@ -380,6 +391,7 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(
     problem(answer, 500, "internal")
     assert (logs[0]["event"], logs[0]["path"]) == ("request failed", "/v1/clusters")
     assert isinstance(logs[0]["exc_info"], ZeroDivisionError)
+    assert answer.json()["detail"].endswith(f"which has logged it as {logs[0]['fault']}")
 
 
 async def test_a_server_without_a_token_is_not_built(commands: FakeCommands) -> None:

@@ -15,6 +15,7 @@ from spillover.control.submitting import Submitting
 from spillover.core.events import JobState, Usage
 from spillover.core.jobs import Ended, Job, Placed
 from spillover.core.proposals import Outcome, Register, Result
+from spillover.forms.jobs import read_job
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -263,6 +264,25 @@ async def test_what_a_job_brought_back_may_be_read_by_its_project_once_it_is_lis
     assert model.digest == digest(b"weights")
     assert await vision.sees(b"weights")
     assert not await nlp.sees(b"weights")
+
+
+async def test_what_somebody_else_submitted_a_job_of_a_project_with_may_be_read_once_the_job_is_shown(
+    yard: Yard,
+) -> None:
+    await yard.put(b"data")
+    vision, nlp = Project(yard, "vision"), Project(yard, "nlp")
+    doc = {
+        "apiVersion": "spillover/v1",
+        "kind": "Job",
+        "metadata": {"project": "vision"},
+        "spec": {"run": "true", "inputs": [entry("x", b"data")]},
+    }
+    (job,) = await yard.submitting.submit([read_job(doc)], "admin")
+    with pytest.raises(CommandError):
+        await nlp.commands.job(job)
+    assert [await each.sees(b"data") for each in (vision, nlp)] == [False, False]
+    await vision.commands.job(job)
+    assert [await each.sees(b"data") for each in (vision, nlp)] == [True, False]
 
 
 async def test_what_a_call_returned_may_be_read_by_its_project_once_it_is_told(yard: Yard) -> None:

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import grpc
-import structlog
 
+from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, Entry, abort
@@ -40,8 +40,6 @@ from spillover.wire.tasks import (
     started_in,
     yielded_in,
 )
-
-log = structlog.get_logger()
 
 SERVICE: Final = "spillover.agents.v1.Agents"
 PROTOCOL: Final = 1
@@ -124,8 +122,7 @@ class AgentsService:
         """See Service."""
         if isinstance(error, Denied):
             await abort(context, error.code, error.message)
-        log.error("call failed", exc_info=error)
-        await abort(context, grpc.StatusCode.INTERNAL, "this is a fault of the server, which has logged it")
+        await abort(context, grpc.StatusCode.INTERNAL, logged_fault("call failed", error))
 
     async def _admitted(
         self, request: pb.RegisterRequest, context: "ServicerContext[pb.RegisterRequest, pb.RegisterReply]"

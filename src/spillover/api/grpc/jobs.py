@@ -6,9 +6,9 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 import msgspec
-import structlog
 from google.protobuf.message import DecodeError
 
+from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Metadata
 from spillover.api.grpc.documents import change_out, document_of, status_out
 from spillover.api.grpc.methods import CODES, Bounds, decoded, fields, raw_method
@@ -21,8 +21,6 @@ from spillover.ports.commands import CommandError, Commands, Kind
 from spillover.ports.journal import StoreError
 from spillover.wire import jobs_pb2 as pb
 from spillover.wire.api import Action, FieldProblem
-
-log = structlog.get_logger()
 
 SERVICE: Final = "spillover.jobs.v1.Jobs"
 MOST_JOBS: Final = 100_000
@@ -247,8 +245,7 @@ async def _refuse(context: Any, error: Exception) -> NoReturn:
         case StoreError():
             code, message = grpc.StatusCode.UNAVAILABLE, str(error)
         case _:
-            log.error("call failed", exc_info=error)
-            code, message = grpc.StatusCode.INTERNAL, "this is a fault of the server, which has logged it"
+            code, message = grpc.StatusCode.INTERNAL, logged_fault("call failed", error)
     await context.abort(code, message[:1000], trailing)
     raise AssertionError("abort does not return")
 

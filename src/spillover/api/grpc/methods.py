@@ -5,6 +5,7 @@ times as long as one of its size should, and nothing else is done meanwhile, not
 """
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -56,8 +57,9 @@ def method(kind: Any, behaviour: Any, request: Any, bounds: Bounds) -> Any:
         return await behaviour(await read(raw, context), context)
 
     async def answers(raw: bytes, context: Any) -> AsyncIterator[Any]:
-        async for reply in behaviour(await read(raw, context), context):
-            yield reply
+        async with aclosing(behaviour(await read(raw, context), context)) as replies:
+            async for reply in replies:
+                yield reply
 
     async def many(raws: AsyncIterator[bytes], context: Any) -> Any:
         return await behaviour(messages(raws, context), context)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from spillover.api.faults import logged_fault
 from spillover.api.http.bodies import receive_body
 from spillover.api.http.guard import Guard, Headers
 from spillover.api.http.openapi import describe
@@ -27,7 +28,8 @@ from spillover.model.ids import is_name
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
-from spillover.ports.commands import CommandError, Commands
+from spillover.ports.commands import CommandError, Commands, Kind
+from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire.api import AgentsAddress
 
@@ -137,9 +139,6 @@ _STOPPING: Final = Refused(
     headers={"retry-after": "1", "connection": "close"},
     retry_after=1.0,
 )
-_BROKEN: Final = Refused(
-    HTTPStatus.INTERNAL_SERVER_ERROR, "this is a fault of the server, which has logged it"
-)
 
 
 def _refusal(scope: Any, error: BaseException) -> Refused:
@@ -150,12 +149,14 @@ def _refusal(scope: Any, error: BaseException) -> Refused:
         return refused(error)
     if isinstance(error, BlobError):
         return refused(told(error))
+    if isinstance(error, StoreError):
+        return refused(CommandError(Kind.UNAVAILABLE, str(error)))
     if isinstance(
         error, asyncio.CancelledError
     ):  # the server stops: this answer is the last thing its task does
         return _STOPPING
-    log.error("request failed", method=scope["method"], path=scope["path"], exc_info=error)
-    return _BROKEN
+    fault = logged_fault("request failed", error, method=scope["method"], path=scope["path"])
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, fault)
 
 
 def _note_cut(path: str, cause: BaseException | None) -> None:

@@ -45,6 +45,8 @@ WORDS: Final[dict[int, str]] = {
 """The last word of a problem's type, by status, where nothing more is known of it."""
 _RETRY_AFTER: Final = 1.0
 """Seconds that an unavailable server asks for when the command does not say."""
+_LONGEST: Final = 300
+"""Characters of what is wrong with one field."""
 _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
@@ -114,9 +116,14 @@ def misfit(error: msgspec.ValidationError) -> FieldProblem:
     """What is wrong with a value that is JSON, but not of the asked form."""
     match = _AT.match(str(error))
     if match is None:  # the pattern takes any text
-        return FieldProblem("", str(error))
+        return FieldProblem("", _short(str(error)))
     message = match["message"]
-    return FieldProblem((match["path"] or "").lstrip("."), message[:1].lower() + message[1:])
+    return FieldProblem(_short((match["path"] or "").lstrip(".")), _short(message[:1].lower() + message[1:]))
+
+
+def _short(text: str) -> str:
+    """A text that may repeat what was sent, which may be long."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def not_json(body: bytes, error: Exception) -> Refused:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from spillover.api.http.problems import invalid, misfit
+from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.archive import CostBy
 from spillover.ports.commands import JobQuery, Span
@@ -164,6 +165,13 @@ def span_of(query: PastQuery) -> Span:
 def job_query(query: ListQuery) -> JobQuery:
     """A listing as commands understand it."""
     since = moment(query.since)
+    given = (("project", query.project), ("user", query.user), ("name", query.name))
+    if wrong := [
+        FieldProblem(field, f"is not a name: {NAME_RULE}")
+        for field, text in given
+        if text and not is_name(text)
+    ]:
+        raise invalid(wrong, "the query")
     return JobQuery(
         state=query.state,
         project=query.project,

@@ -53,7 +53,9 @@ class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 whose heads are bounded before anybody looks at them, and whose refusals are problems like all others."""
 
     _head = 0
-    """Bytes of it so far."""
+    """Bytes of it so far, of what is complete: the address, and each header."""
+    _raw = 0
+    """Bytes that came and are of no body, since anything was complete: a header that does not end is gathered, and not told of."""
     _late: asyncio.TimerHandle | None = None
     """Set while a head is to come."""
     _heard = False
@@ -95,16 +97,31 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Something came: from then on a head has to be complete in time, unless a request is being answered."""
         self._heard = True
+        self._raw += len(data)
         super().data_received(data)
-        if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+        request: Any = self.cycle  # None before the first
+        in_hand = request is not None and not request.response_complete
+        if self.transport.is_closing():
             return
-        if self._in_body and not self.cycle.scope.get(REFUSED):
+        if self._raw > 2 * MOST_HEAD:
+            self._end_the_endless(in_hand=in_hand)
+        elif in_hand:
+            return
+        elif self._in_body and not request.scope.get(REFUSED):
             # What was answered before all of it came, as a file that is there already, may come to its end.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
         elif self.timeout_keep_alive_task is None and self._late is None:
             self._expect_head()
+
+    def _end_the_endless(self, *, in_hand: bool) -> None:
+        """Close a connection on which something does not end; in the middle of an answer nothing can be said about it."""
+        if in_hand or self._in_body:
+            self.transport.close()
+        else:
+            self._head = MOST_HEAD + 1
+            self.send_400_response("")
 
     def _expect_head(self) -> None:
         self._late = self.loop.call_later(self._bounds.head, self._head_is_late)
@@ -127,18 +144,23 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A request is whole, but for its body."""
         self._head_came()
-        self._in_body = True
+        self._in_body, self._raw = True, 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._in_body = False
+        self._in_body, self._raw = False, 0
         super().on_message_complete()
         if self.cycle.response_complete:  # it was answered before; from here on the connection is idle
             self._head_came()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._raw = 0
+        super().on_body(body)
 
     def on_message_begin(self) -> None:
         """Count anew for each request."""

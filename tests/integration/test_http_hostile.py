@@ -1,0 +1,270 @@
+"""Whatever is asked of the real inside of a server, over HTTP: a 4xx with one clear line, or an answer; never a fault of ours."""
+
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pytest
+
+from spillover.api.http import build_app
+from spillover.api.http.routes import ROUTES, Route
+from spillover.clusters.agents.hub import Hub
+from spillover.control.commands import Commands, Parts
+from spillover.control.files import FileDesk
+from spillover.control.submitting import Submitting
+from spillover.control.tokens import Tokens
+from spillover.stores.blobs import MemoryBlobs
+from spillover.stores.open import open_store
+from spillover.stores.store import Store
+from spillover.testing.inside import leading
+from spillover.testing.postgresql import PostgresqlServer
+from spillover.wire.api import AgentsAddress
+
+OWN = "the-token-of-the-server"
+HUGE: Final = 10**400
+TEXTS: Final = (
+    "",
+    "\0",
+    "a\0b",
+    "\ud800",
+    "../../etc/passwd",
+    "a" * 5000,
+    "\u202e",
+    "null",
+    "NaN",
+    "-1",
+    "1e400",
+    str(2**63),
+    str(2**64),
+    "1-1000000000",
+    "0-18446744073709551615",
+    "99999999999999999999s",
+    "10000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:60Z",
+    "2026-11-16T00:00:00+99:99",
+)
+VALUES: Final[tuple[Any, ...]] = (
+    *TEXTS,
+    None,
+    True,
+    -1,
+    0,
+    2**31,
+    2**63,
+    2**64,
+    HUGE,
+    -HUGE,
+    1.5,
+    1e308,
+    [],
+    {},
+    ["\0"],
+    [None] * 10,
+    {"a": {"b": {}}},
+    {"\ud800": "x"},
+)
+NOT_JSON: Final = (
+    b"",
+    b"\xff",
+    b"{",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"NaN",
+    b'{"jobs": [NaN]}',
+    b'{"jobs": [1e999]}',
+    b'"\xed\xa0\x80"',
+    b'{"jobs": "\\ud800"}',
+    b"null",
+    b"0" * 10_000,
+    b"9" * 10_000,
+    b'{"jobs": [], "jobs": []}',
+    b'{"apiVersion": "spillover/v1", "apiVersion": 1}',
+)
+JOB: Final[dict[str, Any]] = {
+    "apiVersion": "spillover/v1",
+    "kind": "Job",
+    "metadata": {"name": "j", "project": "p", "labels": {"a": "b"}},
+    "spec": {
+        "run": "true",
+        "env": {"A": "b"},
+        "workdir": "/tmp",
+        "tasks": 1,
+        "resources": {"cpu": 1, "memory": "1Gi", "gpu": 0},
+        "priority": 0,
+        "queue": "q",
+        "needs": ["gpu"],
+        "array": "1-3",
+        "after": ["j"],
+        "key": "k",
+        "walltime": "1m",
+        "estimate": "1m",
+        "grace": "1s",
+        "deadline": "2100-01-01T00:00:00Z",
+        "not_before": "2099-01-01T00:00:00Z",
+        "lost_after": "1h",
+        "burst": "never",
+        "max_cost": "1",
+        "retry": {"exit": 1, "lost": 1},
+        "inputs": [{"path": "x", "digest": "0" * 64, "size": 1}],
+        "outputs": ["*"],
+    },
+}
+BODIES: Final[dict[str, Any]] = {
+    "/v1/jobs": {"jobs": [JOB]},
+    "/v1/forecast": JOB,
+    "/v1/jobs/{job}": {"priority": 1},
+    "/v1/jobs/{job}/results": {"members": "1-3", "limit": 1, "timeout": 0},
+    "/v1/actions": {"act": "cancel", "jobs": ["j"]},
+    "/v1/policy": {"policy": {"order": "fifo"}},
+    "/v1/blobs/missing": {"digests": ["0" * 64]},
+    "/v1/agents/actions": {"act": "drain", "agents": ["a"]},
+    "/v1/tokens": {
+        "role": "submit",
+        "project": "p",
+        "user": "u",
+        "cluster": None,
+        "expires_s": 1,
+        "note": "n",
+    },
+    "/v1/tokens/revoke": {"id": "a"},
+}
+BODIED: Final = [route for route in ROUTES if route.body is not None]
+WITH_QUERY: Final = [route for route in ROUTES if msgspec.structs.fields(route.query)]
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PostgresqlServer]:
+    server = PostgresqlServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    where = request.param
+    if where == "postgresql":
+        where = await request.getfixturevalue("postgresql").fresh()
+    kept = await open_store(where, tmp_path)
+    async with contextlib.aclosing(_Closing(kept)), leading(kept) as control:
+        store, blobs = control.store, MemoryBlobs()
+        files = FileDesk(blobs)
+        submitting = Submitting(control.loop, store.archive, control.lookup, control.specs, files=files)
+        parts = Parts(
+            control.loop,
+            store.journal,
+            store.archive,
+            Hub(),
+            control.specs,
+            control.lookup,
+            submitting,
+            tokens=Tokens(OWN, control.loop),
+            files=files,
+        )
+        app = build_app(Commands(parts), OWN, None, blobs=blobs, address=AgentsAddress(None, 7071))
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://127.0.0.1:7070",
+            headers={"Authorization": f"Bearer {OWN}"},
+        ) as client:
+            answer = await client.post("/v1/jobs", json={**JOB, "spec": {"run": "true"}})
+            assert answer.status_code == 201
+            yield client
+
+
+class _Closing:
+    """Closes a store in the end."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def aclose(self) -> None:
+        await self._store.close()
+
+
+def check(answer: httpx.Response, asked: object) -> None:
+    """An answer, or a refusal of one line that is no fault of ours."""
+    assert answer.status_code < 500, (asked, answer.text)
+    if answer.status_code >= 400:
+        problem = answer.json()
+        assert problem["detail"], asked
+        assert "\n" not in problem["detail"], asked
+        assert len(problem["detail"]) < 2000, asked
+
+
+def mutations(value: Any) -> Iterator[Any]:
+    """A value with each part of it in turn replaced by something strange, left out, or joined by something unknown."""
+    yield from VALUES
+    if isinstance(value, dict):
+        for name, part in value.items():
+            for other in mutations(part):
+                yield {**value, name: other}
+            yield {key: kept for key, kept in value.items() if key != name}
+        for name in TEXTS:
+            yield {**value, name: 1}
+    elif isinstance(value, list):
+        for other in mutations(value[0]):
+            yield [other]
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON, lone surrogates and all."""
+    return json.dumps(value).encode("ascii")
+
+
+def path_of(route: Route[Any, Any], job: str = "j") -> str:
+    return route.path.replace("{job}", job).replace("{digest}", "0" * 64)
+
+
+async def test_any_body_is_answered(http: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json"}
+    for route in BODIED:
+        for body in itertools.chain(NOT_JSON, map(encoded, mutations(BODIES[route.path]))):
+            answer = await http.request(route.method, path_of(route), content=body, headers=headers)
+            check(answer, (route.path, body[:300]))
+
+
+async def test_any_query_is_answered(http: httpx.AsyncClient) -> None:
+    for route in WITH_QUERY:
+        path = path_of(
+            route, "nobody" if route.path.endswith("/wait") else "j"
+        )  # the other would be waited for
+        names = [field.name for field in msgspec.structs.fields(route.query)]
+        for query in (
+            *queries(names),
+            "&&&",
+            "a" * 9000,
+            "=&=",
+            "%",
+            "%zz",
+            "a=1&a=2",
+            "limit=1&limit=2",
+            "x=%ff",
+        ):
+            check(await http.request(route.method, f"{path}?{query}", content=b""), (path, query[:300]))
+
+
+def queries(names: list[str]) -> Iterator[str]:
+    """Each field, and some that are none, with something strange; nothing that goes on for ever."""
+    calm = {name: value for name, value in {"follow": "false", "timeout": "0"}.items() if name in names}
+    for name in (*names, "\0", "unknown"):
+        rest = "".join(f"&{key}={value}" for key, value in calm.items() if key != name)
+        for text in TEXTS:
+            yield f"{quote(name)}={quote(text.encode('utf-8', 'surrogatepass'))}{rest}"
+
+
+async def test_any_name_in_a_path_is_answered(http: httpx.AsyncClient) -> None:
+    strange = (*TEXTS, ".", "..", "%", "%2f", "j.1", "j.-1", "j.99999999999", "a" * 12 + ".1")
+    for route, text in itertools.product(ROUTES, strange):
+        body = encoded(BODIES[route.path]) if route.body is not None else b""
+        query = "?timeout=0" if route.path.endswith("/wait") else ""
+        shown = quote(text.encode("utf-8", "surrogatepass"), safe="")
+        path = route.path.replace("{job}", shown).replace("{digest}", shown)
+        check(await http.request(route.method, path + query, content=body), path[:300])
+        check(await http.request("BREW", path, content=body), path[:300])
