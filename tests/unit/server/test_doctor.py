@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import apsw
 import pytest
-from msgspec import structs
+from msgspec import Struct, structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
@@ -538,6 +538,51 @@ def test_clocks_that_differ_are_told(server: FakeServer, apart: int, which: str)
     server.at += apart
     (found,) = running(server)
     assert found.found == f"is {which} this machine's"
+
+
+class Aside(Struct):
+    """One piece of work that was set aside."""
+
+    work: str
+    subject: str
+    reason: str
+
+
+class LaterOverview(Overview, frozen=True):
+    """As servers answer that set work aside."""
+
+    set_aside: list[Aside] = []
+    set_aside_in_all: int = 0
+
+
+class LaterServer(ServerView, frozen=True):
+    """As servers answer that doubt their clock."""
+
+    clock: str | None = None
+
+
+def test_work_that_was_set_aside_is_told(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = structs.asdict(server.overview())
+    aside = [Aside("archiving", "abcdefghijkl", "KeyError: 'x'"), Aside("cycle", "", "ValueError")]
+    for later, found in (
+        (LaterOverview(**fields), []),
+        (
+            LaterOverview(**fields, set_aside=aside, set_aside_in_all=7),
+            [
+                "the server failed on 7 pieces of work, and tries again: "
+                "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
+            ],
+        ),
+    ):
+        monkeypatch.setattr(server, "overview", lambda later=later, **_: later)
+        assert [each.found for each in running(server)] == found
+
+
+def test_a_clock_that_the_server_does_not_believe_is_told(server: FakeServer) -> None:
+    said = "the clock is 3 years ahead; correct it, or say `spill clock accept`"
+    server.view = LaterServer(**structs.asdict(server.view), clock=said)
+    (found,) = running(server)
+    assert (found.found, found.todo) == tuple(said.split("; "))
 
 
 def test_agents_that_are_lost_or_did_not_come_back_are_told(server: FakeServer) -> None:
