@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import apsw
 import pytest
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
@@ -551,7 +551,7 @@ class Aside(Struct):
 class LaterOverview(Overview, frozen=True):
     """As servers answer that set work aside."""
 
-    set_aside: list[Aside] = []
+    set_aside: list[Aside] = field(default_factory=list)
     set_aside_in_all: int = 0
 
 
@@ -564,23 +564,20 @@ class LaterServer(ServerView, frozen=True):
 def test_work_that_was_set_aside_is_told(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = structs.asdict(server.overview())
     aside = [Aside("archiving", "abcdefghijkl", "KeyError: 'x'"), Aside("cycle", "", "ValueError")]
-    for later, found in (
-        (LaterOverview(**fields), []),
-        (
-            LaterOverview(**fields, set_aside=aside, set_aside_in_all=7),
-            [
-                "the server failed on 7 pieces of work, and tries again: "
-                "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
-            ],
-        ),
-    ):
+    told = (
+        "the server failed on 7 pieces of work, and tries again: "
+        "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
+    )
+    calm = LaterOverview(**fields)
+    troubled = LaterOverview(**(fields | {"set_aside": aside, "set_aside_in_all": 7}))
+    for later, found in ((calm, []), (troubled, [told])):
         monkeypatch.setattr(server, "overview", lambda later=later, **_: later)
         assert [each.found for each in running(server)] == found
 
 
 def test_a_clock_that_the_server_does_not_believe_is_told(server: FakeServer) -> None:
     said = "the clock is 3 years ahead; correct it, or say `spill clock accept`"
-    server.view = LaterServer(**structs.asdict(server.view), clock=said)
+    server.view = LaterServer(**(structs.asdict(server.view) | {"clock": said}))
     (found,) = running(server)
     assert (found.found, found.todo) == tuple(said.split("; "))
 

@@ -6,10 +6,10 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 from aiohttp import web
@@ -20,7 +20,8 @@ PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NODES: Final = 2
 REMEMBERED: Final = 5_000
 """Changes from which a watch can go on."""
-Object = dict[str, Any]
+SICKNESS: Final = "the soak says that it cannot answer now"
+Object: TypeAlias = dict[str, Any]
 
 
 class Change(NamedTuple):
@@ -59,7 +60,7 @@ class PlayedKubernetes:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if self.sick:
             self.refused += 1
-            return _status(503, "the soak says that it cannot answer now")
+            return _status(503, SICKNESS)
         path = request.path
         if path.endswith("/selfsubjectaccessreviews"):
             return web.json_response({"status": {"allowed": True}}, status=201)
@@ -95,13 +96,13 @@ class PlayedKubernetes:
                 if each.version > seen and each.kind == kind and _has({"labels": each.labels}, wanted)
             ]
             seen = self.version
-            if lines:
+            with suppress(ConnectionError):  # who watched is gone, which the next look shows
                 await stream.write(b"".join(lines))
-            try:
+            if request.transport is None or request.transport.is_closing():
+                break
+            with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, 10)):
                     await news.wait()
-            except TimeoutError:
-                pass
         return stream
 
     async def _make(self, request: web.Request) -> web.Response:
@@ -179,27 +180,26 @@ class PlayedKubernetes:
 def played(kubeconfig: Path) -> Iterator[PlayedKubernetes]:
     """A cluster that answers on loopback while the block lasts, with a kubeconfig that leads there."""
     ready = threading.Event()
-    loop = asyncio.new_event_loop()
-    made: list[PlayedKubernetes] = []
-    stop = asyncio.Event()
+    made: list[tuple[PlayedKubernetes, asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def serve() -> None:
-        cluster = PlayedKubernetes()
-        runner = web.AppRunner(cluster.app(), shutdown_timeout=0.1)
+        cluster, stop = PlayedKubernetes(), asyncio.Event()
+        runner = web.AppRunner(cluster.app(), shutdown_timeout=0.1, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         _write(kubeconfig, f"http://127.0.0.1:{runner.addresses[0][1]}")
-        made.append(cluster)
+        made.append((cluster, asyncio.get_running_loop(), stop))
         ready.set()
         await stop.wait()
         await runner.cleanup()
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
     ready.wait(10)
+    cluster, loop, stop = made[0]
     try:
-        yield made[0]
+        yield cluster
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(10)
