@@ -6,6 +6,7 @@ import hashlib
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -16,13 +17,15 @@ from msgspec import Struct, field, structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
+from spillover.config.config import Config, Tls
 from spillover.core.events import JobsAdmitted
 from spillover.core.proposals import Drain, Register
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, SECOND, format_time
 from spillover.ports.journal import Batch
-from spillover.server.doctor import folder
+from spillover.server.certificates import make_certificates
+from spillover.server.doctor import certificates, folder
 from spillover.server.doctor.checks import CHECKS, Report, examine
 from spillover.server.doctor.findings import Finding, Level
 from spillover.server.doctor.inspection import Inspection
@@ -663,6 +666,43 @@ def test_tokens_that_end_soon_are_told_those_of_agents_first(server: FakeServer)
 def test_what_a_token_may_not_see_is_not_looked_at_and_nobodys_fault(server: FakeServer) -> None:
     server.forbidden = True
     assert running(server) == []
+
+
+# --- certificates
+
+
+def a_config(folder: Path, days: int) -> Config:
+    make_certificates(folder, ["127.0.0.1"], days)
+    tls = Tls(str(folder / "server.pem"), str(folder / "server-key.pem"), str(folder / "ca.pem"))
+    return Config(clusters=(), agents=(), store="memory", tls=tls)
+
+
+def of_certificates(config: Config, *, clock: Callable[[], int]) -> list[Finding]:
+    inspection = Inspection(data=None, config=config, connect=nobody, clock=clock)
+    return list(certificates.certificates(inspection))
+
+
+def test_certificates_that_end_soon_or_have_ended_are_told(tmp_path: Path) -> None:
+    config, now = a_config(tmp_path / "tls", 30), time.time_ns()
+    well, authority = of_certificates(config, clock=lambda: now)
+    assert (well.level, authority.level) == (Level.OK, Level.OK)
+    soon, _ = of_certificates(config, clock=lambda: now + 20 * DAY)
+    assert (soon.level, soon.check) == (Level.WARNING, "certificate")
+    assert f"that of {config.tls.cert} ends in 9d" in soon.found  # type: ignore[union-attr]
+    late, _ = of_certificates(config, clock=lambda: now + 31 * DAY)
+    assert late.level is Level.PROBLEM
+    assert "expired on" in late.found
+
+
+def test_a_certificate_that_is_missing_is_told(tmp_path: Path) -> None:
+    config = a_config(tmp_path / "tls", 30)
+    (tmp_path / "tls" / "server.pem").write_text("no certificate")
+    (tmp_path / "tls" / "ca.pem").unlink()
+    report = examine(
+        Inspection(data=None, config=config, connect=nobody), [("certificate", certificates.certificates)]
+    )
+    assert not report.healthy
+    assert all(each.level is Level.PROBLEM for each in report.findings)
 
 
 # --- checks themselves

@@ -39,7 +39,7 @@ def grown(before: Rest, after: Rest) -> Iterator[Row]:
     yield _row("open files", one.files, two.files, 8)
     yield _row("threads", one.threads, two.threads, 4)
     yield _row("asyncio tasks", one.tasks, two.tasks, 8)
-    yield _row("Python objects", before.count, after.count, before.count * 0.05 + 5_000)
+    yield _row("Python objects", before.count, after.count, before.count * 0.1 + 2_000)
 
 
 def _row(what: str, before: float, after: float, more: float) -> Row:
