@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from msgspec import structs
 
-from spillover.core.events import JobEnded, JobState, MembersDropped, Usage
+from spillover.core.events import AnyEvent, JobEnded, JobState, MembersDropped, Usage
 from spillover.model.ids import JobId
 from spillover.model.job import Range
 from spillover.testing.soak import verdict
@@ -52,7 +52,7 @@ ERROR asyncio: Task exception was never retrieved
 
 def test_jobs_must_end_once_and_as_they_must() -> None:
     expected = {"aaa": "SUCCEEDED", "bbb": "FAILED", "ccc": "SUCCEEDED", "ddd": "CANCELLED"}
-    events = [
+    events: list[AnyEvent] = [
         an_end("aaa"),
         an_end("aaa"),
         an_end("bbb", JobState.FAILED),

@@ -186,7 +186,7 @@ def watched(load: Load, client: Client, dice: random.Random) -> None:
 def calls(load: Load, client: Client, dice: random.Random) -> None:
     """Python functions: what they return comes back, and what they raise too."""
     items = [dice.randrange(1000) for _ in range(dice.choice((3, 30)))]
-    options = {"retry": RETRY, "where": {"cluster": "local"}}
+    options: dict[str, Any] = {"retry": RETRY, "where": {"cluster": "local"}}
     squares = client.map(_square, items, options=options)
     load.expected[squares.job], load.sizes[squares.job] = "SUCCEEDED", len(items)
     must(list(squares.results(timeout=PATIENCE)), [item * item for item in items], "what calls returned")

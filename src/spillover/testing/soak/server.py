@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from spillover.cli.main import main
+from spillover.server.up import run
 
 COUNTS: Final = "counts.json"
 
@@ -28,4 +28,5 @@ def count(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, count)
-    sys.exit(main())
+    *_, config = sys.argv  # up --config FILE
+    sys.exit(run(config=config, data=None, http=None, grpc=None, slots=None, standby=False))
