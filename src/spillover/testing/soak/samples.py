@@ -64,8 +64,7 @@ class Gauge:
         self._pid = pid
         self._counts = counts
         self.longest = 0.0
-        """Seconds of the longest pause that was seen."""
-        self._deaf_until = 0.0
+        """Seconds of the longest pause that was seen; counting objects is one too, of some hundredths."""
 
     def look(self) -> Sample:
         """One sample."""
@@ -77,8 +76,7 @@ class Gauge:
                 if sample.name in MEASURED:
                     values[MEASURED[sample.name]] = sample.value
         found = Sample(**values)
-        if time.monotonic() > self._deaf_until:
-            self.longest = max(self.longest, found.pause)
+        self.longest = max(self.longest, found.pause)
         return found
 
     def at_rest(self, patience: float) -> Rest:
@@ -93,7 +91,7 @@ class Gauge:
         return Rest(last, self._count())
 
     def _count(self) -> Counter[str]:
-        """All objects of the server, by type; counting them is a pause that does not count itself.
+        """All objects of the server, by type.
 
         Twice, as what is collected may leave something to the event loop that is collected the second time: generators are closed by it.
         """
@@ -102,5 +100,4 @@ class Gauge:
             os.kill(self._pid, signal.SIGUSR1)
             wait_until(self._counts.exists, "counting the objects of the server", 60, 0.1)
             time.sleep(0.5)
-        self._deaf_until = time.monotonic() + 75  # the minute for which it is remembered, and its spans
         return Counter(msgspec.json.decode(self._counts.read_bytes(), type=dict[str, int]))
