@@ -30,7 +30,7 @@ def needed(inspection: Inspection) -> Iterator[Finding]:
     lost = sorted({job for job, digest, size in inputs if not _there(folder, digest, size)})
     if lost:
         told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or of another size: {some(lost)}"
-        yield problem("files", told, f"cancel (`spill cancel {' '.join(lost[:MOST])}`) and submit them again")
+        yield problem("files", told, f"`spill cancel {' '.join(lost[:MOST])}`, and submit again")
     gone = sorted(
         {job for job, digest in _outputs(state) if not _listed(folder, digest)}
         | {job for job, digest in _values(state) if not _there(folder, digest)}
