@@ -344,6 +344,12 @@ def test_what_is_no_blob_is_told(data: Path) -> None:
     assert found.found.startswith("4 entries are no blobs: ")
 
 
+def test_a_file_in_place_of_the_blobs_is_told(data: Path) -> None:
+    shutil.rmtree(data / "blobs")
+    (data / "blobs").touch()
+    assert [each.check for each in wrong(data)] == ["files", "blobs"]
+
+
 def test_a_blob_that_lost_its_bytes_is_told(data: Path) -> None:
     other = hashlib.sha256(b"other").hexdigest()
     (data / "blobs" / other[:2]).mkdir(exist_ok=True)

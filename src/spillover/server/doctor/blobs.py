@@ -89,7 +89,12 @@ def _listed(folder: Path, digest: str) -> bool:
 
 def odd(inspection: Inspection) -> Iterator[Finding]:
     """The folder of blobs holds blobs, and nothing else."""
-    if inspection.data is None or not (folder := inspection.data / "blobs").is_dir():
+    if inspection.data is None or not (folder := inspection.data / "blobs").exists():
+        return
+    if not folder.is_dir():
+        yield problem(
+            "blobs", f"{folder} is no folder", "move it away; files of jobs cannot be kept meanwhile"
+        )
         return
     strange: list[str] = []
     damaged: list[str] = []
