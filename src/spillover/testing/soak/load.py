@@ -2,7 +2,10 @@
 
 import contextlib
 import itertools
+import json
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +21,7 @@ from msgspec import Struct
 from spillover.client import Client, Refused, SpillError
 from spillover.client.calling import Options
 from spillover.model.units import SECOND, format_time
+from spillover.testing.processes import clean_environment
 from spillover.wire.api import JobView
 
 PATIENCE: Final = 60.0
@@ -305,6 +309,27 @@ def pods(load: Load, client: Client, dice: random.Random) -> None:
     load.ended(client, gone)
 
 
+def checkups(load: Load, _: Client, dice: random.Random) -> None:
+    """`spill doctor` beside a server that writes finds nothing that does not work: agents that are lost are only warnings."""
+    words = [
+        "doctor",
+        "--data",
+        str(load.target.data),
+        "--json",
+        *(["--quick"] if dice.random() < 0.7 else []),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "spillover.cli", *words],
+        env=clean_environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    findings = json.loads(done.stdout)["findings"]
+    must([each for each in findings if each["level"] == "problem"], [], "what the doctor found")
+    load.stopping.wait(dice.uniform(5, 15))
+
+
 ROUNDS: Final[tuple[Round, ...]] = (
     arrays,
     commands,
@@ -318,4 +343,5 @@ ROUNDS: Final[tuple[Round, ...]] = (
     looks,
     refusals,
     pods,
+    checkups,
 )
