@@ -247,6 +247,20 @@ def _append(data: Path, *events: bytes) -> None:
     asyncio.run(append())
 
 
+def test_what_cannot_be_read_is_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _execute(data, "UPDATE records SET body = x'c1' WHERE kind = 'job'")
+    inspection = Inspection(data=data, config=None, connect=nobody, clock=lambda: NOW, quick=True)
+    reading, read = inspection._of_journal, list[str]()
+
+    def counted(ask: Any) -> Any:
+        read.append(ask.__name__)
+        return reading(ask)
+
+    monkeypatch.setattr(inspection, "_of_journal", counted)
+    examine(inspection)
+    assert read == ["_restart"]
+
+
 def test_an_event_that_cannot_be_read_keeps_a_server_from_starting(data: Path) -> None:
     _append(data, b"\xc1 no event")
     found = {each.check: each for each in wrong(data)}

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeVar
@@ -104,11 +105,20 @@ class Inspection:
             return "memory"
         return "sqlite" if self.config is None else self.config.store
 
-    @cached_property
+    @property
     def version(self) -> int:
         """Of the data; raises StoreError if they cannot be read, or only by a newer Spillover."""
-        found = asyncio.run(version_of(self.store, self.folder))
-        refuse_newer(found, self.folder)
+        if isinstance(self._version, StoreError):
+            raise self._version
+        return self._version
+
+    @cached_property
+    def _version(self) -> int | StoreError:
+        try:
+            found = asyncio.run(version_of(self.store, self.folder))
+            refuse_newer(found, self.folder)
+        except StoreError as error:
+            return error
         return found
 
     @property
@@ -119,10 +129,19 @@ class Inspection:
         except StoreError:
             return False
 
-    @cached_property
+    @property
     def restarted(self) -> Restarted:
         """What a server would start with; raises StoreError or Unfit."""
-        return self._of_journal(self._restart)
+        if isinstance(self._restarted, StoreError | Unfit):
+            raise self._restarted
+        return self._restarted
+
+    @cached_property
+    def _restarted(self) -> Restarted | StoreError | Unfit:
+        try:
+            return self._of_journal(self._restart)
+        except (StoreError, Unfit) as error:
+            return error
 
     @property
     def state(self) -> State | None:
@@ -173,18 +192,18 @@ class Inspection:
 
     async def _restart(self, journal: Journal) -> Restarted:
         loaded = await journal.load()
-        revision = loaded.checkpoint
-        try:
+        with _fit("the checkpoint"):
             engine = Engine(load_state(loaded.records), load_surely)
-            at = engine.state.facts.now
-            async for stored in journal.tail(loaded.checkpoint):
+        revision, at = loaded.checkpoint, engine.state.facts.now
+        events = journal.tail(loaded.checkpoint)
+        while True:
+            with _fit(f"event {revision + 1:,}"):
+                if (stored := await anext(events, None)) is None:
+                    break
                 engine.apply(decode_event(stored.event))
-                revision, at = stored.revision, max(at, stored.at)
-                if revision % _OFTEN == 0:
-                    self.tell(f"reading events after the checkpoint: {revision:,} of {loaded.last:,}")
-        except UNFIT as error:
-            where = f"event {revision + 1}" if revision > loaded.checkpoint else "the checkpoint"
-            raise Unfit(f"{where} cannot be read: {_said(error)}") from error
+            revision, at = stored.revision, max(at, stored.at)
+            if revision % _OFTEN == 0:
+                self.tell(f"reading events after the checkpoint: {revision:,} of {loaded.last:,}")
         return Restarted(engine.state, revision, at, revision - loaded.checkpoint)
 
     def _of_journal(self, ask: Callable[[Journal], Awaitable[T]]) -> T:
@@ -259,6 +278,11 @@ def _spec(body: bytes) -> JobSpec | None:
         return None
 
 
-def _said(error: Exception) -> str:
-    """What went wrong, on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+@contextmanager
+def _fit(what: str) -> Iterator[None]:
+    """Raise Unfit where something is not what a server wrote."""
+    try:
+        yield
+    except UNFIT as error:
+        said = " ".join(str(error).split())[:200]
+        raise Unfit(f"{what} cannot be read ({type(error).__name__}{': ' if said else ''}{said})") from error
