@@ -706,7 +706,7 @@ def test_certificates_that_end_soon_or_have_ended_are_told(tmp_path: Path) -> No
     config, now = a_config(tmp_path / "tls", 30), time.time_ns()
     well, authority = of_certificates(config, clock=lambda: now)
     assert (well.level, authority.level) == (Level.OK, Level.OK)
-    soon, _ = of_certificates(config, clock=lambda: now + 20 * DAY)
+    soon, _ = of_certificates(config, clock=lambda: now + 20 * DAY + DAY // 2)
     assert (soon.level, soon.check) == (Level.WARNING, "certificate")
     assert f"that of {config.tls.cert} ends in 9d" in soon.found  # type: ignore[union-attr]
     late, _ = of_certificates(config, clock=lambda: now + 31 * DAY)
