@@ -37,7 +37,9 @@ def grown(before: Rest, after: Rest) -> Iterator[Row]:
     memory = one.memory * 0.15 + 24 * MIB
     yield _row("memory (MiB)", one.memory / MIB, two.memory / MIB, memory / MIB)
     yield _row("open files", one.files, two.files, 8)
-    yield _row("threads", one.threads, two.threads, 4)
+    yield _row(
+        "threads", one.threads, two.threads, 8
+    )  # those of `to_thread` come as they are needed, and stay
     yield _row("asyncio tasks", one.tasks, two.tasks, 8)
     yield _row("Python objects", before.count, after.count, before.count * 0.1 + 2_000)
 
