@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos chaos-kube check format proto docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos chaos-kube soak check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -33,6 +33,13 @@ SEED ?= 20261115
 chaos-kube: JOBS = 2000
 chaos-kube: kube
 	@CHAOS_JOBS=$(JOBS) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest tests/kube/test_chaos.py
+
+# A real server under mixed load: what it needs, its log, its jobs and its pauses are checked in the end.
+MINUTES ?= 20
+PAUSE ?= 1
+soak: SEED = 1
+soak: $(STAMP)
+	@$(BIN)/python -m spillover.testing.soak --minutes $(MINUTES) --seed $(SEED) --pause $(PAUSE)
 
 # Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
 test-deploy: $(STAMP)

@@ -49,6 +49,8 @@ class ServerProcess:
         self.log = folder / "server.log"
         """What all its lives wrote to standard error."""
         self.url = ""
+        self.program = "spillover.cli"
+        """The module that is run; another one may look into what it runs."""
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,7 +66,7 @@ class ServerProcess:
         """Start it and do not wait; `limits` are set in the new process before it begins."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "spillover.cli", "up", *self._options, *options],
+                [sys.executable, "-m", self.program, "up", *self._options, *options],
                 cwd=self.folder,
                 env=clean_environment(),
                 stdin=subprocess.DEVNULL,

@@ -6,23 +6,26 @@ import hashlib
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import apsw
 import pytest
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
+from spillover.config.config import Config, Tls
 from spillover.core.events import JobsAdmitted
 from spillover.core.proposals import Drain, Register
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, SECOND, format_time
 from spillover.ports.journal import Batch
-from spillover.server.doctor import folder
+from spillover.server.certificates import make_certificates
+from spillover.server.doctor import certificates, folder
 from spillover.server.doctor.checks import CHECKS, Report, examine
 from spillover.server.doctor.findings import Finding, Level
 from spillover.server.doctor.inspection import Inspection
@@ -244,6 +247,20 @@ def _append(data: Path, *events: bytes) -> None:
     asyncio.run(append())
 
 
+def test_what_cannot_be_read_is_read_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _execute(data, "UPDATE records SET body = x'c1' WHERE kind = 'job'")
+    inspection = Inspection(data=data, config=None, connect=nobody, clock=lambda: NOW, quick=True)
+    reading, read = inspection._of_journal, list[str]()
+
+    def counted(ask: Any) -> Any:
+        read.append(ask.__name__)
+        return reading(ask)
+
+    monkeypatch.setattr(inspection, "_of_journal", counted)
+    examine(inspection)
+    assert read == ["_restart"]
+
+
 def test_an_event_that_cannot_be_read_keeps_a_server_from_starting(data: Path) -> None:
     _append(data, b"\xc1 no event")
     found = {each.check: each for each in wrong(data)}
@@ -339,6 +356,12 @@ def test_what_is_no_blob_is_told(data: Path) -> None:
     found = only(data)
     assert (found.level, found.check) == (Level.WARNING, "blobs")
     assert found.found.startswith("4 entries are no blobs: ")
+
+
+def test_a_file_in_place_of_the_blobs_is_told(data: Path) -> None:
+    shutil.rmtree(data / "blobs")
+    (data / "blobs").touch()
+    assert [each.check for each in wrong(data)] == ["files", "blobs"]
 
 
 def test_a_blob_that_lost_its_bytes_is_told(data: Path) -> None:
@@ -514,6 +537,7 @@ def test_a_healthy_server_elsewhere_is_asked_alone(server: FakeServer) -> None:
         "agents",
         "policies",
         "tokens",
+        "set aside",
     }
 
 
@@ -538,6 +562,48 @@ def test_clocks_that_differ_are_told(server: FakeServer, apart: int, which: str)
     server.at += apart
     (found,) = running(server)
     assert found.found == f"is {which} this machine's"
+
+
+class Aside(Struct):
+    """One piece of work that was set aside."""
+
+    work: str
+    subject: str
+    reason: str
+
+
+class LaterOverview(Overview, frozen=True):
+    """As servers answer that set work aside."""
+
+    set_aside: list[Aside] = field(default_factory=list)
+    set_aside_in_all: int = 0
+
+
+class LaterServer(ServerView, frozen=True):
+    """As servers answer that doubt their clock."""
+
+    clock: str | None = None
+
+
+def test_work_that_was_set_aside_is_told(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = structs.asdict(server.overview())
+    aside = [Aside("archiving", "abcdefghijkl", "KeyError: 'x'"), Aside("cycle", "", "ValueError")]
+    told = (
+        "the server failed on 7 pieces of work, and tries again: "
+        "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
+    )
+    calm = LaterOverview(**fields)
+    troubled = LaterOverview(**(fields | {"set_aside": aside, "set_aside_in_all": 7}))
+    for later, found in ((calm, []), (troubled, [told])):
+        monkeypatch.setattr(server, "overview", lambda later=later, **_: later)
+        assert [each.found for each in running(server)] == found
+
+
+def test_a_clock_that_the_server_does_not_believe_is_told(server: FakeServer) -> None:
+    said = "the clock is 3 years ahead; correct it, or say `spill clock accept`"
+    server.view = LaterServer(**(structs.asdict(server.view) | {"clock": said}))
+    (found,) = running(server)
+    assert (found.found, found.todo) == tuple(said.split("; "))
 
 
 def test_agents_that_are_lost_or_did_not_come_back_are_told(server: FakeServer) -> None:
@@ -621,6 +687,43 @@ def test_tokens_that_end_soon_are_told_those_of_agents_first(server: FakeServer)
 def test_what_a_token_may_not_see_is_not_looked_at_and_nobodys_fault(server: FakeServer) -> None:
     server.forbidden = True
     assert running(server) == []
+
+
+# --- certificates
+
+
+def a_config(folder: Path, days: int) -> Config:
+    make_certificates(folder, ["127.0.0.1"], days)
+    tls = Tls(str(folder / "server.pem"), str(folder / "server-key.pem"), str(folder / "ca.pem"))
+    return Config(clusters=(), agents=(), store="memory", tls=tls)
+
+
+def of_certificates(config: Config, *, clock: Callable[[], int]) -> list[Finding]:
+    inspection = Inspection(data=None, config=config, connect=nobody, clock=clock)
+    return list(certificates.certificates(inspection))
+
+
+def test_certificates_that_end_soon_or_have_ended_are_told(tmp_path: Path) -> None:
+    config, now = a_config(tmp_path / "tls", 30), time.time_ns()
+    well, authority = of_certificates(config, clock=lambda: now)
+    assert (well.level, authority.level) == (Level.OK, Level.OK)
+    soon, _ = of_certificates(config, clock=lambda: now + 20 * DAY + DAY // 2)
+    assert (soon.level, soon.check) == (Level.WARNING, "certificate")
+    assert f"that of {config.tls.cert} ends in 9d" in soon.found  # type: ignore[union-attr]
+    late, _ = of_certificates(config, clock=lambda: now + 31 * DAY)
+    assert late.level is Level.PROBLEM
+    assert "expired on" in late.found
+
+
+def test_a_certificate_that_is_missing_is_told(tmp_path: Path) -> None:
+    config = a_config(tmp_path / "tls", 30)
+    (tmp_path / "tls" / "server.pem").write_text("no certificate")
+    (tmp_path / "tls" / "ca.pem").unlink()
+    report = examine(
+        Inspection(data=None, config=config, connect=nobody), [("certificate", certificates.certificates)]
+    )
+    assert not report.healthy
+    assert all(each.level is Level.PROBLEM for each in report.findings)
 
 
 # --- checks themselves

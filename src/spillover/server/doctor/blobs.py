@@ -30,7 +30,7 @@ def needed(inspection: Inspection) -> Iterator[Finding]:
     lost = sorted({job for job, digest, size in inputs if not _there(folder, digest, size)})
     if lost:
         told = f"files that {count(len(lost), 'job needs', 'jobs need')} are missing or of another size: {some(lost)}"
-        yield problem("files", told, f"cancel (`spill cancel {' '.join(lost[:MOST])}`) and submit them again")
+        yield problem("files", told, f"`spill cancel {' '.join(lost[:MOST])}`, and submit again")
     gone = sorted(
         {job for job, digest in _outputs(state) if not _listed(folder, digest)}
         | {job for job, digest in _values(state) if not _there(folder, digest)}
@@ -89,7 +89,12 @@ def _listed(folder: Path, digest: str) -> bool:
 
 def odd(inspection: Inspection) -> Iterator[Finding]:
     """The folder of blobs holds blobs, and nothing else."""
-    if inspection.data is None or not (folder := inspection.data / "blobs").is_dir():
+    if inspection.data is None or not (folder := inspection.data / "blobs").exists():
+        return
+    if not folder.is_dir():
+        yield problem(
+            "blobs", f"{folder} is no folder", "move it away; files of jobs cannot be kept meanwhile"
+        )
         return
     strange: list[str] = []
     damaged: list[str] = []

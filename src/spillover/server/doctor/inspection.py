@@ -94,11 +94,20 @@ class Inspection:
             return "memory"
         return "sqlite" if self.config is None else self.config.store
 
-    @cached_property
+    @property
     def version(self) -> int:
         """Of the data; raises StoreError if they cannot be read, or only by a newer Spillover."""
-        found = asyncio.run(version_of(self.store, self.folder))
-        refuse_newer(found, self.folder)
+        if isinstance(self._version, StoreError):
+            raise self._version
+        return self._version
+
+    @cached_property
+    def _version(self) -> int | StoreError:
+        try:
+            found = asyncio.run(version_of(self.store, self.folder))
+            refuse_newer(found, self.folder)
+        except StoreError as error:
+            return error
         return found
 
     @property
@@ -109,10 +118,19 @@ class Inspection:
         except StoreError:
             return False
 
-    @cached_property
+    @property
     def restarted(self) -> Restarted:
         """What a server would start with; raises StoreError or Unfit."""
-        return self._of_journal(self._restart)
+        if isinstance(self._restarted, StoreError | Unfit):
+            raise self._restarted
+        return self._restarted
+
+    @cached_property
+    def _restarted(self) -> Restarted | StoreError | Unfit:
+        try:
+            return self._of_journal(self._restart)
+        except (StoreError, Unfit) as error:
+            return error
 
     @property
     def state(self) -> State | None:

@@ -133,11 +133,7 @@ def specs(inspection: Inspection) -> Iterator[Finding]:
         if jobs:
             specs = count(len(jobs), "spec is", "specs are")
             told = f"{specs} {what} of jobs that have not ended: {some(jobs)}"
-            yield problem(
-                "specs",
-                told,
-                f"cancel those jobs (`spill cancel {' '.join(jobs[:MOST])}`) and submit them again",
-            )
+            yield problem("specs", told, f"`spill cancel {' '.join(jobs[:MOST])}`, and submit again")
     if not missing and not damaged:
         yield ok("specs", f"{count(len(wanted), 'spec')} of jobs that have not ended")
 

@@ -1,4 +1,4 @@
-"""Looks at a database file without changing it: of which version it is, who leads, and what SQLite itself finds wrong with it."""
+"""Looks at a database file without changing it: of which version it is, and what SQLite itself finds wrong with it."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -28,17 +28,6 @@ def version(folder: Path) -> int:
     if found is None:
         raise NoData(f"there are no data in {folder}")
     return found
-
-
-def leader(folder: Path) -> str | None:
-    """Who leads, or led last and did not resign; None if nobody."""
-
-    def holder() -> str | None:
-        found = connection.execute("SELECT holder FROM leader").get
-        return None if found is None else str(found)
-
-    with closing(_open(folder)) as connection:
-        return _guarded(folder, holder)
 
 
 def integrity(folder: Path, going_on: Callable[[], None]) -> list[str]:
