@@ -23,6 +23,7 @@ from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.files import FileKeeping
+from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.lookup import Lookup
 from spillover.control.loop import Loop
@@ -156,6 +157,7 @@ class Inside:
         self.specs = Specs(store.journal)
         lookup = Lookup(self.loop, store.archive)
         self.archiving = Archiving(self.loop, store.archive)
+        self.indexing = Indexing(self.loop, store.journal)
         self.metrics = Metrics(self.loop)
         self.files = FileKeeping(self.loop, self.specs, FileBlobs(data / "blobs"), 90 * DAY)
         submitting = Submitting(self.loop, store.archive, lookup, self.specs)
@@ -255,6 +257,7 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
         ("show by name", lambda: commands.job("unique")),
         ("why, of a job in the middle", lambda: commands.why(middle)),
         ("dry run of one job", lambda: commands.forecast([_form("trial")], "ada")),
+        ("index all of history", inside.indexing.catch_up),
         ("history of one job", lambda: inside.history(middle)),
         ("follow one job until it changes", subscribe),
         ("overview", overview),

@@ -34,8 +34,9 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def writable(live: Live) -> None:
     """Return once changes are accepted again."""
     async with asyncio.timeout(5):
-        while live.loop.problem is not None:
-            await live.loop.gate.moved(live.loop.gate.durable)
+        with live.loop.subscribers.to_all() as news:
+            while live.loop.problem is not None:
+                await news.wait()
 
 
 async def refused(live: Live, name: str, key: str) -> CommandError:
@@ -134,8 +135,9 @@ async def test_time_away_counts_once_if_the_loop_is_held_as_it_is_written(
         with monkeypatch.context() as meanwhile:
             meanwhile.setattr(live.journal, "append", held_meanwhile)
             live.journal.fault = None
-            async with asyncio.timeout(5):
-                await live.loop.gate.moved(live.loop.gate.durable)
+            with live.loop.subscribers.to_all() as news:
+                async with asyncio.timeout(5):
+                    await news.wait()
         live.clock.pass_by(seconds=60)
         live.loop.led_until(FOREVER)
         await writable(live)

@@ -82,6 +82,7 @@ async def test_a_start_at_any_moment_finds_the_durable_state(
     seed: int, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_loop, "PIECE", 3)
+    monkeypatch.setattr(control_loop, "IN_ONE", 12)
     monkeypatch.setattr(control_loop, "ROUNDS", 3)
     dice = Random(seed)
     async with a_live_loop(PolicySet()) as live:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from copy import copy
 from typing import Any, Final, Self
 
@@ -28,6 +28,7 @@ from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
 from spillover.control.reading import Reading
 from spillover.control.results import results_of
 from spillover.control.roster import act_on_agents
+from spillover.control.slices import slices
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting, refused
 from spillover.control.tokens import Tokens
@@ -79,6 +80,8 @@ from spillover.wire.api import (
 
 MOST_ASIDE: Final = 100
 """Of what is set aside, how much an overview shows."""
+AGENTS: Final = 500
+"""Agents that are put into words before others get their turn."""
 
 
 class Parts(Struct, frozen=True):
@@ -301,12 +304,17 @@ class Commands:
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
-        return self._agents((await self._loop.read()).state)
+        shown: list[AgentView] = []
+        async for keys in slices(list((await self._loop.read()).state.agents), AGENTS):
+            state = (await self._loop.read()).state
+            shown += self._agents(state, [key for key in keys if key in state.agents])
+        return shown
 
-    def _agents(self, state: State, limit: int | None = None) -> list[AgentView]:
+    def _agents(self, state: State, keys: Iterable[str]) -> list[AgentView]:
         now, mono = self._loop.now(), self._loop.time.monotonic()
         shown = []
-        for key, node in itertools.islice(state.agents.items(), limit):
+        for key in keys:
+            node = state.agents[key]
             contact = self._parts.agents.contact(key)
             heard_at = now - (mono - contact.heard) if contact is not None else None
             shown.append(views.agent_view(state, node, contact, heard_at))
@@ -324,7 +332,7 @@ class Commands:
             ended_a_minute=self._pace.ended(),
             cost_an_hour=views.money(cost_an_hour(state, placed)),
             clusters=[views.cluster_view(state, spec) for spec in state.facts.clusters],
-            agents=self._agents(state, agents),
+            agents=self._agents(state, itertools.islice(state.agents, agents)),
             agents_in_all=len(state.agents),
             running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
             running_in_all=len(placed),

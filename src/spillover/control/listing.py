@@ -66,11 +66,11 @@ async def _shown(
     """The first jobs of the state that match, up to one more than a page has."""
     shown: dict[str, tuple[Place, JobView]] = {}
     async for jobs in _candidates(loop, query, before):
-        for start in range(0, len(jobs), VIEWS):
+        async for some in slices(jobs, VIEWS):
             # Others had their turn since a job was found, so it may have changed or be gone; what it is now is durable.
             engine = await loop.read()
             reasons = views.Reasons(engine, within)
-            now = [engine.state.jobs.get(each.id) for each in jobs[start : start + VIEWS]]
+            now = [engine.state.jobs.get(each.id) for each in some]
             for job in _matching([each for each in now if each is not None], query, before):
                 shown[job.id] = ((job.number, job.id), views.job_view(engine, job, reasons))
                 if len(shown) > query.limit:

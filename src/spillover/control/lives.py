@@ -13,6 +13,8 @@ from spillover.ports.commands import CommandError, Kind
 
 KEPT: Final = 10_000
 """Earlier lives of agents that are remembered."""
+AGENTS: Final = 100_000
+"""Agents whose last registration is remembered, those that registered last: many more than there are at a time."""
 
 
 class Followed(CommandError):
@@ -29,7 +31,7 @@ class Lives:
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[str, int]] = {}
-        """By agent: life and number."""
+        """By agent, the one that registered last at the end: life and number."""
         self._over: dict[tuple[str, str], int] = {}
         """Agents with lives that another one has followed, the oldest first: the last number of each."""
 
@@ -56,4 +58,7 @@ class Lives:
             self._over[agent, known] = last
             if len(self._over) > KEPT:
                 del self._over[next(iter(self._over))]
+        self._last.pop(agent, None)
         self._last[agent] = (life, number)
+        if len(self._last) > AGENTS:
+            del self._last[next(iter(self._last))]

@@ -7,7 +7,7 @@ told to retry, and the state is loaded again from what is durable.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
@@ -39,9 +39,11 @@ T = TypeVar("T")
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
 PIECE: Final = 2_000
-"""Records that a checkpoint encodes and writes at once: some milliseconds of the event loop, and of whoever waits to append."""
+"""Records that a checkpoint encodes at once, and stages at once: some milliseconds of the event loop, and of who waits to append."""
+IN_ONE: Final = 10_000
+"""Records that are written in one commit; more are staged, which takes twice as long in all."""
 ROUNDS: Final = 8
-"""Rounds of staging after which a checkpoint is written although many records have changed meanwhile."""
+"""Rounds after which a checkpoint is written although many records have changed meanwhile."""
 SOON: Final = 0.05
 """Seconds between two looks whether the engine can decide."""
 LONGEST_WAIT: Final = 1.0
@@ -424,30 +426,37 @@ class Loop:
     async def _checkpoint(self) -> int:
         state = self.state
         written: dict[tuple[str, str], None] = {}
+        gathered: dict[tuple[str, str], bytes | None] = {}
+        staged = len(state.dirty) > IN_ONE
         try:
-            if len(state.dirty) > PIECE:
-                await self._stage(state, written)
-            staged = len(written)
-            if staged:
-                state.touch_facts()  # those that were staged are of an earlier revision
-            revision, records = self.applied, changed_records(state, state.dirty)
+            for begun, piece in enumerate(self._pieces(state, written)):
+                if staged:
+                    await self._journal.stage(piece, self.epoch, anew=not begun)
+                else:
+                    gathered.update(piece)
+                    await asyncio.sleep(0)
+            if written:
+                state.touch_facts()  # those of the pieces are of earlier revisions
+            revision, records = self.applied, {**gathered, **changed_records(state, state.dirty)}
             written.update(state.dirty)
             state.dirty = {}
             await self.gate.passed(revision)
-            await self._journal.checkpoint(Changed(revision, records, staged > 0), self.epoch)
+            await self._journal.checkpoint(Changed(revision, records, staged), self.epoch)
         except BaseException:
             if state is self.state:
                 written.update(state.dirty)
                 state.dirty = written
             raise
-        return staged + len(records)
+        return len(written)
 
-    async def _stage(self, state: State, written: dict[tuple[str, str], None]) -> None:
-        """Write records ahead of a checkpoint, some at a time, until few are left; `written` gets what was.
+    def _pieces(
+        self, state: State, written: dict[tuple[str, str], None]
+    ) -> Iterator[dict[tuple[str, str], bytes | None]]:
+        """Records that changed, some at a time, until few are left; `written` gets which.
 
-        A record that changes after it was written is written again, so what is written in the end, with those that are left, is the
-        state at one revision. Each round has only those that changed during the one before; should there always be many, the last
-        round is cut short, and the rest is written in one go.
+        Others have their turn between two pieces. What changes after it was given is given again, so that the last ones of all, with
+        those that are left, are the state at one revision. Each round has only what changed during the one before; should that
+        always be much, the rest is left after some rounds.
         """
         for _ in range(ROUNDS):
             if len(state.dirty) <= PIECE:
@@ -456,12 +465,11 @@ class Loop:
             for start in range(0, len(dirty), PIECE):
                 if state is not self.state:
                     raise Gate.dropped("the state was loaded anew")
-                piece = dict.fromkeys(dirty[start : start + PIECE])
-                anew = not written
-                written.update(piece)
+                piece = dirty[start : start + PIECE]
+                written.update(dict.fromkeys(piece))
                 for key in piece:
                     state.dirty.pop(key, None)
-                await self._journal.stage(changed_records(state, piece), self.epoch, anew=anew)
+                yield changed_records(state, piece)
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.

@@ -28,8 +28,8 @@ DEFAULT: Final = "default"
 """The project of a job that names none."""
 OTHER: Final = JobId("a job of another project")
 """Stands for one that is not to be named."""
-MOST_KNOWN: Final = 100_000
-"""Jobs whose project is remembered while history is read."""
+MOST_KNOWN: Final = 5_000
+"""Jobs whose project is remembered while history is read: by each who reads, so it is not many."""
 
 
 def forms_of(forms: Sequence[JobForm], project: str | None) -> Sequence[JobForm]:

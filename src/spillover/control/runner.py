@@ -136,6 +136,7 @@ class Runner:
                 case AgentDraining() | AgentResumed():
                     self._agents.wake(f"{event.cluster}/{event.node}")
                 case AgentForgotten():
+                    self._incarnations.pop(f"{event.cluster}/{event.node}", None)
                     self._agents.close(f"{event.cluster}/{event.node}")
                 case TokenRevoked():
                     self._agents.end(event.token)

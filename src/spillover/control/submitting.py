@@ -167,7 +167,7 @@ class Submitting:
                     told = f"{form.spec.name}: cannot run after {wanted.ref!r}: {error.message}"
                     problems.append(FieldProblem(f"jobs[{at}].spec.after[{place}].job", told))
             blobs[job.digest] = body
-            self._specs.keep(job.digest, job.spec)
+            self._specs.keep(job.digest, job.spec, len(body))
             new.append(structs.replace(job, after=tuple(after)) if after else job)
         if problems:
             raise CommandError(Kind.INVALID, problems[0].message, problems)

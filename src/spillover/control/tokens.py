@@ -47,8 +47,15 @@ class Tokens:
             raise Stranger(f"the token {token.id} was revoked")
         if not token.is_valid(now):
             raise Stranger(f"the token {token.id} has expired")
-        self._used[token.id] = now
+        self._note_use(token.id, now)
         return Caller(token.role, token.id, token.user, token.project, token.cluster)
+
+    def _note_use(self, token: str, now: int) -> None:
+        """Remember when a token was last shown, as long as it is known."""
+        known = self._loop.state.tokens
+        if token not in self._used and len(self._used) >= 2 * len(known):
+            self._used = {each: at for each, at in self._used.items() if each in known}
+        self._used[token] = now
 
     def is_valid(self, token: str) -> bool:
         """Whether a token that was good, by its id, still is."""

@@ -12,6 +12,8 @@ MOST_INDEX: Final = 10**9
 MOST_RANGES: Final = 10_000
 """Ranges are kept with every array, so steps and gaps are bounded more tightly than members."""
 
+SHORT: Final = 100
+"""Letters up to which what an array means is remembered."""
 _PART = re.compile(r"\s*([0-9]{1,12})(?:\s*-\s*([0-9]{1,12})(?::([0-9]{1,12}))?)?\s*", re.ASCII)
 
 
@@ -19,9 +21,18 @@ class ArrayError(ValueError):
     """What was written names no indexes; the message says why."""
 
 
-@lru_cache(maxsize=1024)
 def parse_array(text: str) -> tuple[Range, ...]:
     """The ranges of an array, sorted, apart and joined where they touch."""
+    # Many jobs have the same one. Few are remembered, and only short ones, as one may have ten thousand ranges.
+    return _parse_short(text) if len(text) <= SHORT else _parse(text)
+
+
+@lru_cache(maxsize=64)
+def _parse_short(text: str) -> tuple[Range, ...]:
+    return _parse(text)
+
+
+def _parse(text: str) -> tuple[Range, ...]:
     ranges: list[Range] = []
     for part in text.split(",", MOST_RANGES):
         ranges += _parse_part(part)

@@ -134,6 +134,19 @@ async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control
     assert await control.store.journal.oldest() > 1
 
 
+@pytest.mark.parametrize("kept", [0, 1, 5, 9, 20])
+async def test_a_sweep_forgets_all_events_that_are_old_and_no_other(control: Inside, kept: int) -> None:
+    keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention(DAY, kept * DAY))
+    for _ in range(10):
+        control.clock.pass_by(DAY / SECOND)
+        await control.submit("daily")
+    await control.loop.checkpoint()
+    events = [each async for each in control.store.journal.tail(0)]
+    await keeping.sweep()
+    left = [each async for each in control.store.journal.tail(0)]
+    assert left == [each for each in events if each.at >= control.loop.now() - kept * DAY]
+
+
 async def test_nodes_of_a_cluster_that_others_run_hold_no_leases_that_could_run_out(
     control: Inside, yard: Yard
 ) -> None:

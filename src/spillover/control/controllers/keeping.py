@@ -66,12 +66,19 @@ class Keeping:
         """Forget what is past its retention."""
         now, epoch = self._loop.now(), self._loop.epoch
         jobs = await self._archive.forget(now - self._retention.jobs, epoch)
-        upto = 0
-        async for stored in self._journal.tail(0):
-            if stored.at >= now - self._retention.events:
-                break
-            upto = stored.revision
-        events = await self._journal.compact(upto, epoch) if upto else 0
+        events = await self._journal.compact(await self._last_before(now - self._retention.events), epoch)
         blobs = await self._loop.forget_blobs()
         if jobs or events or blobs:
             log.info("forgot what is past its retention", jobs=jobs, events=events, blobs=blobs)
+
+    async def _last_before(self, time: int) -> int:
+        """Revision up to which events are older than a time, found by halves: their times never fall."""
+        older, last = await self._journal.oldest() - 1, self._loop.gate.durable
+        while older < last:
+            middle = (older + last + 1) // 2
+            found = [each async for each in self._journal.tail(middle - 1, 1)]
+            if found and found[0].at < time:
+                older = middle
+            else:
+                last = middle - 1
+        return older

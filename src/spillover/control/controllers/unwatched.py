@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import structlog
 
 from spillover.control.loop import RETRY, Loop
+from spillover.control.overview import placed_jobs
 from spillover.core.deciders.endings import elapsed
 from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
@@ -81,7 +82,8 @@ class Unwatched:
 
 def _jobs_without_watch(state: State) -> dict[JobId, None]:
     """All jobs that nobody watches, which is said once."""
-    found = {job.id: phase.cluster for job in state.jobs.values() if (phase := _unwatched(state, job))}
+    placed = sorted(placed_jobs(state), key=lambda job: job.number)
+    found = {job.id: phase.cluster for job in placed if (phase := _unwatched(state, job))}
     for cluster, count in Counter(found.values()).items():
         log.warning("jobs are on a cluster that is not configured any more", cluster=cluster, jobs=count)
     return dict.fromkeys(found)

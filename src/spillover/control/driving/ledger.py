@@ -92,7 +92,8 @@ class Ledger:
 
     def adopt(self, state: State) -> None:
         """Take over what an earlier server left in the book; whether it asked for it is not known."""
-        for job in state.jobs.values():
+        held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.holding}
+        for job in sorted([state.jobs[each] for each in held], key=lambda job: job.number):
             if _is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
 
