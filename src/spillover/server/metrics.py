@@ -43,6 +43,12 @@ class _Now(Collector):
         yield GaugeMetricFamily("spill_epoch", "Epoch of this server.", value=self._loop.epoch)
         writable = float(self._loop.problem is None)
         yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
+        held = self._loop.time.held() / SECOND
+        yield GaugeMetricFamily(
+            "spill_clock_held_seconds",
+            "How far the machine's clock is ahead of a time that does not follow it.",
+            value=held,
+        )
         cpus = GaugeMetricFamily("spill_agent_cpus", "CPUs of agents.", labels=("cluster", "agent", "use"))
         for node in state.agents.values():
             cpus.add_metric((node.cluster, node.name, "capacity"), node.capacity.cpu / 1000)

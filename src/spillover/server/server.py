@@ -85,12 +85,20 @@ class Server:
         self._clock = clock or SystemClock()
         self._identity = identity
         debug = bool(os.environ.get("SPILL_CHECK"))
-        self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
+        self.loop = Loop(
+            store.journal,
+            load_surely,
+            self._clock,
+            debug=debug,
+            slow_after=config.slow_after,
+            bounds=config.clock,
+        )
         self._tokens = Tokens(token_of(data), self.loop)
         self._hub = Hub(config.max_outputs)
         blobs: Blobs = MemoryBlobs(config.blobs)
         if config.store != "memory":
-            blobs = FileBlobs(data / "blobs", config.blobs)
+            # Not the wall clock, which may be wrong: the time of the last step, as it is asked for in threads.
+            blobs = FileBlobs(data / "blobs", config.blobs, lambda: self.loop.engine.now)
         self._blobs = CountedBlobs(blobs)
         self._specs = Specs(store.journal)
         tickets = Tickets()
@@ -194,7 +202,7 @@ class Server:
                 self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
             )
             jobs = JobsService(self.commands.of, self._tokens, self._gauge)
-            renewal = Renewal(self._identity) if self._identity is not None else None
+            renewal = Renewal(self._identity, self.loop.now) if self._identity is not None else None
             pair = renewal.pair if renewal is not None else None
             grpc_server, grpc_port = await serve_agents(
                 service, str(self._config.grpc), pair, [jobs.handler()]
@@ -262,7 +270,7 @@ class Server:
         """Show data that cannot be written on a socket, which is closed in the end: returns what `take` does once they can."""
         log.error("cannot write; serving read-only", error=why)
         with contextlib.closing(http):
-            await self.loop.load()
+            self.loop.keep_time(await self.loop.load())
             self.loop.problem = why
             async with serving(self._app(None), http, self._files_of_tls()):
                 print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
@@ -309,7 +317,7 @@ class Server:
         """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
         looping = asyncio.create_task(self.loop.run(), name="loop")
         tasks.append(looping)
-        gap = self._clock.wall() - last if last else 0
+        gap = self.loop.now() - last if last else 0
         config = self._config
         proposal = StartEpoch(
             epoch,

@@ -1,6 +1,7 @@
 """A server that is not sure to lead says and does nothing, from the very moment that its term ends."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,6 +14,7 @@ from spillover.core.events import JobState
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, FOREVER, SECOND
+from spillover.ports.cluster import Start, Unsendable
 from spillover.ports.commands import CommandError, Kind
 from spillover.stores.blobs import MemoryBlobs
 from spillover.testing.inside import Inside
@@ -83,9 +85,12 @@ async def test_a_server_whose_term_ended_hands_out_no_lease_until_it_leads_again
 ) -> None:
     monkeypatch.setattr("spillover.control.runner.RETRY", 0.001)
     given: list[str] = []
-    monkeypatch.setattr(
-        server.hub, "start", lambda _node, _of, starts: given.extend(each.lease.job for each in starts) or []
-    )
+
+    def start(_: str, __: int, starts: Sequence[Start]) -> list[Unsendable]:
+        given.extend(each.lease.job for each in starts)
+        return []
+
+    monkeypatch.setattr(server.hub, "start", start)
     await server.desk.register(N1)
     (job,) = await server.control.submit("train")
     server.stands_still()

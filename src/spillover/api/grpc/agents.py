@@ -45,6 +45,8 @@ MOST_TASKS: Final = 64
 MOST_GPUS: Final = 100_000
 MOST_LABEL: Final = 2000
 """Characters of the key or the value of a label."""
+MOST_BOOT: Final = 100
+"""Characters of what the start of a machine is known by."""
 MOST_PEER: Final = 300
 """Characters of the address where agents ask each other."""
 
@@ -130,6 +132,7 @@ class AgentsService:
                 request.peer,
                 request.life,
                 request.number,
+                request.boot,
             )
         )
         return pb.RegisterReply(
@@ -140,11 +143,12 @@ class AgentsService:
             short_term=welcome.terms.short,
             log_retention=welcome.log_retention,
             keep_output=welcome.keep_output,
+            now=welcome.now,
             session=self._entry.admit(welcome.incarnation, caller),
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        orders = await self._desk.heartbeat(request.incarnation, request.load)
+        orders = await self._desk.heartbeat(request.incarnation, request.load, request.wall)
         return pb.HeartbeatReply(
             epoch=orders.epoch,
             fenced=orders.fenced,
@@ -285,6 +289,8 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
         return f"queue is {request.queue}; the most is {MOST_QUEUE}"
     if len(request.peer) > MOST_PEER:
         return f"peer has {len(request.peer)} characters; the most is {MOST_PEER}"
+    if len(request.boot) > MOST_BOOT:
+        return f"boot has {len(request.boot)} characters; the most is {MOST_BOOT}"
     if len(request.labels) > 100 or len(request.offers) > 1000:
         return "at most 100 labels and 1000 offers"
     for word in request.offers:
