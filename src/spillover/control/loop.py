@@ -390,6 +390,7 @@ class Loop:
     async def _write_again(self, now: int, since: int) -> bool:
         """Write that nothing could be decided for a time, which is no waiting; whether changes are accepted from here on."""
         self.time.take_jump()  # which is part of the time away
+        self._accepted_by = ""
         away = ClockJumped(max(0, now - since))
         batch = Batch(now, (encode_event(away),))
         revision = await self._journal.append(self.applied, batch, self.epoch)

@@ -191,7 +191,9 @@ class AgentsService:
     async def _tasks(self, node: str, request: pb.TasksRequest) -> pb.TasksReply:
         """What leases run that an agent holds and whose tasks a peer did not give it."""
         jobs = await self._desk.leased(node, [lease_in(lease) for lease in request.leases[:MOST_TASKS]])
-        return pb.TasksReply(grants=self._hub.grants(await self._starts(jobs)))
+        starts = await self._starts(jobs)
+        self._desk.check_lead()  # specs were read meanwhile
+        return pb.TasksReply(grants=self._hub.grants(starts))
 
     async def _listen(
         self, request: pb.ListenRequest, context: "ServicerContext[pb.ListenRequest, pb.FromServer]"
