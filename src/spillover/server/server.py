@@ -192,7 +192,7 @@ class Server:
 
     async def _lead(self, epoch: int, http: socket.socket) -> None:
         """Load, and serve until cancelled; raises what ended a part of it."""
-        door = Door(lambda: str(self.loop.loading or self.loop.problem))
+        door = Door(lambda: str(self.loop.loading or self.loop.problem or "starting"))
         async with contextlib.AsyncExitStack() as stack:
             listening = await stack.enter_async_context(serving(door, http, self._files_of_tls()))
             last = await self.loop.load()

@@ -19,6 +19,7 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
+from spillover.ports.clock import boot_id
 from spillover.ports.election import Holder
 from spillover.ports.journal import Unwritable
 from spillover.stores.sqlite.database import Database
@@ -130,7 +131,8 @@ class SqliteElection:
     def _kept_by_holder(self, row: Row) -> Unwritable:
         """Why nothing can be written though nobody leads."""
         holder = holder_of(self._lock.path)
-        who = f"process {holder.pid}" if holder is not None else str(row.holder)
+        here = holder is not None and holder.boot == boot_id()
+        who = f"process {holder.pid}" if holder is not None and here else row.holder
         return Unwritable(
             f"cannot write {self._database.folder}: {who}, which led until its term was over, may hold the lock of the database; "
             "if it does not go on by itself, continue it (kill -CONT) or end it (kill -KILL)"
