@@ -160,7 +160,9 @@ async def test_a_server_that_loads_says_how_far_it_is(
     assert any(re.fullmatch(r"loading: 0 of 1,100,000 records", each["event"]) for each in logged)
 
 
-async def test_others_have_a_turn_while_a_state_is_loaded() -> None:
+@pytest.mark.parametrize("many", [1_000, 100_000])
+async def test_others_have_a_turn_while_a_state_is_loaded(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(loading, "MANY", many)
     jobs, turns = 5_000, 0
     async with leading() as control:
         await control.submitting.submit([form("train", resources={"cpu": 64})] * jobs, "ada")
