@@ -32,9 +32,9 @@ class ClockBounds(Struct, frozen=True):
     """How far the wall clock is believed; nanoseconds."""
 
     jump: int = HOUR
-    """The furthest that it may jump ahead while a server runs: a time zone's worth of a mistake."""
+    """The furthest that it may jump ahead while a server runs."""
     away: int = 30 * DAY
-    """The longest that it may say no server ran: the holidays."""
+    """The longest that it may say no server ran, when one starts: weeks, as over holidays."""
 
 
 class SteadyTime:
