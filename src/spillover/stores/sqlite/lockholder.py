@@ -5,18 +5,18 @@ term is over it does not lead any more, and nothing of what it acknowledged is l
 surely that process, and surely stopped.
 """
 
+import logging
 import os
 import select
 import signal
 from pathlib import Path
 from typing import Final
 
-import structlog
 from msgspec import Struct
 
 from spillover.ports.clock import boot_id
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 STOPPED: Final = b"T"
 """The state of a process that a signal stopped; one that a debugger stopped is somebody's who looks at it."""
@@ -66,13 +66,13 @@ def end_if_stopped(path: Path) -> bool:
         if _state_of(holder.pid) != (STOPPED, holder.birth) or not _has_open(holder.pid, path):
             return False
         log.warning(
-            "killing a server that was stopped while it wrote: its term is over, and it keeps others from writing",
-            process=holder.pid,
+            "killing process %d, a server that was stopped while it wrote: its term is over, and it keeps others from writing",
+            holder.pid,
         )
         signal.pidfd_send_signal(process, signal.SIGKILL)
         return bool(select.select([process], [], [], PATIENCE_MS / 1000)[0])
     except OSError as error:
-        log.warning("cannot kill it", process=holder.pid, error=error.strerror)
+        log.warning("cannot kill process %d: %s", holder.pid, error.strerror)
         return False
     finally:
         os.close(process)
