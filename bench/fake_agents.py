@@ -29,6 +29,7 @@ class FakeAgent:
         self.state = AgentState(capacity)
         self.outputs = Outputs(data / "none", _nothing, _named)
         self.log_retention = 0
+        self.server_time = (0, 0)
         self._over: list[Lease] = []
         introduction = pb.RegisterRequest(
             protocol=1,

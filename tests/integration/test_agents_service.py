@@ -19,7 +19,7 @@ from spillover.control.agents import Desk
 from spillover.control.runner import Runner
 from spillover.core.jobs import Ended, Placed
 from spillover.model.ids import JobId
-from spillover.model.units import DAY
+from spillover.model.units import DAY, SECOND
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.inside import Inside, form, leading
 from spillover.wire import agents_pb2 as pb
@@ -31,9 +31,10 @@ METADATA = (("authorization", f"Bearer {TOKEN}"),)
 class Wire:
     """An agent's end of the wire."""
 
-    def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
+    def __init__(self, channel: grpc.aio.Channel, control: Inside, hub: Hub) -> None:
         self._channel = channel
         self.control = control
+        self.hub = hub
         self.sessions: dict[int, bytes] = {}
         """Of each registration."""
 
@@ -116,11 +117,24 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
         server, port = await serve_agents(service, "127.0.0.1:0")
         options = (("grpc.max_receive_message_length", MOST_MESSAGE),)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            yield Wire(channel, control)
+            yield Wire(channel, control, hub)
         await server.stop(0)
         assert not running.done(), running.exception()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_server_whose_term_ended_ends_the_stream_instead_of_saying_anything(wire: Wire) -> None:
+    loop, clock = wire.control.loop, wire.control.clock
+    incarnation = await wire.register("onprem", "n1")
+    stream = wire.listen(incarnation)
+    loop.led_until(clock.monotonic() + SECOND)
+    clock.pass_by(1)
+    wire.hub.wake("onprem/n1")
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        async with asyncio.timeout(10):
+            await anext(aiter(stream))
+    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_an_array_of_large_tasks_arrives_whole_beside_a_job_that_cannot_be_sent(wire: Wire) -> None:

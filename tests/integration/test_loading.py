@@ -1,6 +1,7 @@
 """Servers whose state takes longer to load than the term of their lead."""
 
 import asyncio
+import gc
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -12,10 +13,16 @@ from structlog.testing import capture_logs
 
 from spillover.control import leader as leader_module
 from spillover.control import loading
+from spillover.control.loop import Loop
+from spillover.core import rebuild as rebuilding
+from spillover.policies.loading import load
 from spillover.ports.journal import Changed, Journal, Record
 from spillover.server import up
 from spillover.stores.memory import Shelf, open_memory
 from spillover.stores.store import Store
+from spillover.stores.tail import PAGE_RECORDS
+from spillover.testing.inside import form, leading
+from spillover.testing.sameness import said_by
 from spillover.testing.stores import a_batch, lead
 from spillover.testing.waiting import until
 
@@ -152,3 +159,29 @@ async def test_a_server_that_loads_says_how_far_it_is(
         status, body = await asked(holder.url, "/v1/jobs")
         assert (status, body["retry_after_s"]) == (503, 1.0)
     assert any(re.fullmatch(r"loading: 0 of 1,100,000 records", each["event"]) for each in logged)
+
+
+@pytest.mark.parametrize("many", [1_000, 100_000])
+async def test_others_have_a_turn_while_a_state_is_loaded(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(loading, "MANY", many)
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # what tests leave is to be collected
+    jobs, turns = 5_000, 0
+    async with leading() as control:
+        await control.submitting.submit([form("train", resources={"cpu": 64})] * jobs, "ada")
+        await control.loop.checkpoint()
+        await control.submitting.submit([form("later", resources={"cpu": 64})] * jobs, "ada")
+        again = Loop(control.store.journal, load, control.clock)
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        await again.load()
+        counting.cancel()
+        assert len(again.state.jobs) == 2 * jobs
+        assert said_by(again.state) == said_by(control.loop.state)
+    records = jobs // PAGE_RECORDS + jobs // rebuilding.STEP
+    assert turns >= records + jobs // loading.STEP

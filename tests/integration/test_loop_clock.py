@@ -1,14 +1,22 @@
 """The live loop and a clock on the wall that people set: nothing is rented early, nothing stops."""
 
 import pytest
+from structlog.testing import capture_logs
 
+from spillover.control.clock import OtherClocks
+from spillover.control.controllers.keeping import Keeping, Retention
+from spillover.control.overview import clock_view
+from spillover.control.tokens import Tokens
 from spillover.core.events import ClockJumped, JobPlaced, JobState, JobStopping
 from spillover.core.jobs import Placed
-from spillover.core.proposals import Started
+from spillover.core.proposals import Act, Change, Started
+from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.testing.builders import a_job
+from spillover.testing.inside import leading
 from spillover.testing.live import Live, a_live_loop
+from spillover.wire.api import TokenRequest
 
 WAIT = 600
 POLICIES = PolicySet(wait=Choice("constant", {"wait": WAIT * SECOND}))
@@ -102,3 +110,113 @@ async def test_a_clock_that_comes_back_after_it_jumped_back_is_no_jump_forward()
         await live.look()
         assert not [event for event in live.heard if isinstance(event, ClockJumped)]
         assert live.where("second") is None
+
+
+YEARS = 10 * 365 * 24 * 3600
+
+
+async def a_deadline(live: Live) -> None:
+    """A job that waits has a deadline in two years, and one that is not to start before."""
+    now = live.loop.now()
+    await live.submit(
+        a_job("due").cpus(64).between(deadline=now + 2 * YEARS * SECOND // 10),
+        a_job("later").between(not_before=now + 2 * YEARS * SECOND // 10),
+    )
+
+
+async def test_a_clock_that_is_ten_years_ahead_for_a_moment_changes_nothing() -> None:
+    async with a_live_loop(POLICIES) as live:
+        await one_runs_one_waits(live)
+        await a_deadline(live)
+        before = live.loop.now()
+        revision = live.loop.applied
+        live.clock.set_wall(seconds=YEARS)
+        with capture_logs() as logged:
+            for _ in range(3):
+                live.clock.pass_by(seconds=1)
+                await live.look()
+        assert [each["ahead_s"] for each in logged if "too far to be believed" in each["event"]] == [YEARS]
+        assert live.loop.now() == before + 3 * SECOND
+        assert live.job("due").state is JobState.QUEUED
+        live.clock.set_wall(seconds=-YEARS)
+        await live.look()
+        assert live.loop.applied == revision, "not even an event was written"
+        assert live.loop.now() == before + 3 * SECOND
+
+
+async def test_a_jump_that_is_held_back_sweeps_nothing_and_ends_no_token() -> None:
+    async with leading() as control:
+        tokens = Tokens("own", control.loop)
+        made = await tokens.create(TokenRequest("submit", expires_s=90 * 24 * 3600.0), "ada")
+        (job,) = await control.submit("train")
+        await control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
+        control.archiving.begin()
+        await control.archive()
+        keeping = Keeping(control.loop, control.store.journal, control.store.archive, Retention())
+        control.clock.at += YEARS * SECOND
+        await keeping.sweep()
+        assert await control.store.archive.count() == 1
+        assert await control.store.journal.oldest() == 1
+        assert tokens.caller(made.token).role == "submit"
+
+
+async def test_a_jump_that_a_person_accepts_is_followed_and_journaled_with_their_name() -> None:
+    async with a_live_loop(POLICIES) as live:
+        await one_runs_one_waits(live)
+        await a_deadline(live)
+        live.clock.set_wall(seconds=YEARS)
+        await live.look()
+        await live.loop.accept_clock("ada")
+        jumps = [event for event in live.heard if isinstance(event, ClockJumped)]
+        assert jumps == [ClockJumped(YEARS * SECOND, "ada")]
+        assert live.loop.now() == live.clock.wall()
+        assert live.where("second") is None, "what it jumped by is no waiting"
+        await live.look()
+        assert live.job("due").state is JobState.TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    ("machines", "followed"),
+    [
+        ((YEARS,), True),
+        ((YEARS, YEARS, 0), True),
+        ((YEARS, 0), False),
+        ((0, 0), False),
+        ((), False),
+    ],
+)
+async def test_a_jump_is_followed_once_most_other_machines_agree(
+    machines: tuple[int, ...], followed: bool
+) -> None:
+    async with a_live_loop(POLICIES) as live:
+        live.loop.clocks = OtherClocks(here="this")
+        live.clock.set_wall(seconds=YEARS)
+        live.clock.pass_by(seconds=1)
+        true = live.clock.wall() - YEARS * SECOND
+        for number, ahead in enumerate(machines):
+            live.loop.clocks.introduce(str(number), f"machine {number}")
+            live.loop.clocks.hear(str(number), true + ahead * SECOND, live.clock.monotonic())
+        await live.look()
+        assert bool(live.loop.time.held()) is not followed
+        assert bool([event for event in live.heard if isinstance(event, ClockJumped)]) is followed
+
+
+async def test_a_server_that_starts_with_a_clock_years_ahead_goes_on_where_it_was() -> None:
+    async with a_live_loop(POLICIES) as live:
+        await one_runs_one_waits(live)
+        await a_deadline(live)
+        last = live.loop.now()
+        live.clock.set_wall(seconds=YEARS)
+        live.loop.begin(live.loop.epoch, await live.loop.load())
+        assert live.loop.now() == last
+        await live.look()
+        assert live.job("due").state is JobState.QUEUED
+
+
+async def test_a_server_says_that_its_journal_ends_in_the_future() -> None:
+    async with a_live_loop(POLICIES) as live:
+        live.clock.set_wall(seconds=-YEARS)
+        with capture_logs() as logged:
+            live.loop.begin(live.loop.epoch, await live.loop.load())
+        assert [each["ahead_s"] for each in logged if "the journal ends later" in each["event"]] == [YEARS]
+        assert clock_view(live.loop).state == "behind"

@@ -40,6 +40,23 @@ async def main():
 
 asyncio.run(main())
 """
+COMMITTER = """
+import asyncio, sys
+from pathlib import Path
+from spillover.stores.open import open_store
+from spillover.testing.stores import lead
+
+async def main():
+    store = await open_store("sqlite", Path(sys.argv[1]))
+    await lead(store, "child")
+    def stop(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        print("committing", flush=True)
+        sys.stdin.readline()
+    await store.election._database.write(stop)
+
+asyncio.run(main())
+"""
 CREATOR = """
 import asyncio, sys
 from pathlib import Path
@@ -112,6 +129,51 @@ async def test_a_stopped_leader_is_replaced_after_a_term_and_fenced_when_it_wake
         third = await open_store("sqlite", tmp_path)
         assert await lead(third) == 3
         await third.close()
+
+
+async def test_a_leader_that_is_stopped_within_a_commit_is_killed_once_its_term_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS", 50)
+    clock = Watchface()
+    with a_process(COMMITTER, tmp_path) as leader:
+        assert hear(leader) == "committing"
+        os.kill(leader.pid, signal.SIGSTOP)
+        store = await open_store("sqlite", tmp_path, 10, clock)
+        assert isinstance(await store.election.campaign("two", ""), Holder), "its term may last"
+        assert leader.poll() is None
+        clock.now = 10
+        assert await store.election.campaign("two", "") == 2
+        assert leader.wait() == -signal.SIGKILL
+        assert f"killing process {leader.pid}, a server that was stopped while it wrote" in caplog.text
+        assert await store.journal.append(0, a_batch(b"mine"), 2) == 1
+        await store.close()
+
+
+@pytest.mark.parametrize("unsure", ["it is not stopped", "it is another process", "it is of another boot"])
+async def test_a_process_that_is_not_surely_a_stopped_leader_is_named_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsure: str
+) -> None:
+    monkeypatch.setattr(files, "BUSY_MS", 50)
+    clock = Watchface()
+    with a_process(COMMITTER, tmp_path) as leader:
+        assert hear(leader) == "committing"
+        lock = tmp_path / "leader.lock"
+        pid, birth, boot = lock.read_text().split()
+        if unsure == "it is another process":
+            lock.write_text(f"{pid} {int(birth) + 1} {boot}")
+        elif unsure == "it is of another boot":
+            lock.write_text(f"{pid} {birth} another")
+        if unsure != "it is not stopped":
+            os.kill(leader.pid, signal.SIGSTOP)
+        store = await open_store("sqlite", tmp_path, 10, clock)
+        assert isinstance(await store.election.campaign("two", ""), Holder)
+        clock.now = 10
+        who = "child" if unsure == "it is of another boot" else f"process {leader.pid}"
+        with pytest.raises(Unwritable, match=rf"{who}, which led .*kill -CONT"):
+            await store.election.campaign("two", "")
+        assert leader.poll() is None
+        await store.close()
 
 
 async def test_servers_that_start_together_on_an_empty_folder_agree_on_a_leader(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def welcome_in(reply: pb.RegisterReply) -> Welcome:
         heartbeat=reply.heartbeat,
         short_term=reply.short_term,
         log_retention=reply.log_retention,
+        now=reply.now,
         keep_output=reply.keep_output,
     )
 

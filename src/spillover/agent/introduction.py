@@ -7,6 +7,7 @@ from spillover.agent import convert
 from spillover.agent.options import Options
 from spillover.agent.runners.port import Offer
 from spillover.model.cluster import WITHOUT
+from spillover.ports.clock import boot_id
 from spillover.wire import agents_pb2 as pb
 
 PROTOCOL: Final = 1
@@ -27,6 +28,7 @@ def introduce(options: Options, life: str, pid: int) -> pb.RegisterRequest:
         queue=options.queue,
         version=__version__,
         pid=pid,
+        boot=boot_id(),
     )
 
 

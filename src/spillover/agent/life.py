@@ -92,6 +92,8 @@ class Life:
         self.state = state
         self.outputs = Outputs(output, self._held, self._name_output)
         self.log_retention = 0
+        self.server_time = (0, 0)
+        """What time it is by the server, nanoseconds UTC, and when that was on the monotonic clock; 0 if it did not say."""
         self._spool = spool
         self._monotonic, self._wall = clocks
         self._hands: Hands
@@ -197,6 +199,11 @@ class Life:
         for lease in leases:
             if (result := self.state.results.get(lease)) is not None:
                 self._spool.keep(result, now, wall)
+
+    def surely_past(self) -> int:
+        """A time that is past by our own clock and by the server's, either of which may be wrong; nanoseconds UTC."""
+        wall, (told, at) = self._wall(), self.server_time
+        return min(wall, told + self._monotonic() - at) if told else wall
 
     # --- the end
 

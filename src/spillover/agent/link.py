@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -70,6 +71,8 @@ class Worker(Protocol):
     state: AgentState
     outputs: Outputs
     log_retention: int
+    server_time: tuple[int, int]
+    """What time it is by the server, nanoseconds UTC, and when that was on the monotonic clock."""
 
     def act(self, instructions: list[Instruction]) -> Reconnect | None:
         """Carry out instructions; the one about the connection is handed back."""
@@ -112,6 +115,7 @@ class Surroundings(NamedTuple):
     monotonic: Callable[[], int] = boottime
     draw: Callable[[float, float], float] = random.uniform
     load: Callable[[], int] = _load
+    wall: Callable[[], int] = time.time_ns
 
 
 class Link:
@@ -131,7 +135,7 @@ class Link:
         self._introduction = introduction
         self._finder = finder
         self._transfers = transfers or ServerTransfers()
-        self._dial, self._now, self._draw, self._load = surroundings
+        self._dial, self._now, self._draw, self._load, self._wall = surroundings
         self._peers = peers
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()
@@ -226,6 +230,7 @@ class Link:
         welcome = convert.welcome_in(reply)
         self._act(self._state.registered(self._now(), sent, welcome))
         self._worker.log_retention = welcome.log_retention
+        self._worker.server_time = (welcome.now, self._now())
         self.connected = True
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
@@ -258,6 +263,7 @@ class Link:
                 held=len(state.waiting) + len(state.fetching) + len(state.running),
                 running=len(state.running),
                 load=self._load(),
+                wall=self._wall(),
             )
             sent = self._now()
             reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, self._patience())

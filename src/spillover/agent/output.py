@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -199,16 +198,16 @@ class Outputs:
             if file >= 0:
                 os.close(file)
 
-    def delete_old(self, retention: int, held: frozenset[Key]) -> int:
-        """Delete what ended longer ago than some nanoseconds; the number of files that were. May run in a thread."""
-        before, deleted = time.time() - retention / 1e9, 0
+    def delete_old(self, before: int, held: frozenset[Key]) -> int:
+        """Delete what ended before a time, nanoseconds UTC; the number of files that were. May run in a thread."""
+        deleted = 0
         kept = {stem_of(self._folder, *key).name for key in held}
         for folder in self._folder.iterdir():
             if folder.name == "spool" or not folder.is_dir():
                 continue
             for file in folder.iterdir():
                 # A file is touched when its task ends, so only that of a running task can be old and still wanted.
-                if file.stem not in kept and file.stat().st_mtime < before:
+                if file.stem not in kept and file.stat().st_mtime_ns < before:
                     file.unlink(missing_ok=True)
                     deleted += 1
         return deleted

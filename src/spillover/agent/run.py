@@ -102,5 +102,6 @@ class Agent:
             await asyncio.sleep(SWEEP)
             if life.log_retention:
                 held = frozenset((lease.job, lease.attempt, lease.task) for lease in life.state.running)
-                deleted = await asyncio.to_thread(life.outputs.delete_old, life.log_retention, held)
+                before = life.surely_past() - life.log_retention
+                deleted = await asyncio.to_thread(life.outputs.delete_old, before, held)
                 log.info("deleted %d files of old output", deleted)

@@ -78,6 +78,8 @@ class Welcome(Struct, frozen=True):
     short_term: int
     """Nanoseconds that a lease lasts without an acknowledged start."""
     log_retention: int = 0
+    now: int = 0
+    """Nanoseconds UTC, as the server counts them; 0 if it does not say."""
     """Nanoseconds that output is kept; 0 is for ever."""
     keep_output: bool = False
     """Whether the server wants a copy of the output of every task that ended."""

@@ -49,6 +49,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "agents": Entry("commands.places", "list agents"),
     "agent": Entry("commands.agent", "run an agent on this machine, for a server anywhere"),
     "token": Entry("commands.token", "let people and agents in: create, list, revoke"),
+    "clock": Entry(
+        "commands.clock", "whether the server believes the clock of its machine; have it followed"
+    ),
     "cert": Entry("commands.cert", "make a certificate for TLS"),
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),

@@ -18,6 +18,7 @@ from spillover.wire.api import (
     AgentView,
     BlobKept,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     Digests,
@@ -263,6 +264,16 @@ def revoke_token(token: str) -> Ask[str]:
     """End a token."""
     body = msgspec.json.encode(TokenRef(token))
     return Ask("POST", "/v1/tokens/revoke", lambda answer: _reader(TokenRef)(answer).id, body=body)
+
+
+def clock() -> Ask[ClockView]:
+    """What is believed of the clock."""
+    return Ask("GET", "/v1/clock", _reader(ClockView))
+
+
+def accept_clock() -> Ask[ClockView]:
+    """Have the clock followed."""
+    return Ask("POST", "/v1/clock/accept", _reader(ClockView), repeatable=False)
 
 
 def ready() -> Ask[str | None]:

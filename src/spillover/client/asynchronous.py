@@ -20,6 +20,7 @@ from spillover.wire.api import (
     AgentsAddress,
     AgentView,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     EventView,
@@ -258,6 +259,14 @@ class AsyncClient(AsyncSender):
     async def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
         return await self._ask(asks.agents_address())
+
+    async def clock(self) -> ClockView:
+        """What the server believes of the clock of its machine."""
+        return await self._ask(asks.clock())
+
+    async def accept_clock(self) -> ClockView:
+        """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
+        return await self._ask(asks.accept_clock())
 
     async def create_token(
         self,

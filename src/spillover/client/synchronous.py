@@ -19,6 +19,7 @@ from spillover.wire.api import (
     AgentsAddress,
     AgentView,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     EventView,
@@ -254,6 +255,14 @@ class Client(Sender):
     def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
         return self._ask(asks.agents_address())
+
+    def clock(self) -> ClockView:
+        """What the server believes of the clock of its machine."""
+        return self._ask(asks.clock())
+
+    def accept_clock(self) -> ClockView:
+        """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
+        return self._ask(asks.accept_clock())
 
     def create_token(
         self,

@@ -6,6 +6,7 @@ from typing import Self
 
 from msgspec import Struct, field
 
+from spillover.control.clock import ClockBounds
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, NodeName
@@ -164,6 +165,7 @@ class Config(Struct, frozen=True):
     isolation: str = "auto"
     """How local agents keep tasks within what they asked for."""
     retention: Retention = Retention()
+    clock: ClockBounds = ClockBounds()
     limits: Limits = Limits()
     budgets: tuple[Budget, ...] = ()
     blobs: Bounds = Bounds()

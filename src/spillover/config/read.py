@@ -11,6 +11,7 @@ from spillover.config.clusters import read_clusters, this_machine
 from spillover.config.config import Address, Config, Limits, OnShutdown, Rate, Retention, Tls
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_budgets
+from spillover.control.clock import ClockBounds
 from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
@@ -21,11 +22,12 @@ from spillover.forms.quantities import (
     duration,
     read_memory,
 )
-from spillover.model.units import SECOND, format_duration, format_memory
+from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
 from spillover.ports.blobs import Bounds
 from spillover.wire.configfile import (
     AgentsDoc,
     BlobsDoc,
+    ClockDoc,
     ConfigDoc,
     FilesDoc,
     LimitsDoc,
@@ -174,6 +176,7 @@ def _understand(
     if output_limit is not None and output_limit < LEAST_LIMIT:
         found.add(("agents", "output_limit"), f"is too small; the least is {format_memory(LEAST_LIMIT)}")
     retention = _retention(doc.retention, found)
+    clock = _clock(doc.clock, found)
     limits = _limits(doc.limits, found)
     budgets = read_budgets(doc.budgets, found)
     blobs, max_inputs, max_outputs = _files(doc.blobs, doc.files, found)
@@ -201,6 +204,7 @@ def _understand(
         output_limit=output_limit or 0,
         isolation=doc.agents.isolation,
         retention=retention,
+        clock=clock,
         limits=limits,
         budgets=budgets,
         blobs=blobs,
@@ -260,6 +264,14 @@ def _retention(doc: RetentionDoc, found: Findings) -> Retention:
         for name in ("jobs", "logs", "events")
     }
     return Retention(**kept)
+
+
+def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
+    """How far the wall clock is believed."""
+    jump, away = (
+        duration(getattr(doc, name), ("clock", name), found, least=MINUTE) or 0 for name in ("jump", "away")
+    )
+    return ClockBounds(jump, away)
 
 
 def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[Bounds, int, int]:

@@ -69,6 +69,8 @@ class Introduction(Struct, frozen=True):
     """Drawn anew at each start of the agent."""
     number: int = 0
     """Counts the registrations of a life; 0 is that of an agent that does not."""
+    boot: str = ""
+    """What this start of its machine is known by; empty if it does not say."""
 
 
 class Welcome(Struct, frozen=True):
@@ -80,6 +82,8 @@ class Welcome(Struct, frozen=True):
     terms: LeaseTerms
     log_retention: int
     keep_output: bool = False
+    now: int = 0
+    """Nanoseconds UTC, as this server counts them."""
 
 
 class Orders(Struct, frozen=True):
@@ -173,8 +177,15 @@ class Desk:
         match reply:
             case Registered(keep):
                 log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
+                self._loop.clocks.introduce(key, intro.boot)
                 return Welcome(
-                    self._loop.epoch, incarnation, keep, self.terms(), self._log_retention, self._keep_output
+                    self._loop.epoch,
+                    incarnation,
+                    keep,
+                    self.terms(),
+                    self._log_retention,
+                    self._keep_output,
+                    self._loop.now(),
                 )
             case Refusal():
                 self._agents.forget(incarnation)
@@ -191,14 +202,16 @@ class Desk:
         silent = self._loop.time.monotonic() - contact.heard
         return contact.life if contact.connected or silent < 2 * self.terms().heartbeat else None
 
-    async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
+    async def heartbeat(self, incarnation: int, load: int = 0, wall: int = 0) -> Orders:
         """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
         engine = await self._loop.read()
         self.check_lead()
         node_key = self._current(incarnation)
         if node_key is None:
             return Orders(self._loop.epoch, fenced=True)
-        self._agents.heard(node_key, incarnation, self._loop.time.monotonic(), load)
+        monotonic = self._loop.time.monotonic()
+        self._agents.heard(node_key, incarnation, monotonic, load)
+        self._loop.clocks.hear(node_key, wall, monotonic)
         node = engine.state.agents[node_key]
         stops, revoked, yields = [], [], []
         overdue: set[Lease] = set()

@@ -21,7 +21,14 @@ from spillover.control.limits import Gauge
 from spillover.control.listing import list_jobs
 from spillover.control.lookup import Found, Lookup, Pending, id_of
 from spillover.control.loop import Loop
-from spillover.control.overview import Pace, cost_an_hour, head_of_queue, longest_first, placed_jobs
+from spillover.control.overview import (
+    Pace,
+    clock_view,
+    cost_an_hour,
+    head_of_queue,
+    longest_first,
+    placed_jobs,
+)
 from spillover.control.past import past_jobs
 from spillover.control.policies import PolicyDesk
 from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
@@ -53,6 +60,7 @@ from spillover.wire.api import (
     AgentNames,
     AgentView,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     EventView,
@@ -354,11 +362,24 @@ class Commands:
             or ((job := jobs.get(JobId(each.subject))) is not None and job.kind.project == self._project)
         ]
 
+    async def clock(self) -> ClockView:
+        """What is believed of the machine's clock."""
+        return clock_view(self._loop)
+
+    async def accept_clock(self, who: str) -> ClockView:
+        """Follow the machine's clock although it jumped too far to be believed."""
+        view = clock_view(self._loop)
+        if view.state != "held":
+            raise CommandError(Kind.CONFLICT, f"there is nothing to accept: {view.message}")
+        await self._loop.accept_clock(who)
+        return clock_view(self._loop)
+
     async def server(self) -> ServerView:
         """The server itself."""
         return self._server((await self._loop.read()).state)
 
     def _server(self, state: State) -> ServerView:
+        clock = clock_view(self._loop)
         return ServerView(
             version=__version__,
             epoch=self._loop.epoch,
@@ -372,6 +393,7 @@ class Commands:
             policy=msgspec.to_builtins(state.facts.policies),
             max_inputs=GIB if self._parts.files is None else self._parts.files.max_inputs,
             max_outputs=GIB if self._parts.files is None else self._parts.files.max_outputs,
+            clock=None if clock.state == "followed" else clock.message,
         )
 
     def past(self, span: Span) -> AsyncIterator[PastJob]:

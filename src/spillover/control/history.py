@@ -222,7 +222,8 @@ def text_of(event: AnyEvent) -> str:
         case Identified():
             return f"what is made elsewhere is known by {event.identity}"
         case ClockJumped():
-            return f"waits are shifted by {event.by / SECOND:.0f}s"
+            told = f"waits are shifted by {event.by / SECOND:.0f}s"
+            return f"{told}: {event.who} had the clock followed" if event.who else told
         case PolicyChanged():
             how = "reset" if event.reset else "changed"
             return f"policies {how} by {event.who}: {write_policies(event.policies)}"

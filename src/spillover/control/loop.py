@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from spillover.control.clock import SteadyTime
+from spillover.control.clock import ClockBounds, OtherClocks, SteadyTime
 from spillover.control.gate import Gate
 from spillover.control.loading import Progress, load
 from spillover.control.set_aside import SetAside
@@ -26,7 +26,7 @@ from spillover.core.state import State
 from spillover.deciding.engine import Engine, Failure, Step
 from spillover.deciding.protocols import Policies
 from spillover.model.policy import PolicySet
-from spillover.model.units import FOREVER, SECOND
+from spillover.model.units import FOREVER, HOUR, SECOND, format_time
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, StoreError
@@ -72,6 +72,7 @@ class Loop:
         *,
         debug: bool = False,
         slow_after: int = SLOW_AFTER,
+        bounds: ClockBounds | None = None,
     ) -> None:
         self._journal = journal
         self.watch = Watch(policies, slow_after)
@@ -92,7 +93,15 @@ class Loop:
         self._shown = asyncio.Event()
         """Set when no reader waits."""
         self._checkpointing = asyncio.Lock()
-        self.time = SteadyTime(clock)
+        self._bounds = bounds
+        self.time = SteadyTime(clock, bounds=bounds)
+        self.clocks = OtherClocks()
+        self._held_back = False
+        """Whether it was told that a jump of the wall clock is held back."""
+        self._asked_clocks = 0
+        """When other machines were last asked about it, on the monotonic clock."""
+        self._accepted_by = ""
+        """Who had the wall clock followed that has not been journaled yet."""
         self.aside = SetAside(clock.monotonic)
         """Work that controllers failed on."""
         self.engine = Engine(State(), self.watch.load, encode=encode_event)
@@ -140,8 +149,20 @@ class Loop:
     def begin(self, epoch: int, last: int) -> None:
         """Lead from here on."""
         self.epoch = epoch
-        self.time = SteadyTime(self._clock, last)
+        self.keep_time(last)
         self.problem = self.held
+
+    def keep_time(self, last: int) -> None:
+        """Go on from the time of the last event."""
+        self.time = SteadyTime(self._clock, last, self._bounds)
+        if (behind := -self.time.lead()) > HOUR:
+            log.warning(
+                "the journal ends later than the clock of this machine: an earlier server followed a wrong clock, or this one is; "
+                "time goes on from the end of the journal",
+                journal=format_time(last),
+                clock=format_time(self.time.wall()),
+                ahead_s=behind // SECOND,
+            )
 
     async def propose(self, *proposals: Proposal, blobs: Mapping[bytes, bytes] | None = None) -> list[Reply]:
         """Have proposals decided together; returns their replies once what they rest on is durable."""
@@ -226,13 +247,15 @@ class Loop:
     def _step(self) -> None:
         """One step with all that came in."""
         asks, self._inbox = self._inbox, []
+        self._mind_the_clock()
         now = self.time.now()
         jumped = self.time.take_jump()
         disabled = self.watch.due(self.engine.policies)
         if jumped:
             log.warning("the clock jumped forward; waits are shifted", seconds=jumped / SECOND)
             # Before time moves on, or the jump itself would make things due.
-            self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped)], short=True))
+            who, self._accepted_by = self._accepted_by, ""
+            self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped, who)], short=True))
             disabled = []
         self.watch.begin()
         proposals = [*disabled, *(proposal for ask in asks for proposal in ask.proposals)]
@@ -245,6 +268,35 @@ class Loop:
             self._pending_blobs.update(ask.blobs)
             self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])
             at += len(ask.proposals)
+
+    def _mind_the_clock(self) -> None:
+        """Tell of a jump that is held back, and follow it once clocks of other machines agree with it."""
+        held, monotonic = self.time.held(), self._clock.monotonic()
+        if not held:
+            if self._held_back:
+                log.info("the clock on the wall is believed again")
+            self._held_back = False
+            return
+        if not self._held_back:
+            self._held_back = True
+            log.warning(
+                "the clock on the wall jumped too far to be believed, and is not followed; `spill clock` says more",
+                ahead_s=held // SECOND,
+                clock=format_time(self.time.wall()),
+            )
+        if monotonic - self._asked_clocks >= SECOND:
+            self._asked_clocks = monotonic
+            if self.clocks.votes(self.time.wall(), monotonic).carried:
+                log.warning("clocks of other machines agree with that of this one, which is followed")
+                self.time.accept()
+
+    async def accept_clock(self, who: str) -> None:
+        """Follow the wall clock however far ahead it is; returns once that is durable."""
+        if self.problem is not None:
+            raise self.unavailable()
+        self.time.accept()
+        self._accepted_by = who
+        await self.propose(Jump(0))  # what is to be journaled comes before it
 
     def _take(self, step: Step) -> None:
         """Have the events of a step written."""
@@ -403,6 +455,7 @@ class Loop:
     async def _write_again(self, now: int, since: int) -> bool:
         """Write that nothing could be decided for a time, which is no waiting; whether changes are accepted from here on."""
         self.time.take_jump()  # which is part of the time away
+        self._accepted_by = ""
         away = ClockJumped(max(0, now - since))
         batch = Batch(now, (encode_event(away),))
         revision = await self._journal.append(self.applied, batch, self.epoch)

@@ -6,7 +6,7 @@ None of it looks at all that waits: a screen that asks every second costs the sa
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, JobEnded
@@ -15,7 +15,8 @@ from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.lanes import Walk
 from spillover.model.cluster import PER_RATE, Role, rate_of_job
-from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.model.units import HOUR, MINUTE, SECOND, format_duration, format_time
+from spillover.wire.api import ClockView
 
 _EACH: Final = SECOND
 """Nanoseconds whose endings are counted together."""
@@ -98,3 +99,40 @@ def head_of_queue(engine: Engine, limit: int, project: str | None = None) -> lis
         found.append(engine.state.jobs[entry[2]])
         walk.go_on(lane)
     return found
+
+
+def clock_view(loop: Loop) -> ClockView:
+    """What is believed of the clock of this machine, and why."""
+    time = loop.time
+    lead, held, wall = time.lead(), time.held(), time.wall()
+    votes = loop.clocks.votes(wall, time.monotonic())
+    state: Literal["followed", "held", "behind"]
+    if held:
+        state = "held"
+        message = (
+            f"the machine's clock jumped ahead by {_about(held)}, too far to be believed, and is not followed: nothing ends, expires or is "
+            "deleted for it. Correct it, or have it followed with `spill clock accept`. It is followed by itself once "
+            "most machines that agents connect from agree with it"
+        )
+    elif lead < -MINUTE:
+        state = "behind"
+        message = (
+            f"the machine's clock is {_about(-lead)} behind the server's time, which never goes back and goes on at its pace. Either the "
+            "machine's clock is wrong, or a server followed a wrong clock before; docs/operations.md says what can be done then"
+        )
+    else:
+        state, message = "followed", "the server's time follows the machine's clock"
+    return ClockView(
+        now=format_time(loop.now()),
+        wall=format_time(wall),
+        state=state,
+        differs_s=lead / SECOND,
+        agree=votes.agree,
+        disagree=votes.disagree,
+        message=message,
+    )
+
+
+def _about(span: int) -> str:
+    """A long time in words, to the second."""
+    return format_duration(span // SECOND * SECOND)

@@ -556,6 +556,8 @@ class ClockJumped(Event, frozen=True, tag="clock_jumped"):
 
     by: int
     """Nanoseconds."""
+    who: str = ""
+    """Who had a clock followed that had jumped too far to be believed; empty as a rule."""
 
 
 class PolicyChanged(Event, frozen=True, tag="policy_changed"):

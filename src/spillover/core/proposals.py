@@ -342,6 +342,8 @@ class Jump(Struct, frozen=True):
     """The wall clock jumped forward."""
 
     by: int
+    who: str = ""
+    """Who had it followed; empty as a rule."""
 
 
 class SetPolicies(Struct, frozen=True):

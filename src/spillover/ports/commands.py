@@ -20,6 +20,7 @@ from spillover.wire.api import (
     AgentNames,
     AgentView,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     EventView,
@@ -241,6 +242,14 @@ class Commands(Protocol):
 
     async def overview(self, running: int, queued: int, agents: int) -> Overview:
         """All of it at a glance: at most so many jobs that run, so many that wait, and so many agents."""
+        ...
+
+    async def clock(self) -> ClockView:
+        """What is believed of the machine's clock."""
+        ...
+
+    async def accept_clock(self, who: str) -> ClockView:
+        """Follow the machine's clock although it jumped too far to be believed."""
         ...
 
     async def costs(self, by: CostBy, since: int | None) -> CostReport:

@@ -49,6 +49,11 @@ class _Now(Collector):
         yield GaugeMetricFamily("spill_epoch", "Epoch of this server.", value=self._loop.epoch)
         writable = float(self._loop.problem is None)
         yield GaugeMetricFamily("spill_writable", "1 while changes are accepted.", value=writable)
+        yield GaugeMetricFamily(
+            "spill_clock_held_seconds",
+            "How far the machine's clock is ahead of a time that does not follow it.",
+            value=self._loop.time.held() / SECOND,
+        )
         if not self.hidden:
             yield from self._of_state(self._loop.state)
         failures = CounterMetricFamily(

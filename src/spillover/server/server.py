@@ -87,12 +87,20 @@ class Server:
         self._clock = clock or SystemClock()
         self._identity = identity
         debug = bool(os.environ.get("SPILL_CHECK"))
-        self.loop = Loop(store.journal, load_surely, self._clock, debug=debug, slow_after=config.slow_after)
+        self.loop = Loop(
+            store.journal,
+            load_surely,
+            self._clock,
+            debug=debug,
+            slow_after=config.slow_after,
+            bounds=config.clock,
+        )
         self._tokens = Tokens(token_of(data), self.loop)
         self._hub = Hub(config.max_outputs)
         blobs: Blobs = MemoryBlobs(config.blobs)
         if config.store != "memory":
-            blobs = FileBlobs(data / "blobs", config.blobs)
+            # Not the wall clock, which may be wrong: the time of the last step, as it is asked for in threads.
+            blobs = FileBlobs(data / "blobs", config.blobs, lambda: self.loop.engine.now)
         self._blobs = CountedBlobs(blobs)
         self._specs = Specs(store.journal)
         tickets = Tickets()
@@ -186,7 +194,7 @@ class Server:
 
     async def _lead(self, epoch: int, http: socket.socket) -> None:
         """Load, and serve until cancelled; raises what ended a part of it."""
-        door = Door(lambda: str(self.loop.loading or self.loop.problem))
+        door = Door(lambda: str(self.loop.loading or self.loop.problem or "starting"))
         async with contextlib.AsyncExitStack() as stack:
             listening = await stack.enter_async_context(
                 serving(door, http, self._files_of_tls(), self._bounds())
@@ -198,7 +206,7 @@ class Server:
                 self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
             )
             jobs = JobsService(self.commands.of, self._tokens, self._gauge)
-            renewal = Renewal(self._identity) if self._identity is not None else None
+            renewal = Renewal(self._identity, self.loop.now) if self._identity is not None else None
             pair = renewal.pair if renewal is not None else None
             grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
             tasks: list[asyncio.Task[None]] = []
@@ -271,7 +279,7 @@ class Server:
         """Show data that cannot be written on a socket, which is closed in the end: returns what `take` does once they can."""
         log.error("cannot write; serving read-only", error=why)
         with contextlib.closing(http):
-            await self.loop.load()
+            self.loop.keep_time(await self.loop.load())
             self.loop.problem = why
             async with serving(self._app(None), http, self._files_of_tls(), self._bounds()):
                 print(f"read-only {self.url(http)}", flush=True)  # noqa: T201 - as `ready` below
@@ -323,7 +331,7 @@ class Server:
         """Take the lead in the journal, and take up what an earlier server left; raises what ended the loop meanwhile."""
         looping = asyncio.create_task(self.loop.run(), name="loop")
         tasks.append(looping)
-        gap = self._clock.wall() - last if last else 0
+        gap = self.loop.now() - last if last else 0
         config = self._config
         proposal = StartEpoch(
             epoch,

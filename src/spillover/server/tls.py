@@ -11,6 +11,7 @@ import structlog
 from msgspec import Struct
 
 from spillover.config.config import Address, Tls
+from spillover.model.units import SECOND
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -96,7 +97,9 @@ def load_identity(tls: Tls, now: float) -> Identity:
 class Renewal:
     """Sees to it that a new certificate is shown to whoever connects from then on; connections that are there stay as they are."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, now: Callable[[], int] = time.time_ns) -> None:
+        self._now = now
+        """Nanoseconds UTC."""
         self.identity = identity
         """What is shown now."""
         self._shown: list[Shown] = []
@@ -115,7 +118,7 @@ class Renewal:
         """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
-            self.look(time.time())
+            self.look(self._now() / SECOND)
 
     def look(self, now: float) -> bool:
         """Show what is in the files, if that is new; what cannot be used is told, and looked at again when it changes."""

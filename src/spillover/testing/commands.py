@@ -21,6 +21,7 @@ from spillover.wire.api import (
     AgentNames,
     AgentView,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     CostView,
@@ -74,6 +75,10 @@ class FakeCommands:
         """Tokens by id."""
         self.calls: list[str] = []
         """Who asked for what, in order."""
+        self.time = ClockView(
+            _AT, _AT, "followed", 0.0, 0, 0, "the server's time follows the machine's clock"
+        )
+        """What `clock` answers."""
         self.missing: str | None = None
         """What `ready` answers."""
         self.failures: list[Exception] = []
@@ -392,6 +397,18 @@ class FakeCommands:
             raise CommandError(Kind.UNKNOWN, f"there is no token {token}; `spill token list` has them all")
         gone = msgspec.structs.replace(self.made[token], state="revoked", revoked_at=_AT, revoked_by=who)
         self.made[token] = gone
+
+    async def clock(self) -> ClockView:
+        """As a test has it."""
+        return self.time
+
+    async def accept_clock(self, who: str) -> ClockView:
+        """Follow it, if it was held back."""
+        self._called(f"accept_clock by {who}")
+        if self.time.state != "held":
+            raise CommandError(Kind.CONFLICT, f"there is nothing to accept: {self.time.message}")
+        self.time = msgspec.structs.replace(self.time, state="followed", now=self.time.wall, differs_s=0.0)
+        return self.time
 
     def ready(self) -> str | None:
         """What a test set."""

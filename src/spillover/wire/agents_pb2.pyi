@@ -82,7 +82,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class RegisterRequest(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -118,10 +119,11 @@ class RegisterRequest(_message.Message):
     pid: int
     peer: str
     number: int
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+    boot: str
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output")
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +132,7 @@ class RegisterReply(_message.Message):
     LOG_RETENTION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     KEEP_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     keep: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -138,7 +141,8 @@ class RegisterReply(_message.Message):
     log_retention: int
     session: bytes
     keep_output: bool
-    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ...) -> None: ...
+    now: int
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., now: _Optional[int] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("incarnation",)
@@ -286,16 +290,18 @@ class FromServer(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("incarnation", "held", "running", "load")
+    __slots__ = ("incarnation", "held", "running", "load", "wall")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    WALL_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     held: int
     running: int
     load: int
-    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ...) -> None: ...
+    wall: int
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ...) -> None: ...
 
 class StopOrder(_message.Message):
     __slots__ = ("lease", "kill", "overdue")

@@ -432,6 +432,26 @@ class ServerView(Struct, frozen=True):
     """Bytes that all inputs of a job may have."""
     max_outputs: int = 2**30
     """Bytes that all outputs of a task may have."""
+    clock: str | None = None
+    """What is wrong with the clock of its machine, and what to do; null while it is believed."""
+
+
+class ClockView(Struct, frozen=True):
+    """What the server believes of the clock of its machine."""
+
+    now: Time
+    """The time as the server counts it: jobs are due, and things are kept, by this."""
+    wall: Time
+    """What the clock of its machine shows."""
+    state: Literal["followed", "held", "behind"]
+    """Whether the server's time follows it; `held` if it jumped ahead too far to be believed, `behind` if it was set back."""
+    differs_s: float
+    """How far the machine's clock is ahead of the server's time; below 0 if it is behind."""
+    agree: int
+    """Other machines whose clocks agree with it, of those that agents connect from."""
+    disagree: int
+    message: str
+    """What this means, and what to do."""
 
 
 class Overview(Struct, frozen=True):

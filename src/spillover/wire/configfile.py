@@ -249,6 +249,17 @@ class RetentionDoc(Struct, frozen=True, forbid_unknown_fields=True):
     events: Annotated[Quantity, Meta(description="The journal's history.")] = "7d"
 
 
+class ClockDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far the clock of the server's machine is believed."""
+
+    jump: Annotated[
+        Quantity, Meta(description="The furthest that it may jump ahead while the server runs.")
+    ] = "1h"
+    away: Annotated[
+        Quantity, Meta(description="The longest that it may say no server ran, when one starts.")
+    ] = "30d"
+
+
 class BlobsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     """How much of files the server keeps, in the folder `blobs` of its data."""
 
@@ -328,6 +339,7 @@ class ConfigDoc(Struct, frozen=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     agents: Annotated[AgentsDoc, Meta(description="What holds for all agents.")] = AgentsDoc()
     retention: Annotated[RetentionDoc, Meta(description="How long ended things are kept.")] = RetentionDoc()
+    clock: Annotated[ClockDoc, Meta(description="How far the machine's clock is believed.")] = ClockDoc()
     blobs: Annotated[BlobsDoc, Meta(description="How much of files the server keeps.")] = BlobsDoc()
     files: Annotated[FilesDoc, Meta(description="How much of files one job may have.")] = FilesDoc()
     limits: Annotated[LimitsDoc, Meta(description="How much the server takes.")] = LimitsDoc()

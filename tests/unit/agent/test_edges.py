@@ -9,12 +9,16 @@ import pytest
 
 from spillover.agent import convert, nursery
 from spillover.agent.__main__ import main
+from spillover.agent.life import Clocks, Life
 from spillover.agent.nursery import frames
 from spillover.agent.output import Outputs
 from spillover.agent.process import stem_of
+from spillover.agent.spool import Spool
+from spillover.agent.state import AgentState
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, Shell
+from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE
 from spillover.wire import agents_pb2 as pb
 
@@ -111,6 +115,25 @@ def test_old_output_is_deleted_unless_its_task_still_runs(tmp_path: Path) -> Non
                 os.utime(file, (time.time() - 3 * 86_400,) * 2)
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "0-0.out").touch()
-    assert outputs.delete_old(2 * DAY, frozenset({live})) == 2
+    assert outputs.delete_old(time.time_ns() - 2 * DAY, frozenset({live})) == 2
     left = {path.name for path in tmp_path.rglob("*.out")}
     assert left == {"livejob.1.0.out", "newjob.1.0.out", "0-0.out"}
+
+
+@pytest.mark.parametrize(
+    ("ours", "servers", "past"),
+    [
+        (5 * DAY, 3 * DAY, 3 * DAY),  # our clock is wrong, or the server's is
+        (3 * DAY, 5 * DAY, 3 * DAY),
+        (3 * DAY, None, 3 * DAY),  # a server that does not say
+    ],
+)
+def test_what_is_old_is_so_by_our_clock_and_by_the_server_s(
+    tmp_path: Path, ours: int, servers: int | None, past: int
+) -> None:
+    clocks = Clocks(monotonic=lambda: 10 * MINUTE, wall=lambda: ours)
+    life = Life(AgentState(Resources(1000)), Spool(tmp_path / "spool"), tmp_path, clocks)
+    if servers is not None:
+        life.server_time = (servers - 9 * MINUTE, MINUTE)
+    assert life.surely_past() == past
+    life.close()

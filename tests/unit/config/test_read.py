@@ -14,6 +14,7 @@ from spillover.config.config import (
     Retention,
 )
 from spillover.config.read import default_config, read_config
+from spillover.control.clock import ClockBounds
 from spillover.forms.policies import OPTIONS, installed
 from spillover.forms.problems import BadForm
 from spillover.model.budget import Budget, Of, Per
@@ -62,6 +63,7 @@ clusters:
   billing: {step: 60s, minimum: 2m}
 agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, keep_output: true, output_limit: 2Mi, isolation: watch}
 retention: {jobs: 30d, logs: 0s, events: 1d}
+clock: {jump: 10m, away: 7d}
 """)
     assert config == Config(
         clusters=(
@@ -102,6 +104,7 @@ retention: {jobs: 30d, logs: 0s, events: 1d}
         output_limit=2 << 20,
         isolation="watch",
         retention=Retention(30 * DAY, 0, DAY),
+        clock=ClockBounds(10 * MINUTE, 7 * DAY),
     )
     assert str(config.grpc) == "[::1]:7071"
     assert str(config.http.at(81)) == "localhost:81"
@@ -470,3 +473,9 @@ clusters:
 def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:
     (spec,) = read("clusters: [{name: k, kind: kubernetes}]").clusters
     assert spec.runs == ()
+
+
+@pytest.mark.parametrize("name", ["jump", "away"])
+def test_a_clock_must_be_believed_for_a_minute_at_the_least(name: str) -> None:
+    with pytest.raises(BadForm, match=rf"clock.{name}: '59s' is out of bounds; the least is 1m"):
+        read_config(f"clock: {{{name}: 59s}}")

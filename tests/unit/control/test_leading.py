@@ -1,6 +1,8 @@
 """A server that is not sure to lead says and does nothing, from the very moment that its term ends."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,6 +15,7 @@ from spillover.core.events import JobState
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, FOREVER, SECOND
+from spillover.ports.cluster import Start, Unsendable
 from spillover.ports.commands import CommandError, Kind
 from spillover.stores.blobs import MemoryBlobs
 from spillover.testing.inside import Inside
@@ -36,6 +39,34 @@ class Server:
     def stands_still(self) -> None:
         """For exactly as long as its term lasts; nobody who renews the lead has looked since."""
         self.control.clock.pass_by(TERM / SECOND)
+
+
+@asynccontextmanager
+async def reclaiming(
+    server: Server, monkeypatch: pytest.MonkeyPatch, heartbeat: int
+) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Leases of an agent, which is silent from now on, are looked at again and again: waits until they were so often more."""
+    server.loop.led_until(FOREVER)
+    server.desk = Desk(server.loop, server.hub, DAY, heartbeat)
+    monkeypatch.setattr("spillover.control.controllers.leases.EVERY", 0.001)
+    leases = Leases(server.loop, server.hub, server.desk)
+    looked, look = 0, leases.look
+
+    async def counted() -> None:
+        nonlocal looked
+        await look()
+        looked += 1
+
+    async def looks(count: int) -> None:
+        wanted = looked + count
+        await until(lambda: looked >= wanted, "a look", every=0.001)
+
+    monkeypatch.setattr(leases, "look", counted)
+    await server.desk.register(N1)
+    running = asyncio.create_task(leases.run())
+    yield looks
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture
@@ -83,9 +114,12 @@ async def test_a_server_whose_term_ended_hands_out_no_lease_until_it_leads_again
 ) -> None:
     monkeypatch.setattr("spillover.control.runner.RETRY", 0.001)
     given: list[str] = []
-    monkeypatch.setattr(
-        server.hub, "start", lambda _node, _of, starts: given.extend(each.lease.job for each in starts) or []
-    )
+
+    def start(_: str, __: int, starts: Sequence[Start]) -> list[Unsendable]:
+        given.extend(each.lease.job for each in starts)
+        return []
+
+    monkeypatch.setattr(server.hub, "start", start)
     await server.desk.register(N1)
     (job,) = await server.control.submit("train")
     server.stands_still()
@@ -111,26 +145,20 @@ async def test_a_server_whose_term_ended_deletes_no_file(server: Server) -> None
 async def test_a_server_that_was_suspended_hears_agents_before_it_gives_them_up(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.loop.led_until(FOREVER)
-    monkeypatch.setattr("spillover.control.controllers.leases.EVERY", 0.001)
-    leases = Leases(server.loop, server.hub, server.desk)
-    looks = 0
-    look = leases.look
+    async with reclaiming(server, monkeypatch, SECOND) as looks:
+        (job,) = await server.control.submit("train")
+        await looks(1)
+        server.control.clock.pass_by(3600)
+        await looks(2)
+        assert server.loop.state.jobs[JobId(job)].state is JobState.PLACED
 
-    async def counted() -> None:
-        nonlocal looks
-        await look()
-        looks += 1
 
-    monkeypatch.setattr(leases, "look", counted)
-    await server.desk.register(N1)
-    (job,) = await server.control.submit("train")
-    running = asyncio.create_task(leases.run())
-    await until(lambda: looks, "a look")
-    server.control.clock.pass_by(3600)
-    seen = looks
-    await until(lambda: looks > seen + 1, "another look")
-    assert server.loop.state.jobs[JobId(job)].state is JobState.PLACED
-    server.control.clock.pass_by(1)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+async def test_agents_that_are_gone_are_given_up_however_short_their_heartbeat_is(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reclaiming(server, monkeypatch, SECOND // 10) as looks:
+        (job,) = await server.control.submit("train")
+        for _ in range(3):
+            server.control.clock.pass_by(0.3)
+            await looks(2)
+        assert server.loop.state.jobs[JobId(job)].state is JobState.QUEUED

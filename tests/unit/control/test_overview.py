@@ -1,9 +1,13 @@
 """A glance at the server: who is next, what runs, what ended of late and what an hour costs."""
 
+import pytest
+
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
+from spillover.control.clock import OtherClocks
 from spillover.control.commands import Commands, Parts
 from spillover.control.overview import head_of_queue
+from spillover.control.runner import Runner
 from spillover.core.events import Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
@@ -12,6 +16,7 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
+from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
 from spillover.testing.world import OWNED, RENTED
 
@@ -123,3 +128,54 @@ async def test_an_hour_costs_what_runs_on_rented_capacity(control: Inside) -> No
         await start(control, job)
     price = (await commands.clusters())[1].price["cpu_hour"]
     assert (await commands.overview(0, 0, 0)).cost_an_hour == 2 * price > 0
+
+
+YEAR = 365 * DAY
+
+
+async def test_a_clock_that_is_believed_is_followed_and_there_is_nothing_to_accept(control: Inside) -> None:
+    commands = await begin(control)
+    view = await commands.clock()
+    assert (view.state, view.now, view.differs_s) == ("followed", view.wall, 0.0)
+    assert (await commands.server()).clock is None
+    with pytest.raises(CommandError, match="nothing to accept") as refused:
+        await commands.accept_clock("ada")
+    assert refused.value.kind is Kind.CONFLICT
+
+
+async def test_a_clock_that_is_held_back_is_told_and_followed_once_it_is_accepted(control: Inside) -> None:
+    commands = await begin(control)
+    true = (await commands.clock()).now
+    control.clock.at += YEAR
+    view = await commands.clock()
+    assert (view.state, view.now, view.differs_s) == ("held", true, YEAR / SECOND)
+    assert "spill clock accept" in view.message
+    assert (await commands.overview(1, 1, 1)).server.clock == view.message
+    view = await commands.accept_clock("ada")
+    assert (view.state, view.now) == ("followed", view.wall)
+
+
+async def test_a_clock_that_was_set_back_is_told(control: Inside) -> None:
+    commands = await begin(control)
+    control.clock.at -= YEAR
+    view = await commands.clock()
+    assert (view.state, view.differs_s) == ("behind", -YEAR / SECOND)
+    with pytest.raises(CommandError, match="never goes back"):
+        await commands.accept_clock("ada")
+
+
+async def test_agents_of_other_machines_say_what_time_it_is(control: Inside) -> None:
+    commands = await begin(control)
+    control.loop.clocks = OtherClocks(here="this machine")
+    hub = Hub()
+    desk = Desk(control.loop, hub, DAY)
+    Runner(control.loop, hub, control.specs)  # which makes registrations count
+    for name, boot, ahead in (("n1", "this machine", 0), ("n2", "that machine", 0), ("n3", "a third", YEAR)):
+        intro = Introduction(
+            ClusterName("onprem"), NodeName(name), Resources(1000), (), {}, 0, (), 0, boot=boot
+        )
+        welcome = await desk.register(intro)
+        assert welcome.now == control.loop.now()
+        await desk.heartbeat(welcome.incarnation, wall=control.clock.wall() + ahead)
+    view = await commands.clock()
+    assert (view.agree, view.disagree) == (1, 1)

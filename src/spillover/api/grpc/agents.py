@@ -54,6 +54,8 @@ MOST_TASKS: Final = 64
 MOST_GPUS: Final = 100_000
 MOST_LABEL: Final = 2000
 """Characters of the key or the value of a label."""
+MOST_BOOT: Final = 100
+"""Characters of what the start of a machine is known by."""
 MOST_PEER: Final = 300
 """Characters of the address where agents ask each other."""
 MOST_LIFE: Final = 100
@@ -156,6 +158,7 @@ class AgentsService:
                 request.peer,
                 request.life,
                 request.number,
+                request.boot,
             )
         )
         return pb.RegisterReply(
@@ -166,11 +169,12 @@ class AgentsService:
             short_term=welcome.terms.short,
             log_retention=welcome.log_retention,
             keep_output=welcome.keep_output,
+            now=welcome.now,
             session=self._entry.admit(welcome.incarnation, caller),
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        orders = await self._desk.heartbeat(request.incarnation, request.load)
+        orders = await self._desk.heartbeat(request.incarnation, request.load, request.wall)
         return pb.HeartbeatReply(
             epoch=orders.epoch,
             fenced=orders.fenced,
@@ -218,7 +222,9 @@ class AgentsService:
     async def _tasks(self, node: str, request: pb.TasksRequest) -> pb.TasksReply:
         """What leases run that an agent holds and whose tasks a peer did not give it."""
         jobs = await self._desk.leased(node, [lease_in(lease) for lease in request.leases[:MOST_TASKS]])
-        return pb.TasksReply(grants=self._hub.grants(await self._starts(jobs)))
+        starts = await self._starts(jobs)
+        self._desk.check_lead()  # specs were read meanwhile
+        return pb.TasksReply(grants=self._hub.grants(starts))
 
     async def _listen(
         self, request: pb.ListenRequest, context: "ServicerContext[pb.ListenRequest, pb.FromServer]"
@@ -318,7 +324,11 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
         return f"held names {len(request.held)} leases; the most is {MOST_HELD}"
     if max(request.epoch, request.number) > FOREVER:
         return f"epoch and number are {request.epoch} and {request.number}; the most is {FOREVER}"
-    for name, text, most in (("peer", request.peer, MOST_PEER), ("life", request.life, MOST_LIFE)):
+    for name, text, most in (
+        ("peer", request.peer, MOST_PEER),
+        ("life", request.life, MOST_LIFE),
+        ("boot", request.boot, MOST_BOOT),
+    ):
         if not is_plain(text, most):
             return f"{name} is {text[:80]!r}; it has at most {most} characters, all of them printable"
     if len(request.labels) > 100 or len(request.offers) > 1000:

@@ -40,6 +40,7 @@ from spillover.wire.api import (
     AgentView,
     BlobKept,
     BudgetView,
+    ClockView,
     ClusterView,
     CostReport,
     Digests,
@@ -238,6 +239,16 @@ async def server(call: Call[NoQuery, None]) -> Reply:
     return as_json(await call.commands.server())
 
 
+async def clock(call: Call[NoQuery, None]) -> Reply:
+    """Show what is believed of the clock."""
+    return as_json(await call.commands.clock())
+
+
+async def accept_clock(call: Call[NoQuery, None]) -> Reply:
+    """Follow the clock."""
+    return as_json(await call.commands.accept_clock(call.user))
+
+
 async def overview(call: Call[OverviewQuery, None]) -> Reply:
     """Show it all at a glance."""
     query = call.query
@@ -384,6 +395,8 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
+    Route("GET", "/v1/clock", clock, "Show what the server believes of the clock of its machine", ClockView, NoQuery, errors=_BUSY),
+    Route("POST", "/v1/clock/accept", accept_clock, "Follow the clock of the machine although it jumped too far to be believed", ClockView, NoQuery, roles=ADMINS, errors=(HTTPStatus.CONFLICT, *_BUSY)),
     Route("GET", "/v1/overview", overview, "Show clusters, agents, what runs and the head of the queue", Overview, OverviewQuery, errors=_BUSY),
     Route("GET", "/v1/costs", costs, "Say what was spent, by project, user, cluster, day, week or month", CostReport, CostQuery, errors=_BUSY),
     Route("GET", "/v1/budgets", budgets, "List budgets in the period that is now", list[BudgetView], NoQuery, errors=_BUSY),

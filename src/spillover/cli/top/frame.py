@@ -139,6 +139,8 @@ def _head(look: Look, view: View, width: int) -> "list[Text]":
         wrong = f"away for {duration(round(look.away.seconds))}, still asking: {look.away.why}"
     elif not server.writable:
         wrong = f"accepts no work: {server.message}"
+    elif server.clock is not None:
+        wrong = server.clock
     return [_ends(first, right, width), second, Text(clean(wrong), style="bold red")]
 
 

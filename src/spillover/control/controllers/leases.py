@@ -11,6 +11,7 @@ from spillover.core.events import Lease
 from spillover.core.jobs import Running
 from spillover.core.nodes import Node
 from spillover.core.proposals import AgentGone, Proposal, Reclaim, Refusal
+from spillover.model.units import SECOND
 from spillover.ports.cluster import Agents
 from spillover.ports.commands import CommandError
 
@@ -41,10 +42,13 @@ class Leases:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            began = self._loop.time.monotonic()
+            due = self._loop.time.monotonic() + round(EVERY * SECOND)
             await asyncio.sleep(EVERY)
-            if self._loop.time.monotonic() - began > self._desk.terms().heartbeat:
-                self._since = self._loop.time.monotonic()
+            now = self._loop.time.monotonic()
+            if (
+                now - due > self._desk.terms().short
+            ):  # or leases of agents that are there would seem to have run out
+                self._since = now
             if self._loop.problem is None:
                 try:
                     await self.look()

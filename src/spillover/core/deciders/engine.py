@@ -49,7 +49,7 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
 def jump(state: State, proposal: Jump, now: int) -> tuple[list[AnyEvent], Reply]:
     """The clock jumped."""
     del state, now
-    return ([ClockJumped(proposal.by)] if proposal.by > 0 else []), Done()
+    return ([ClockJumped(proposal.by, proposal.who)] if proposal.by > 0 else []), Done()
 
 
 def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[AnyEvent], Reply]:

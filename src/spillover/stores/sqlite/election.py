@@ -4,11 +4,12 @@ Whoever gets the lock of a holder that had it knows that the holder is gone, and
 without waiting. A holder that is only stopped keeps the lock; once its row has not changed for a term, another takes a new epoch
 without the lock (`locked` = 0 says so, or its own missing lock would look like its death) and gets the lock when it can.
 
-A holder that is stopped in the very middle of a commit also keeps the database's own lock, which nobody can take from it: then
-others hear Unwritable until it is continued, and finishes that commit as the leader it still is, or killed. PostgreSQL ends such
-a transaction by itself.
+A holder that is stopped in the very middle of a commit also keeps the database's own lock, which nobody can take from it. Once its
+term is over, whoever wants to lead kills it, if the file of the lock says surely which process that is; else others hear Unwritable
+until somebody continues or kills it. PostgreSQL ends such a transaction by itself.
 """
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Callable
@@ -18,9 +19,12 @@ from typing import Any, Final
 import apsw
 from msgspec import Struct
 
+from spillover.ports.clock import boot_id
 from spillover.ports.election import Holder
+from spillover.ports.journal import Unwritable
 from spillover.stores.sqlite.database import Database
 from spillover.stores.sqlite.files import transaction
+from spillover.stores.sqlite.lockholder import end_if_stopped, holder_of, sign
 from spillover.stores.watch import Watch
 
 LOCK_FILE: Final = "leader.lock"
@@ -42,7 +46,7 @@ class Lock:
     """A lock on a file; the system lets it go when the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._handle: int | None = None
         """None while we do not have it. Children do not inherit it."""
 
@@ -55,9 +59,11 @@ class Lock:
         """Get it if it is free."""
         if self._handle is not None:
             return True
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError):  # of a full disk: the lock is what counts
+                sign(handle)
         except BlockingIOError:
             os.close(handle)
             return False
@@ -112,6 +118,28 @@ class SqliteElection:
             self._lock.release()  # somebody took over while we were stopped
         if not self._may_lead(row):
             return _holder(row)
+        try:
+            return self._take_over(connection, row, name, url)
+        except apsw.BusyError:
+            # Without its lock, we know of the holder only that its term is over.
+            if self._lock.held or not row.locked or row.epoch == self._epoch:
+                raise
+            if not end_if_stopped(self._lock.path):
+                raise self._kept_by_holder(row) from None
+        return self._take_over(connection, row, name, url)
+
+    def _kept_by_holder(self, row: Row) -> Unwritable:
+        """Why nothing can be written though nobody leads."""
+        holder = holder_of(self._lock.path)
+        here = holder is not None and holder.boot == boot_id()
+        who = f"process {holder.pid}" if holder is not None and here else row.holder
+        return Unwritable(
+            f"cannot write {self._database.folder}: {who}, which led until its term was over, may hold the lock of the database; "
+            "if it does not go on by itself, continue it (kill -CONT) or end it (kill -KILL)"
+        )
+
+    def _take_over(self, connection: apsw.Connection, row: Row, name: str, url: str) -> int | Holder:
+        """Take a new epoch, unless somebody was faster."""
         try:
             with transaction(connection):
                 now = _row(connection)

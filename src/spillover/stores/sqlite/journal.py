@@ -176,17 +176,18 @@ def _append(connection: apsw.Connection, row: BatchRow, blobs: Sequence[tuple[by
 
 def _load(connection: apsw.Connection) -> Loaded:
     with connection:  # one view of the data
-        return Loaded(
-            checkpoint=one(connection, CHECKPOINT), count=one(connection, COUNT), last=one(connection, LAST)
-        )
+        checkpoint, count = one(connection, CHECKPOINT), one(connection, COUNT)
+        last = one(connection, LAST)
+    return Loaded(checkpoint=checkpoint, count=count, last=last)
 
 
 def _records(connection: apsw.Connection, kind: str, key: str, rows: int) -> tuple[int, list[Record]]:
     """Some records behind a kind and a key, and the checkpoint that they are of."""
+    found: list[Any] = []
     with connection:  # one view of the data
-        query = OVERLAID if one(connection, STAGED) else RECORDS
-        found: Any = connection.execute(query, (kind, key, rows)).fetchall()
-        return one(connection, CHECKPOINT), found
+        checkpoint = one(connection, CHECKPOINT)
+        found += connection.execute(OVERLAID if one(connection, STAGED) else RECORDS, (kind, key, rows))
+    return checkpoint, found
 
 
 def _page(connection: apsw.Connection, due: int, end: int, rows: int) -> list[BatchRow]:

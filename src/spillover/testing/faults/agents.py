@@ -132,6 +132,7 @@ class AgentLife:
             self.host.monotonic,
             dice.uniform,
             lambda: 0,
+            self.host.wall,
         )
         transfers = ServerTransfers()
         self._peers = _Peers(self.host, network, life.fetched, life.unfetched, transfers)

@@ -174,9 +174,9 @@ class _Desk(Desk):
             self._checks.met[Situation.OUTLIVED] += len(welcome.keep)
         return welcome
 
-    async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
+    async def heartbeat(self, incarnation: int, load: int = 0, wall: int = 0) -> Orders:
         """See Desk."""
-        orders = await super().heartbeat(incarnation, load)
+        orders = await super().heartbeat(incarnation, load, wall)
         self._checks.met[Situation.FENCED] += orders.fenced
         return orders
 

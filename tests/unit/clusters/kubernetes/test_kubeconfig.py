@@ -55,7 +55,7 @@ def written(folder: Path, document: Any, name: str = "config") -> str:
 
 def test_the_current_context_counts_unless_another_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, a_kubeconfig())
-    assert access_of(options(kubeconfig=path), {}, tmp_path, Leading()) == Access(
+    assert access_of(options(kubeconfig=path), {}, tmp_path) == Access(
         "https://127.0.0.1:6443",
         User(certificate=b"C", key=b"K"),
         "CA",
