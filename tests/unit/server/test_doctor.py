@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import apsw
 import pytest
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from spillover import __version__
 from spillover.client import Client, Refused, Unreachable
@@ -39,6 +39,7 @@ from spillover.wire.api import (
     PolicyAxis,
     PolicyView,
     ServerView,
+    SetAsideView,
     TokenView,
 )
 from spillover.wire.journal import encode_event
@@ -564,44 +565,24 @@ def test_clocks_that_differ_are_told(server: FakeServer, apart: int, which: str)
     assert found.found == f"is {which} this machine's"
 
 
-class Aside(Struct):
-    """One piece of work that was set aside."""
-
-    work: str
-    subject: str
-    reason: str
-
-
-class LaterOverview(Overview, frozen=True):
-    """As servers answer that set work aside."""
-
-    set_aside: list[Aside] = field(default_factory=list)
-    set_aside_in_all: int = 0
-
-
-class LaterServer(ServerView, frozen=True):
-    """As servers answer that doubt their clock."""
-
-    clock: str | None = None
+def _aside(work: str, subject: str, reason: str) -> SetAsideView:
+    return SetAsideView(work, subject, reason, format_time(NOW), 1, format_time(NOW))
 
 
 def test_work_that_was_set_aside_is_told(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = structs.asdict(server.overview())
-    aside = [Aside("archiving", "abcdefghijkl", "KeyError: 'x'"), Aside("cycle", "", "ValueError")]
+    aside = [_aside("archiving", "abcdefghijkl", "KeyError: 'x'"), _aside("cycle", "", "ValueError")]
     told = (
         "the server failed on 7 pieces of work, and tries again: "
         "archiving of abcdefghijkl (KeyError: 'x'), cycle (ValueError)"
     )
-    calm = LaterOverview(**fields)
-    troubled = LaterOverview(**(fields | {"set_aside": aside, "set_aside_in_all": 7}))
-    for later, found in ((calm, []), (troubled, [told])):
-        monkeypatch.setattr(server, "overview", lambda later=later, **_: later)
-        assert [each.found for each in running(server)] == found
+    troubled = structs.replace(server.overview(), set_aside=aside, set_aside_in_all=7)
+    monkeypatch.setattr(server, "overview", lambda **_: troubled)
+    assert [each.found for each in running(server)] == [told]
 
 
 def test_a_clock_that_the_server_does_not_believe_is_told(server: FakeServer) -> None:
     said = "the clock is 3 years ahead; correct it, or say `spill clock accept`"
-    server.view = LaterServer(**(structs.asdict(server.view) | {"clock": said}))
+    server.view = structs.replace(server.view, clock=said)
     (found,) = running(server)
     assert (found.found, found.todo) == tuple(said.split("; "))
 

@@ -9,7 +9,7 @@ from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, 
 from spillover.server.doctor.folder import lives, lock_holder
 from spillover.server.doctor.inspection import Inspection
 from spillover.stores.sqlite.election import LOCK_FILE
-from spillover.wire.api import AgentView, ClusterView, Overview, ServerView
+from spillover.wire.api import AgentView, ClusterView
 
 APART: Final = 5 * SECOND
 """How far the server's clock may be from ours."""
@@ -64,7 +64,7 @@ def clock(inspection: Inspection) -> Iterator[Finding]:
     """Its clock is ours, and it believes it."""
     if (view := inspection.overview) is None:
         return
-    if said := _disbelieved(view.server):
+    if said := view.server.clock:  # what it finds wrong itself
         what, _, todo = said.partition("; ")
         yield warning("server's clock", what, todo or "see docs/operations.md")
         return
@@ -81,32 +81,19 @@ def clock(inspection: Inspection) -> Iterator[Finding]:
     yield warning("server's clock", f"is {format_duration(abs(apart))} {which} this machine's", todo)
 
 
-def _disbelieved(server: ServerView) -> str:
-    """What the server itself finds wrong with its clock, as far as its version says so; empty as a rule."""
-    return str(getattr(server, "clock", None) or "")
-
-
 def set_aside(inspection: Inspection) -> Iterator[Finding]:
     """No controller of the server has set work aside because it failed on it."""
     if (view := inspection.overview) is None:
         return
-    if (in_all := _aside(view)) is None:
-        return
-    names, number = in_all
-    if number:
-        told = f"the server failed on {count(number, 'piece')} of work, and tries again: {some(names)}"
+    if view.set_aside:
+        names = [
+            f"{each.work}{f' of {each.subject}' if each.subject else ''} ({each.reason})"
+            for each in view.set_aside
+        ]
+        told = f"the server failed on {count(view.set_aside_in_all, 'piece')} of work, and tries again: {some(names)}"
         yield problem("set aside", told, "`spill show JOB` and the log say why; report it if it stays")
     else:
         yield ok("set aside", "nothing")
-
-
-def _aside(view: Overview) -> tuple[list[str], int] | None:
-    """What was set aside, each in words, and how much in all; None for a server whose version does not say."""
-    found = getattr(view, "set_aside", None)
-    if found is None:
-        return None
-    names = [f"{each.work}{f' of {each.subject}' if each.subject else ''} ({each.reason})" for each in found]
-    return names, max(len(names), int(getattr(view, "set_aside_in_all", 0)))
 
 
 def agents(inspection: Inspection) -> Iterator[Finding]:
