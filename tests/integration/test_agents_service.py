@@ -16,6 +16,7 @@ from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
+from spillover.core.events import JobState
 from spillover.core.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
@@ -153,27 +154,19 @@ async def test_an_outcome_that_the_server_does_not_know_is_answered_and_not_told
     assert wire.control.loop.state.jobs[JobId(job)].lost == 1
 
 
-async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire) -> None:
-    late = await wire.register("cloud", "n1")  # both before either listens
-    first = await wire.register("onprem", "n1")
-    stream = wire.listen(first)
-    reading = asyncio.ensure_future(stream.read())
-    await wire.control.submit("train")
+async def test_two_agents_of_one_name_in_two_clusters_work_side_by_side(wire: Wire) -> None:
+    here, there = await wire.register("onprem", "n1"), await wire.register("cloud", "n1")
+    (job,) = await wire.control.submit("train")
     async with asyncio.timeout(10):
-        message = await reading
+        message = await wire.listen(here).read()
     assert isinstance(message, pb.FromServer)
-    assert len(message.grants) == 1
-    said = "an agent 'n1' of cluster 'onprem' is connected; give this one another name"
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await wire.register("cloud", "n1")
-    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, said)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await wire.listen(late).read()
-    assert refused.value.details() == said
-    again = await wire.register("onprem", "n1")  # its own it may have anew
-    assert again > first
-    await wire.register("cloud", "n2")
-    stream.cancel()
+    (grant,) = message.grants
+    result = pb.TaskResult(lease=grant.lease, exit_code=0)
+    other = await wire.report(pb.ReportRequest(incarnation=there, results=[result]))
+    assert [answer.verdict for answer in other.results] == [pb.FENCED]
+    assert wire.control.loop.state.jobs[JobId(job)].state is JobState.PLACED
+    own = await wire.report(pb.ReportRequest(incarnation=here, results=[result]))
+    assert [answer.verdict for answer in own.results] == [pb.ACCEPTED]
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3], ids=["nothing", "its name", "some of it"])

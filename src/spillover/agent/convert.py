@@ -6,7 +6,18 @@ from typing import Final
 
 import msgspec
 
-from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Source, Task, Welcome
+from spillover.agent.values import (
+    Answered,
+    Grant,
+    NewTerms,
+    Phase,
+    Renewal,
+    Report,
+    Result,
+    Source,
+    Task,
+    Welcome,
+)
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
@@ -124,7 +135,12 @@ def welcome_in(reply: pb.RegisterReply) -> Welcome:
         short_term=reply.short_term,
         log_retention=reply.log_retention,
         keep_output=reply.keep_output,
+        stream=reply.stream,
     )
+
+
+def _terms_in(terms: pb.Terms) -> NewTerms:
+    return NewTerms(terms.number, terms.heartbeat, terms.short_term)
 
 
 def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
@@ -136,6 +152,7 @@ def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
         drain=reply.drain,
         revoked=tuple(map(lease_in, reply.revoked)),
         yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
+        terms=_terms_in(reply.terms) if reply.HasField("terms") else None,
     )
 
 

@@ -27,6 +27,7 @@ def introduce(options: Options, life: str, pid: int) -> pb.RegisterRequest:
         queue=options.queue,
         version=__version__,
         pid=pid,
+        stream=True,
     )
 
 

@@ -22,7 +22,7 @@ from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
 from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers
-from spillover.agent.values import Instruction, Reconnect
+from spillover.agent.values import Instruction, Reconnect, Welcome
 from spillover.wire import agents_pb2 as pb
 
 SLOW_DELAY: Final = 5.0
@@ -41,6 +41,7 @@ MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
 _PATH: Final = "/spillover.agents.v1.Agents/"
 _SESSION: Final = "spillover-session-bin"
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _FENCED: Final = grpc.StatusCode.ABORTED
 """What a registration is refused with while another agent has the name."""
 _NEEDS_MENDING: Final = {
@@ -186,14 +187,14 @@ class Link:
         async with self._dial(target) as channel:
             calls = _Calls(channel, target.token)
             try:
-                incarnation = await self._register(calls, target.address)
+                welcome = await self._register(calls, target.address)
+                incarnation = welcome.incarnation
                 self._transfers.connected(channel, calls.metadata, target)
-                await _until_one_ends(
-                    self._listen(calls, incarnation),
-                    self._beat(calls, incarnation),
-                    self._report(calls),
-                    self._send_output(calls, incarnation),
-                )
+                if welcome.stream:
+                    attending = [self._attend(calls.session(), incarnation)]
+                else:  # a server of before there was one stream for both
+                    attending = [self._listen(calls, incarnation), self._beat(calls, incarnation)]
+                await _until_one_ends(*attending, self._report(calls), self._send_output(calls, incarnation))
             except grpc.aio.AioRpcError as error:
                 raise _over(error) from None
             except convert.Unspeakable as error:
@@ -203,7 +204,7 @@ class Link:
                 self._state.unreported()
                 await self._worker.outputs.reset()
 
-    async def _register(self, calls: "_Calls", address: str) -> int:
+    async def _register(self, calls: "_Calls", address: str) -> Welcome:
         """Say who we are and what we hold."""
         sent = self._now()
         held, instructions = self._state.register(sent)
@@ -227,20 +228,55 @@ class Link:
         self.connected = True
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
-        return welcome.incarnation
+        return welcome
+
+    async def _attend(self, stream: Any, incarnation: int) -> None:
+        """Take what the server says, and renew all leases on the same stream."""
+        beats = _Beats()
+        await _until_one_ends(self._hear(stream, incarnation, beats), self._renew(stream, incarnation, beats))
+
+    async def _hear(self, stream: Any, incarnation: int, beats: "_Beats") -> None:
+        """Take leases, requests for output, and answers to heartbeats."""
+        while (message := await stream.read()) is not _EOF:
+            self._heard(message, incarnation)
+            if not message.HasField("renewed"):
+                continue
+            sent = beats.answered()
+            if sent is not None or message.renewed.fenced:  # that is told to one who has not asked as well
+                now = self._now()
+                self._act(self._state.renewed(now, sent or now, convert.renewal_in(message.renewed)))
+        raise Over("the server ended the stream")
+
+    async def _renew(self, stream: Any, incarnation: int, beats: "_Beats") -> None:
+        """Send heartbeats, each after the one before was answered."""
+        while True:
+            sent = self._now()
+            beats.sends(sent)
+            patience = self._patience()
+            try:
+                async with asyncio.timeout(patience):
+                    await stream.write(self._heartbeat(incarnation))
+                    await beats.answer.wait()
+            except TimeoutError:
+                raise Over(f"the server did not answer a heartbeat within {patience:.1f} s") from None
+            await self._rest(sent)
+
+    def _heard(self, message: pb.FromServer, incarnation: int) -> None:
+        """Take leases and requests for output from one message."""
+        grants = [convert.grant_in(grant) for grant in message.grants]
+        now = self._now()
+        self._act(self._state.granted(now, incarnation, message.epoch, grants))
+        if self._peers is not None and self._state.waiting:
+            self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
+        for read in message.reads:
+            self._worker.outputs.request(read, self._chunks.put)
+        if message.heartbeat_now:
+            self._heartbeat_now.set()
 
     async def _listen(self, calls: "_Calls", incarnation: int) -> None:
         """Take leases and requests for output."""
         async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
-            grants = [convert.grant_in(grant) for grant in message.grants]
-            now = self._now()
-            self._act(self._state.granted(now, incarnation, message.epoch, grants))
-            if self._peers is not None and self._state.waiting:
-                self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
-            for read in message.reads:
-                self._worker.outputs.request(read, self._chunks.put)
-            if message.heartbeat_now:
-                self._heartbeat_now.set()
+            self._heard(message, incarnation)
         # It does so when another registration has taken the place of ours. A heartbeat is told that, and then all that runs
         # here has to end; to register at once would only be refused while it runs on.
         self._heartbeat_now.set()
@@ -250,21 +286,30 @@ class Link:
     async def _beat(self, calls: "_Calls", incarnation: int) -> None:
         """Renew all leases, again and again."""
         while True:
-            state = self._state
-            request = pb.HeartbeatRequest(
-                incarnation=incarnation,
-                held=len(state.waiting) + len(state.fetching) + len(state.running),
-                running=len(state.running),
-                load=self._load(),
-            )
+            request = self._heartbeat(incarnation)
             sent = self._now()
             reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, self._patience())
-            self._act(state.renewed(self._now(), sent, convert.renewal_in(reply)))
-            pause = state.heartbeat / 1e9 - (self._now() - sent) / 1e9
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause)):
-                    await self._heartbeat_now.wait()
-            self._heartbeat_now.clear()
+            self._act(self._state.renewed(self._now(), sent, convert.renewal_in(reply)))
+            await self._rest(sent)
+
+    def _heartbeat(self, incarnation: int) -> pb.HeartbeatRequest:
+        """A heartbeat as it would be sent now."""
+        state = self._state
+        return pb.HeartbeatRequest(
+            incarnation=incarnation,
+            held=len(state.waiting) + len(state.fetching) + len(state.running),
+            running=len(state.running),
+            load=self._load(),
+            terms=state.lives_by,
+        )
+
+    async def _rest(self, sent: int) -> None:
+        """Wait until the next heartbeat is due, after one that was sent then, or the server asks for it."""
+        pause = (self._state.heartbeat - (self._now() - sent)) / 1e9
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, pause)):
+                await self._heartbeat_now.wait()
+        self._heartbeat_now.clear()
 
     def _patience(self) -> float:
         """Seconds that a heartbeat may take, so that there is time for another connection before leases are over."""
@@ -324,8 +369,28 @@ class Link:
             raise Over(end.why, fenced=end.fenced)
 
 
+class _Beats:
+    """The one heartbeat that is under way on a stream."""
+
+    def __init__(self) -> None:
+        self.answer = asyncio.Event()
+        self._sent: int | None = None
+        """When it was sent; None if none is under way."""
+
+    def sends(self, sent: int) -> None:
+        """One is about to be sent."""
+        self._sent = sent
+        self.answer.clear()
+
+    def answered(self) -> int | None:
+        """An answer came: when the heartbeat was sent; None if nothing was asked."""
+        sent, self._sent = self._sent, None
+        self.answer.set()
+        return sent
+
+
 class _Calls:
-    """The five calls, on one channel."""
+    """All calls, on one channel."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
@@ -346,6 +411,13 @@ class _Calls:
             _PATH + "Listen", pb.ListenRequest.SerializeToString, pb.FromServer.FromString
         )
         return call(request, metadata=self.metadata)
+
+    def session(self) -> Any:
+        """The stream both ways."""
+        call: Any = self._channel.stream_stream(
+            _PATH + "Session", pb.HeartbeatRequest.SerializeToString, pb.FromServer.FromString
+        )
+        return call(metadata=self.metadata)
 
     async def output(self, chunks: AsyncIterator[pb.OutputChunk]) -> None:
         """The stream to the server."""

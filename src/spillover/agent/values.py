@@ -81,6 +81,17 @@ class Welcome(Struct, frozen=True):
     """Nanoseconds that output is kept; 0 is for ever."""
     keep_output: bool = False
     """Whether the server wants a copy of the output of every task that ended."""
+    stream: bool = False
+    """Whether the server takes heartbeats on the stream on which it hands out leases."""
+
+
+class NewTerms(Struct, frozen=True):
+    """Terms that take the place of those of the registration."""
+
+    number: int
+    """By which the server is told that they are lived by."""
+    heartbeat: int
+    short_term: int
 
 
 class Renewal(Struct, frozen=True):
@@ -94,6 +105,8 @@ class Renewal(Struct, frozen=True):
     revoked: tuple[Lease, ...] = ()
     yields: tuple[tuple[Lease, bytes], ...] = ()
     """Leases that another agent wants, each with the ticket for its task."""
+    terms: NewTerms | None = None
+    """What to live by from now on; None leaves it as it is."""
 
 
 class Exit(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.control.lives import Lives
 from spillover.control.loop import Loop
-from spillover.control.terms import LeaseTerms, lease_terms
+from spillover.control.terms import lease_terms
 from spillover.control.tickets import Tickets
 from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
@@ -30,9 +30,9 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.deciding.engine import Engine
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.model.resources import Resources
-from spillover.ports.cluster import Agents
+from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, Kind
 
 log = structlog.get_logger()
@@ -64,6 +64,8 @@ class Introduction(Struct, frozen=True):
     """Drawn anew at each start of the agent."""
     number: int = 0
     """Counts the registrations of a life; 0 is that of an agent that does not."""
+    adapts: bool = False
+    """Whether it lives by other terms if it is told so later."""
 
 
 class Welcome(Struct, frozen=True):
@@ -87,6 +89,8 @@ class Orders(Struct, frozen=True):
     drain: bool = False
     yields: tuple[tuple[Lease, bytes], ...] = ()
     """Leases that another agent wants, each with the ticket for its task."""
+    offer: Offer | None = None
+    """Terms that it is to live by instead of its own."""
 
 
 class Answers(Struct, frozen=True):
@@ -122,8 +126,13 @@ class Desk:
         self._incarnation = 0
         self._lives = Lives()
 
-    def terms(self) -> LeaseTerms:
-        """The terms of leases, by how many agents there are."""
+    def terms(self, *, adapts: bool = True) -> LeaseTerms:
+        """The terms of leases, by how many agents there are; one that is lost does not count."""
+        state = self._loop.state
+        return lease_terms(len(state.agents) - state.lost, self._heartbeat, adapts=adapts)
+
+    def longest_terms(self) -> LeaseTerms:
+        """The longest that an earlier server may have told agents that are in the book."""
         return lease_terms(len(self._loop.state.agents), self._heartbeat)
 
     async def register(self, intro: Introduction) -> Welcome:
@@ -136,13 +145,14 @@ class Desk:
         key = f"{intro.cluster}/{intro.name}"
         # Before anything is noted of it: a stranger must not pass for a later life of the agent whose name this is.
         now = self._loop.now()
-        taken = name_taken(self._loop.state, intro.name, intro.token, now, admin=intro.admin)
+        taken = name_taken(self._loop.state, NodeKey(key), intro.token, now, admin=intro.admin)
         if taken is not None:
             raise CommandError(Kind.INVALID, taken)
         self._lives.check(key, intro.life, intro.number, present=self._present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
-        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life)
+        terms = self.terms(adapts=intro.adapts)
+        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life, terms)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -167,7 +177,7 @@ class Desk:
             case Registered(keep):
                 log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
                 return Welcome(
-                    self._loop.epoch, incarnation, keep, self.terms(), self._log_retention, self._keep_output
+                    self._loop.epoch, incarnation, keep, terms, self._log_retention, self._keep_output
                 )
             case Refusal():
                 self._agents.forget(incarnation)
@@ -181,10 +191,13 @@ class Desk:
         if contact is None:
             return None
         silent = self._loop.time.monotonic() - contact.heard
-        return contact.life if contact.connected or silent < 2 * self.terms().heartbeat else None
+        return contact.life if contact.connected or silent < 2 * contact.terms.heartbeat else None
 
-    async def heartbeat(self, incarnation: int, load: int = 0) -> Orders:
-        """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
+    async def heartbeat(self, incarnation: int, load: int = 0, lives_by: int | None = None) -> Orders:
+        """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it.
+
+        `lives_by` is the number of the terms that the agent lives by; None if it cannot be told others.
+        """
         self._check_lead()
         engine = await self._loop.read()
         node_key = self._current(incarnation)
@@ -213,6 +226,7 @@ class Desk:
             revoked=tuple(revoked),
             drain=node.status == "draining",
             yields=tuple(yields),
+            offer=None if lives_by is None else self._agents.agree(node_key, lives_by, self.terms()),
         )
 
     async def report(
@@ -235,7 +249,7 @@ class Desk:
         before: list[Proposal] = [Drain(ClusterName(cluster), NodeName(node))] if leaving else []
         after: list[Proposal] = [*yielded]
         if released:
-            after.append(HandBack(NodeName(node), tuple(released)))
+            after.append(HandBack(NodeKey(node_key), tuple(released)))
         replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
@@ -254,7 +268,7 @@ class Desk:
         """Jobs that an agent holds under these leases and has not started, once that is durable."""
         self._check_lead()
         engine = await self._loop.read()
-        held = [holder(engine.state, lease, NodeName(node.partition("/")[2])) for lease in leases]
+        held = [holder(engine.state, lease, NodeKey(node)) for lease in leases]
         return [job for job in held if job is not None and type(job.phase) is Placed]
 
     def _current(self, incarnation: int) -> str | None:
@@ -268,7 +282,7 @@ class Desk:
         node = nodes.get(node_key) if node_key is not None else None
         if node is not None and node.status in {"ready", "draining"}:
             return node_key
-        if any(node.incarnation == incarnation for node in nodes.values()):
+        if incarnation in self._loop.state.registered:
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
 

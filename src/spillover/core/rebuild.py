@@ -60,6 +60,8 @@ def rebuild(
     nodes.sort(key=lambda node: (node.number, node.key))
     state.nodes = {node.key: node for node in nodes}
     state.agents = {node.key: node for node in nodes if node.is_agent}
+    state.lost = sum(node.status == "lost" for node in state.agents.values())
+    state.registered = {node.incarnation: key for key, node in state.agents.items()}
     jobs.sort(key=lambda job: (job.number, job.id))
     for job in jobs:
         _index(state, job)

@@ -14,7 +14,6 @@ from spillover.core.apply import APPLIERS
 from spillover.core.decide import DECIDERS, decide
 from spillover.core.deciders import changes
 from spillover.core.events import (
-    AgentForgotten,
     AgentsConfigured,
     AnyEvent,
     ClustersConfigured,
@@ -45,9 +44,7 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
 """For each event what changes the state, and what the board follows it by, if anything."""
-_NEW_BOARD: Final = frozenset(
-    {AgentForgotten, AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled}
-)
+_NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
 
 

@@ -8,6 +8,8 @@ JobId = NewType("JobId", str)
 
 ClusterName = NewType("ClusterName", str)
 NodeName = NewType("NodeName", str)
+NodeKey = NewType("NodeKey", str)
+"""CLUSTER/NAME of a node: names are unique within a cluster only."""
 
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH: Final = 12
@@ -34,6 +36,11 @@ def split_member(job: JobId) -> tuple[JobId, int] | None:
     """The array and the index of a member, or None for a job of its own."""
     match = _MEMBER.fullmatch(job) if "." in job else None
     return (JobId(match[1]), int(match[2])) if match else None
+
+
+def node_key(cluster: ClusterName, node: NodeName) -> NodeKey:
+    """The key of a node of a cluster."""
+    return NodeKey(f"{cluster}/{node}")
 
 
 def is_name(text: str) -> bool:

@@ -183,7 +183,7 @@ class Server:
                 self._store.archive,
                 Retention(self._config.retention.jobs, self._config.retention.events),
             )
-            leases = Leases(self.loop, self._hub, self._desk)
+            leases = Leases(self.loop, self._hub, self._desk, self._config.forget_after)
             for name, work in (
                 ("runner", self._runner.run()),
                 ("archiving", self._archiving.run()),

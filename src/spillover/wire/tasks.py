@@ -8,7 +8,7 @@ import msgspec
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Result, Started, Verdict, Yield, Yielded
 from spillover.model.files import is_digest
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -92,12 +92,12 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
     return task
 
 
-def started_in(node: NodeName, started: pb.StartedTask) -> Started:
+def started_in(node: NodeKey, started: pb.StartedTask) -> Started:
     """A start from the wire."""
     return Started(node, lease_in(started.lease), started.age)
 
 
-def result_in(node: NodeName, result: pb.TaskResult) -> Result:
+def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
     """A result from the wire; an outcome that only a newer agent knows is a task lost, or the report would never be answered."""
     outcome, message = _OUTCOMES.get(result.outcome), result.message
     if outcome is None:
@@ -119,7 +119,7 @@ def result_in(node: NodeName, result: pb.TaskResult) -> Result:
     )
 
 
-def yielded_in(node: NodeName, yielded: pb.Yielded) -> Yielded:
+def yielded_in(node: NodeKey, yielded: pb.Yielded) -> Yielded:
     """What an agent says of a lease that another one wants; an answer that only a newer agent knows moves nothing."""
     return Yielded(node, lease_in(yielded.lease), _YIELDS.get(yielded.answer, Yield.STARTED))
 

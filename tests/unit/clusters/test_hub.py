@@ -109,20 +109,6 @@ async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:
     assert hub.start(NODE, 1, starts(large(MOST_GRANT), "a")) == []
 
 
-async def test_a_name_is_taken_while_an_agent_of_another_cluster_is_connected_under_it() -> None:
-    hub, session = connected()
-    assert hub.namesake("cloud/n1") is None
-    stream = session.messages(1)
-    listening = asyncio.ensure_future(anext(stream))
-    await turn()
-    assert hub.namesake("cloud/n1") == NODE
-    assert hub.namesake("cloud/n2") is None
-    assert hub.namesake(NODE) is None
-    hub.close(NODE)
-    assert await asyncio.gather(listening, return_exceptions=True)
-    assert hub.namesake("cloud/n1") is None
-
-
 async def test_whoever_takes_a_lease_over_is_told_what_it_runs_by_a_digest() -> None:
     hub, session = connected()
     spec = read_job(

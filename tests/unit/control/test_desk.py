@@ -8,7 +8,7 @@ from spillover.control.agents import Desk, Introduction, Welcome
 from spillover.control.runner import Runner
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY
@@ -16,6 +16,7 @@ from spillover.ports.commands import CommandError, Kind
 from spillover.testing.inside import Inside
 
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 
 
 class Agent:
@@ -42,7 +43,7 @@ async def test_an_older_registration_is_fenced_and_its_results_are_not_answered(
     second = await agent.register(lease)
     assert second.keep == (lease,)
     assert second.incarnation > first.incarnation
-    done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(1), 0)
+    done = Result(HOLDER, lease, Outcome.EXITED, 0, None, Usage(1), 0)
     stale = await agent.desk.report(first.incarnation, [], [done], [])
     assert (stale.fenced, stale.verdicts) == (True, [])
     assert (await agent.desk.heartbeat(first.incarnation)).fenced
@@ -55,7 +56,7 @@ async def test_an_agent_that_was_given_up_registers_anew_instead_of_being_fenced
     (job,) = await control.submit("train")
     welcome = await agent.register()
     lease = control.lease(job)
-    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
+    await agent.desk.report(welcome.incarnation, [Started(HOLDER, lease, 0)], [], [])
     await control.propose(AgentGone(ClusterName("onprem"), NODE, welcome.incarnation))
     with pytest.raises(CommandError) as caught:
         await agent.desk.heartbeat(welcome.incarnation)

@@ -14,7 +14,7 @@ from spillover.core.events import JobState, Usage
 from spillover.core.jobs import Ended, Placed
 from spillover.core.proposals import Outcome, Register, Result
 from spillover.model.files import File
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
@@ -24,6 +24,7 @@ from spillover.testing.inside import Inside, form
 
 RETENTION = 10 * DAY
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 
 
 def digest(data: bytes) -> str:
@@ -68,7 +69,7 @@ class Yard:
         found = self.control.loop.state.jobs[job]
         assert isinstance(found.phase, Placed)
         result = Result(
-            NODE, found.lease, outcome, code, None, Usage(ran=SECOND), 0, "too large", outputs=listed
+            HOLDER, found.lease, outcome, code, None, Usage(ran=SECOND), 0, "too large", outputs=listed
         )
         await self.control.propose(result)
 
@@ -165,7 +166,7 @@ async def test_a_list_that_is_none_is_told_and_harms_nobody(yard: Yard, listed: 
     job = await yard.submit("train", outputs=["*"])
     found = yard.control.loop.state.jobs[job]
     await yard.control.propose(
-        Result(NODE, found.lease, Outcome.EXITED, 0, None, Usage(), 0, outputs=await yard.put(listed))
+        Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(), 0, outputs=await yard.put(listed))
     )
     with pytest.raises(CommandError, match=r"is no list of files|is no file of ours"):
         await yard.desk.brought_back(await yard.control.lookup.find(job), None)

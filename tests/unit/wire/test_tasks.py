@@ -6,12 +6,12 @@ from spillover.agent.convert import grant_in
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.forms.jobs import read_job
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey
 from spillover.model.job import JobSpec
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import lease_out, result_in, task_out
 
-NODE = NodeName("n1")
+NODE = NodeKey("onprem/n1")
 LEASE = Lease(JobId("a"), 1, 7)
 
 

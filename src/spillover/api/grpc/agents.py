@@ -1,21 +1,23 @@
 """The agents' service: decode, call the desk, encode; nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Entry, abort
 from spillover.api.grpc.methods import CODES, method
-from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
+from spillover.clusters.agents.hub import Hub, Session
+from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.lives import Followed
 from spillover.core.jobs import Job
 from spillover.forms.quantities import WORD_RULE, is_word
-from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
+from spillover.model.ids import NAME_RULE, ClusterName, NodeKey, NodeName, is_name
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
 from spillover.ports.cluster import Start
@@ -54,6 +56,8 @@ _CODES: Final = CODES | {
     Kind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+
 Reply = TypeVar("Reply")
 ServicerContext = grpc.aio.ServicerContext
 
@@ -91,6 +95,8 @@ class AgentsService:
             "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest),
             "Report": method(unary, self._registered(self._report), pb.ReportRequest),
             "Listen": method(stream, self._listen, pb.ListenRequest),
+            # It decodes by itself, after it knows who calls.
+            "Session": grpc.stream_stream_rpc_method_handler(self._session),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest),
             "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk),
             "GetBlob": method(stream, self._get_blob, pb.BlobRequest),
@@ -111,9 +117,6 @@ class AgentsService:
         if caller.cluster not in {None, request.cluster}:
             told = f"the token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
             raise CommandError(Kind.FORBIDDEN, told)
-        taken = self._hub.namesake(f"{request.cluster}/{request.name}")
-        if taken is not None:
-            raise CommandError(Kind.CONFLICT, _taken(taken))
         welcome = await self._desk.register(
             Introduction(
                 ClusterName(request.cluster),
@@ -130,6 +133,7 @@ class AgentsService:
                 request.peer,
                 request.life,
                 request.number,
+                request.stream,
             )
         )
         return pb.RegisterReply(
@@ -141,22 +145,55 @@ class AgentsService:
             log_retention=welcome.log_retention,
             keep_output=welcome.keep_output,
             session=self._entry.admit(welcome.incarnation, caller),
+            stream=request.stream,
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        orders = await self._desk.heartbeat(request.incarnation, request.load)
-        return pb.HeartbeatReply(
-            epoch=orders.epoch,
-            fenced=orders.fenced,
-            stops=[pb.StopOrder(lease=lease_out(lease)) for lease in orders.stops],
-            revoked=[lease_out(lease) for lease in orders.revoked],
-            drain=orders.drain,
-            yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
-        )
+        return _orders_out(await self._desk.heartbeat(request.incarnation, request.load))
+
+    async def _session(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
+        session = await self._entry.session(context)
+        if session is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
+        renewing = asyncio.create_task(_told(self._renew(session, context), context))
+        saying = asyncio.create_task(self._say(session, context))
+        try:
+            await asyncio.wait((renewing, saying), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            renewing.cancel()
+            saying.cancel()
+            ended = await asyncio.gather(renewing, saying, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, BaseException) and not isinstance(each, asyncio.CancelledError):
+                raise each  # also that the call was aborted
+        if not self._entry.holds(session):
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+
+    async def _renew(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
+        """Take heartbeats and have them answered, until the agent hangs up."""
+        while (data := await context.read()) is not _EOF:
+            try:
+                request = pb.HeartbeatRequest.FromString(data)
+            except DecodeError as error:
+                raise CommandError(Kind.INVALID, f"not a heartbeat: {error}") from None
+            orders = await self._desk.heartbeat(session.incarnation, request.load, request.terms)
+            session.answer(_orders_out(orders))
+
+    async def _say(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
+        """Say what there is to say, until another registration counts; that is said last."""
+        async for message in session.messages(self._epoch()):
+            if not self._entry.holds(session):
+                return
+            await context.write(message.SerializeToString())
+        if self._entry.holds(session):
+            last = pb.FromServer(
+                epoch=self._epoch(), renewed=pb.HeartbeatReply(epoch=self._epoch(), fenced=True)
+            )
+            await context.write(last.SerializeToString())
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
-        key = self._hub.current(request.incarnation)
-        node = NodeName(key.partition("/")[2]) if key is not None else NodeName("")
+        node = NodeKey(self._hub.current(request.incarnation) or "")
         answers = await self._desk.report(
             request.incarnation,
             [started_in(node, started) for started in request.started],
@@ -195,9 +232,6 @@ class AgentsService:
         session = await self._entry.session(context, request.incarnation)
         if session is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
-        taken = self._hub.namesake(session.node)  # if both registered before either listened
-        if taken is not None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _taken(taken))
         async for message in session.messages(self._epoch()):
             if not self._entry.holds(session):
                 await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
@@ -265,6 +299,22 @@ async def _told(call: Awaitable[Reply], context: Any) -> Reply:
         await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
 
 
+def _orders_out(orders: Orders) -> pb.HeartbeatReply:
+    """The answer to a heartbeat."""
+    reply = pb.HeartbeatReply(
+        epoch=orders.epoch,
+        fenced=orders.fenced,
+        stops=[pb.StopOrder(lease=lease_out(lease)) for lease in orders.stops],
+        revoked=[lease_out(lease) for lease in orders.revoked],
+        drain=orders.drain,
+        yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
+    )
+    if orders.offer is not None:
+        number, terms = orders.offer
+        reply.terms.MergeFrom(pb.Terms(number=number, heartbeat=terms.heartbeat, short_term=terms.short))
+    return reply
+
+
 def _wrong(request: pb.RegisterRequest) -> str | None:
     """What is wrong with a registration, if anything."""
     if request.protocol != PROTOCOL:
@@ -287,12 +337,6 @@ def _wrong(request: pb.RegisterRequest) -> str | None:
     if any(len(key) > MOST_LABEL or len(value) > MOST_LABEL for key, value in request.labels.items()):
         return f"a label has {MOST_LABEL} characters at the most"
     return None
-
-
-def _taken(key: str) -> str:
-    """Why an agent may not have the name that it has: results are told by the name of their agent."""
-    cluster, _, name = key.partition("/")
-    return f"an agent {name!r} of cluster {cluster!r} is connected; give this one another name"
 
 
 def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:
