@@ -18,21 +18,26 @@ from spillover.control.agents import Desk
 from spillover.control.runner import Runner
 from spillover.core.events import JobState
 from spillover.core.jobs import Placed
-from spillover.model.ids import JobId
-from spillover.model.units import DAY
+from spillover.core.proposals import Act, AgentGone, Change, Register
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, SECOND
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.inside import Inside, form, leading
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 TOKEN = "a-token-for-tests"
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 METADATA = (("authorization", f"Bearer {TOKEN}"),)
 
 
 class Wire:
     """An agent's end of the wire."""
 
-    def __init__(self, channel: grpc.aio.Channel, control: Inside) -> None:
+    def __init__(self, channel: grpc.aio.Channel, control: Inside, hub: Hub) -> None:
         self._channel = channel
+        self.hub = hub
         self.control = control
         self.sessions: dict[int, bytes] = {}
         """Of each registration."""
@@ -65,6 +70,14 @@ class Wire:
             response_deserializer=pb.FromServer.FromString,
         )
         return call(pb.ListenRequest(incarnation=incarnation), metadata=self.metadata(incarnation))
+
+    def session(self, incarnation: int) -> Any:
+        call: Any = self._channel.stream_stream(
+            f"/{SERVICE}/Session",
+            request_serializer=pb.HeartbeatRequest.SerializeToString,
+            response_deserializer=pb.FromServer.FromString,
+        )
+        return call(metadata=self.metadata(incarnation), timeout=20)
 
     async def blob(self, digest: str, offset: int = 0, metadata: Any = None) -> bytes:
         metadata = self.metadata() if metadata is None else metadata
@@ -116,7 +129,7 @@ async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
         server, port = await serve_agents(service, "127.0.0.1:0")
         options = (("grpc.max_receive_message_length", MOST_MESSAGE),)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-            yield Wire(channel, control)
+            yield Wire(channel, control, hub)
         await server.stop(0)
         assert not running.done(), running.exception()
         running.cancel()
@@ -167,6 +180,87 @@ async def test_two_agents_of_one_name_in_two_clusters_work_side_by_side(wire: Wi
     assert wire.control.loop.state.jobs[JobId(job)].state is JobState.PLACED
     own = await wire.report(pb.ReportRequest(incarnation=here, results=[result]))
     assert [answer.verdict for answer in own.results] == [pb.ACCEPTED]
+
+
+async def renew(stream: Any, terms: int = 0) -> pb.FromServer:
+    """Send a heartbeat and take what comes next."""
+    await stream.write(pb.HeartbeatRequest(terms=terms))
+    message: pb.FromServer = await stream.read()
+    return message
+
+
+async def test_leases_and_answers_to_heartbeats_come_on_one_stream(wire: Wire) -> None:
+    incarnation = await wire.register("onprem", "n1")
+    stream = wire.session(incarnation)
+    plain = await renew(stream)
+    assert plain.renewed == pb.HeartbeatReply(epoch=wire.control.loop.epoch)
+    (job,) = await wire.control.submit("train")
+    assert [grant.lease.job for grant in (await stream.read()).grants] == [job]
+    await wire.control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
+    assert (await stream.read()).heartbeat_now
+    assert [order.lease.job for order in (await renew(stream)).renewed.stops] == [job]
+    contact = wire.hub.contact("onprem/n1")
+    assert contact is not None
+    assert contact.connected
+    await stream.done_writing()
+    assert await stream.read() is EOF
+    await until(lambda: not _connected(wire, "onprem/n1"), "the end of the connection")
+
+
+def _connected(wire: Wire, node: str) -> bool:
+    contact = wire.hub.contact(node)
+    return contact is not None and contact.connected
+
+
+async def test_an_agent_that_another_registration_follows_is_told_so_without_having_asked(wire: Wire) -> None:
+    old = wire.session(await wire.register("onprem", "n1"))
+    await renew(old)
+    new = wire.session(await wire.register("onprem", "n1"))
+    assert (await old.read()).renewed.fenced
+    assert await old.read() is EOF
+    assert not (await renew(new)).renewed.fenced
+    new.cancel()
+
+
+async def test_a_stream_ends_when_its_agent_was_given_up(wire: Wire) -> None:
+    incarnation = await wire.register("onprem", "n1")
+    stream = wire.session(incarnation)
+    await renew(stream)
+    await wire.control.propose(AgentGone(ClusterName("onprem"), NodeName("n1"), incarnation))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await renew(stream)
+    assert (refused.value.code(), refused.value.details()) == (
+        grpc.StatusCode.UNAVAILABLE,
+        "register anew",
+    )
+
+
+async def test_what_is_no_heartbeat_ends_the_stream_that_it_came_on_and_no_other(wire: Wire) -> None:
+    good = wire.session(await wire.register("onprem", "n1"))
+    bad = wire.session(await wire.register("onprem", "n2"))
+    await renew(bad)
+    bad._request_serializer = bytes
+    await bad.write(b"\xff\xff\xff")
+    with pytest.raises(grpc.aio.AioRpcError, match="not a heartbeat"):
+        await bad.read()
+    assert not (await renew(good)).renewed.fenced
+    good.cancel()
+
+
+async def test_an_agent_is_told_other_terms_on_its_stream_when_others_come(wire: Wire) -> None:
+    stream = wire.session(await wire.register("onprem", "n1"))
+    assert not (await renew(stream)).renewed.HasField("terms")
+    for number in range(600):
+        await wire.control.propose(
+            Register(
+                ClusterName("onprem"), NodeName(f"m{number}"), 1000 + number, Resources(1000), (), {}, 0, ()
+            )
+        )
+    told = (await renew(stream)).renewed.terms
+    assert (told.number, told.heartbeat, told.short_term) == (1, 4005 * SECOND // 1000, 30 * SECOND)
+    assert (await renew(stream)).renewed.terms == told, "until it lives by them"
+    assert not (await renew(stream, terms=1)).renewed.HasField("terms")
+    stream.cancel()
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3], ids=["nothing", "its name", "some of it"])

@@ -136,6 +136,7 @@ def welcome_in(reply: pb.RegisterReply) -> Welcome:
         log_retention=reply.log_retention,
         keep_output=reply.keep_output,
         stream=reply.stream,
+        spread=reply.spread,
     )
 
 

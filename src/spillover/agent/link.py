@@ -35,6 +35,8 @@ LINGER: Final = 0.01
 """Seconds between two reports at the least: a message costs more than its content."""
 LONGEST_LINGER: Final = 0.05
 """Seconds between two reports while there is enough to do."""
+LONGEST_SPREAD: Final = 60.0
+"""Seconds that an agent waits before it looks for the server at the most, however many agents there are."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
 MESSAGE_LIMIT: Final = 64 << 20
@@ -137,8 +139,11 @@ class Link:
         self._hungry = asyncio.Event()
         self._drained = asyncio.Event()
         self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
-        self._registrations = 0
+        self.registrations = 0
+        """Tried so far."""
         self.connected = False
+        self._spread = 0.0
+        """Seconds within which the server wants all its agents back."""
 
     def ready(self) -> None:
         """There may be something to report."""
@@ -169,7 +174,8 @@ class Link:
             lasted = self.connected and self._now() - begun > LONGEST_DELAY * 1e9
             delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
-            await asyncio.sleep(pause * self._draw(0.5, 1))  # so that agents do not come back all at once
+            # So that agents do not come back all at once.
+            await asyncio.sleep(max(pause * self._draw(0.5, 1), self._draw(0, 1) * self._spread))
 
     async def drained(self) -> None:
         """Return once everything was reported."""
@@ -209,9 +215,9 @@ class Link:
         sent = self._now()
         held, instructions = self._state.register(sent)
         self._act(instructions)
-        self._registrations += 1
+        self.registrations += 1
         request = pb.RegisterRequest(
-            epoch=self._state.epoch, held=convert.held_out(held), number=self._registrations
+            epoch=self._state.epoch, held=convert.held_out(held), number=self.registrations
         )
         request.MergeFrom(self._introduction)
         try:
@@ -226,6 +232,7 @@ class Link:
         self._act(self._state.registered(self._now(), sent, welcome))
         self._worker.log_retention = welcome.log_retention
         self.connected = True
+        self._spread = min(LONGEST_SPREAD, welcome.spread / 1e9)
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
         return welcome
@@ -248,7 +255,12 @@ class Link:
         raise Over("the server ended the stream")
 
     async def _renew(self, stream: Any, incarnation: int, beats: "_Beats") -> None:
-        """Send heartbeats, each after the one before was answered."""
+        """Send heartbeats, each after the one before was answered.
+
+        A registration renews as well, so the first one is due a while after it: at a time that is drawn, or those of all agents
+        would come together for as long as the server lives.
+        """
+        await self._rest(self._now() - int(self._draw(0, 1) * self._state.heartbeat))
         while True:
             sent = self._now()
             beats.sends(sent)
@@ -259,6 +271,8 @@ class Link:
                     await beats.answer.wait()
             except TimeoutError:
                 raise Over(f"the server did not answer a heartbeat within {patience:.1f} s") from None
+            except asyncio.InvalidStateError:  # as gRPC says it; whoever reads is told why
+                raise Over("the stream has ended") from None
             await self._rest(sent)
 
     def _heard(self, message: pb.FromServer, incarnation: int) -> None:

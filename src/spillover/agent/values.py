@@ -83,6 +83,8 @@ class Welcome(Struct, frozen=True):
     """Whether the server wants a copy of the output of every task that ended."""
     stream: bool = False
     """Whether the server takes heartbeats on the stream on which it hands out leases."""
+    spread: int = 0
+    """Nanoseconds within which agents are to come back, each at a time that it draws, after the server was away."""
 
 
 class NewTerms(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.control.lives import Lives
 from spillover.control.loop import Loop
-from spillover.control.terms import lease_terms
+from spillover.control.terms import lease_terms, spread
 from spillover.control.tickets import Tickets
 from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
@@ -37,6 +37,10 @@ from spillover.ports.commands import CommandError, Kind
 
 log = structlog.get_logger()
 
+TOGETHER: Final = 1.0
+"""Seconds within which agents that register are told of together."""
+FEW: Final = 5
+"""Of whom each is told of by name."""
 _HELD: Final = (Placed, Running)
 
 
@@ -77,6 +81,8 @@ class Welcome(Struct, frozen=True):
     terms: LeaseTerms
     log_retention: int
     keep_output: bool = False
+    spread: int = 0
+    """Nanoseconds within which agents are to come back, each at a time that it draws, after the server was away."""
 
 
 class Orders(Struct, frozen=True):
@@ -92,6 +98,11 @@ class Orders(Struct, frozen=True):
     offer: Offer | None = None
     """Terms that it is to live by instead of its own."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is told nothing but that its leases are renewed."""
+        return not (self.fenced or self.stops or self.revoked or self.drain or self.yields or self.offer)
+
 
 class Answers(Struct, frozen=True):
     """What became of a report."""
@@ -102,6 +113,31 @@ class Answers(Struct, frozen=True):
     started: list[Lease]
     yielded: Sequence[Lease] = ()
     """Leases for which an answer is durable."""
+
+
+class _Arrivals:
+    """Tells of agents that registered: of one at once, of many together, as thousands may come back after a restart."""
+
+    def __init__(self) -> None:
+        self._untold: dict[str, int] | None = None
+        """Those of the last moment with how many leases each kept; None if nobody came."""
+
+    def add(self, agent: str, kept: int) -> None:
+        """One more has registered."""
+        if self._untold is not None:
+            self._untold[agent] = kept
+            return
+        log.info("agent registered", agent=agent, kept=kept)
+        self._untold = {}
+        asyncio.get_running_loop().call_later(TOGETHER, self._tell)
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold or {}, None
+        if len(untold) > FEW:
+            log.info("agents registered", count=len(untold), kept=sum(untold.values()))
+            return
+        for agent, kept in untold.items():
+            log.info("agent registered", agent=agent, kept=kept)
 
 
 class Desk:
@@ -125,11 +161,15 @@ class Desk:
         self._heartbeat = heartbeat
         self._incarnation = 0
         self._lives = Lives()
+        self._arrivals = _Arrivals()
 
     def terms(self, *, adapts: bool = True) -> LeaseTerms:
         """The terms of leases, by how many agents there are; one that is lost does not count."""
-        state = self._loop.state
-        return lease_terms(len(state.agents) - state.lost, self._heartbeat, adapts=adapts)
+        return lease_terms(self._present_agents(), self._heartbeat, adapts=adapts)
+
+    def _present_agents(self) -> int:
+        """How many agents there are, those that a server that has just started still waits for among them."""
+        return len(self._loop.state.agents) - self._loop.state.lost
 
     def longest_terms(self) -> LeaseTerms:
         """The longest that an earlier server may have told agents that are in the book."""
@@ -175,9 +215,17 @@ class Desk:
             raise
         match reply:
             case Registered(keep):
-                log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
+                self._arrivals.add(key, len(keep))
+                if keep:  # something may have been decided about these while it was away
+                    self._agents.wake(key)
                 return Welcome(
-                    self._loop.epoch, incarnation, keep, terms, self._log_retention, self._keep_output
+                    self._loop.epoch,
+                    incarnation,
+                    keep,
+                    terms,
+                    self._log_retention,
+                    self._keep_output,
+                    spread(self._present_agents()),
                 )
             case Refusal():
                 self._agents.forget(incarnation)

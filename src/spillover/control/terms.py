@@ -7,22 +7,27 @@ from spillover.ports.cluster import LeaseTerms
 
 FASTEST: Final = 2 * SECOND
 SLOWEST: Final = 10 * SECOND
-"""Unless there are many agents."""
-SLOWEST_OF_MANY: Final = 30 * SECOND
-RATE: Final = 300
-"""Heartbeats a second that a server takes from many agents."""
+"""For agents that keep to what they were told when they registered."""
+SLOWEST_OF_MANY: Final = 60 * SECOND
+"""For those that are told otherwise when agents come and go: 200 heartbeats a second cost a server about a tenth of a core."""
+RETURNING: Final = 500
+"""Agents a second that come back to a server that was away: each costs it about a millisecond."""
 SHORT: Final = 30 * SECOND
 
 
 def lease_terms(agents: int, heartbeat: int | None = None, *, adapts: bool = True) -> LeaseTerms:
     """Terms for so many agents; a heartbeat that was configured is taken as it is.
 
-    An agent that does not adapt would end a short-lived task that others keep for three of their long heartbeats.
+    One that does not adapt does not know either that a task lasts three heartbeats at the least.
     """
-    beat = heartbeat or min(SLOWEST, max(FASTEST, agents * SECOND // 200 + SECOND))
-    if heartbeat is None and adapts:
-        beat = max(beat, min(SLOWEST_OF_MANY, agents * SECOND // RATE))
+    slowest = SLOWEST_OF_MANY if adapts else SLOWEST
+    beat = heartbeat or min(slowest, max(FASTEST, agents * SECOND // 200 + SECOND))
     return LeaseTerms(beat, max(SHORT if heartbeat is None else 0, 4 * beat))
+
+
+def spread(agents: int) -> int:
+    """Nanoseconds that so many agents are to take to come back to a server that was away."""
+    return agents * SECOND // RETURNING
 
 
 def lasting(lost_after: int, heartbeat: int) -> int:

@@ -76,6 +76,7 @@ class Server:
         clock: Clock | None = None,
         *,
         umask: int = -1,
+        files: int | None = None,
         identity: Identity | None = None,
     ) -> None:
         self._config = config
@@ -129,6 +130,7 @@ class Server:
                 for each in config.agents
             ),
             umask,
+            files,
         )
         submitting = Submitting(
             self.loop,

@@ -123,7 +123,7 @@ class RegisterRequest(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., stream: _Optional[bool] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "stream")
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "stream", "spread")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,7 @@ class RegisterReply(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     KEEP_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     keep: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -142,7 +143,8 @@ class RegisterReply(_message.Message):
     session: bytes
     keep_output: bool
     stream: bool
-    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., stream: _Optional[bool] = ...) -> None: ...
+    spread: int
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., stream: _Optional[bool] = ..., spread: _Optional[int] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("incarnation",)

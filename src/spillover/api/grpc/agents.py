@@ -86,6 +86,8 @@ class AgentsService:
         self._hub = hub
         self._entry = Entry(OneToken(callers) if isinstance(callers, str) else callers, hub)
         self._epoch = epoch
+        self._plain_answer = -1, b""
+        """An epoch, and what heartbeats are answered in it when there is nothing to say."""
 
     def handler(self) -> Any:
         """All methods, for a server."""
@@ -146,6 +148,7 @@ class AgentsService:
             keep_output=welcome.keep_output,
             session=self._entry.admit(welcome.incarnation, caller),
             stream=request.stream,
+            spread=welcome.spread,
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
@@ -156,8 +159,9 @@ class AgentsService:
         if session is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
         # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
-        renewing = asyncio.create_task(_told(self._renew(session, context), context))
-        saying = asyncio.create_task(self._say(session, context))
+        turn = asyncio.Lock()  # gRPC takes one message at a time
+        renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))
+        saying = asyncio.create_task(self._say(session, context, turn))
         try:
             await asyncio.wait((renewing, saying), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -170,27 +174,38 @@ class AgentsService:
         if not self._entry.holds(session):
             await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
 
-    async def _renew(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
-        """Take heartbeats and have them answered, until the agent hangs up."""
+    async def _renew(
+        self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
+    ) -> None:
+        """Take heartbeats and answer them, until the agent hangs up."""
         while (data := await context.read()) is not _EOF:
             try:
                 request = pb.HeartbeatRequest.FromString(data)
             except DecodeError as error:
                 raise CommandError(Kind.INVALID, f"not a heartbeat: {error}") from None
             orders = await self._desk.heartbeat(session.incarnation, request.load, request.terms)
-            session.answer(_orders_out(orders))
+            said = self._plain(orders.epoch) if orders.is_plain else _renewed(orders)
+            async with turn:
+                await context.write(said)
 
-    async def _say(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
+    def _plain(self, epoch: int) -> bytes:
+        """The answer to most heartbeats, which is the same for all: encoded once, as thousands of agents are given it."""
+        if self._plain_answer[0] != epoch:
+            self._plain_answer = epoch, _renewed(Orders(epoch, fenced=False))
+        return self._plain_answer[1]
+
+    async def _say(
+        self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
+    ) -> None:
         """Say what there is to say, until another registration counts; that is said last."""
         async for message in session.messages(self._epoch()):
             if not self._entry.holds(session):
                 return
-            await context.write(message.SerializeToString())
+            async with turn:
+                await context.write(message.SerializeToString())
         if self._entry.holds(session):
-            last = pb.FromServer(
-                epoch=self._epoch(), renewed=pb.HeartbeatReply(epoch=self._epoch(), fenced=True)
-            )
-            await context.write(last.SerializeToString())
+            async with turn:
+                await context.write(_renewed(Orders(self._epoch(), fenced=True)))
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
         node = NodeKey(self._hub.current(request.incarnation) or "")
@@ -313,6 +328,11 @@ def _orders_out(orders: Orders) -> pb.HeartbeatReply:
         number, terms = orders.offer
         reply.terms.MergeFrom(pb.Terms(number=number, heartbeat=terms.heartbeat, short_term=terms.short))
     return reply
+
+
+def _renewed(orders: Orders) -> bytes:
+    """The answer to a heartbeat that came on a stream."""
+    return pb.FromServer(epoch=orders.epoch, renewed=_orders_out(orders)).SerializeToString()
 
 
 def _wrong(request: pb.RegisterRequest) -> str | None:

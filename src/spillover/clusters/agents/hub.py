@@ -82,8 +82,6 @@ class Session:
         self._starts: deque[_Parcel] = deque()
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
-        self._answers: deque[pb.HeartbeatReply] = deque()
-        """To heartbeats that came on the stream."""
         self._news = asyncio.Event()
 
     @property
@@ -141,11 +139,6 @@ class Session:
         self._nudge = True
         self._news.set()
 
-    def answer(self, reply: pb.HeartbeatReply) -> None:
-        """Answer a heartbeat that came on the stream."""
-        self._answers.append(reply)
-        self._news.set()
-
     def fence(self) -> None:
         """End the stream: a newer registration counts."""
         self.fenced = True
@@ -162,16 +155,13 @@ class Session:
                     grants = self._next_grants()
                     reads, self._reads = self._reads, []
                     nudge, self._nudge = self._nudge, False
-                    renewed = self._answers.popleft() if self._answers else None
-                    yield pb.FromServer(
-                        epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge, renewed=renewed
-                    )
+                    yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
         finally:
             self.connected = False
 
     def _has_news(self) -> bool:
         """Whether there is something to say; to one that is fenced there is nothing."""
-        return not self.fenced and bool(self._starts or self._reads or self._nudge or self._answers)
+        return not self.fenced and bool(self._starts or self._reads or self._nudge)
 
     def _next_grants(self) -> list[pb.Grant]:
         """As many leases as fit into one message; at least one, if there is any."""
