@@ -137,6 +137,12 @@ async def tell(agents: list[FakeAgent], broken: Broken, path: Path) -> None:
         await asyncio.sleep(TOLD)
 
 
+async def _join(agent: FakeAgent, after: float) -> None:
+    """Start an agent in its turn: this process would not be through with its own part of all of them in time."""
+    await asyncio.sleep(after)
+    await agent.link.run()
+
+
 async def main() -> None:
     """Keep agents until told to stop."""
     parser = argparse.ArgumentParser(description="Agents whose tasks take no time.")
@@ -148,6 +154,7 @@ async def main() -> None:
     parser.add_argument(
         "--calls", action="store_true", help="renew with calls, as agents did before they had a stream"
     )
+    parser.add_argument("--rate", type=float, default=1e6, help="agents that are started in a second")
     parser.add_argument("--status", type=Path, help="file to tell how they are")
     given = parser.parse_args()
     broken = Broken()
@@ -158,7 +165,7 @@ async def main() -> None:
         )
         for number in range(given.count)
     ]
-    works = [agent.link.run() for agent in agents]
+    works = [_join(agent, number / given.rate) for number, agent in enumerate(agents)]
     if given.status is not None:
         works.append(tell(agents, broken, given.status))
     await asyncio.gather(*works)

@@ -33,6 +33,8 @@ PROCESSES: Final = 2
 """That many agents are in."""
 BATCH: Final = 100
 """Jobs that are submitted together: one for each agent where there are few, so that messages are as many with more."""
+JOINING: Final = 250
+"""Agents that are started in a second: those of a cluster are not switched on at once, and all of these share this machine."""
 PATIENCE: Final = 600.0
 """Seconds until all agents must be there."""
 
@@ -73,7 +75,13 @@ class Fakes:
             status = path / f"status{part}"
             some = count * (part + 1) // parts - count * part // parts
             words = [str(data), CLUSTER, str(some), "1", "--first", str(count * part // parts)]
-            words += ["--status", str(status), *(["--calls"] if calls else [])]
+            words += [
+                "--rate",
+                str(JOINING / parts),
+                "--status",
+                str(status),
+                *(["--calls"] if calls else []),
+            ]
             command = [sys.executable, "-m", "bench.fake_agents", *words]
             self._files.append(status)
             with (path / f"fakes{part}.log").open("wb") as log:

@@ -60,10 +60,12 @@ log = logging.getLogger("spillover.agent")
 class Over(Exception):
     """This connection has come to its end."""
 
-    def __init__(self, why: str, *, fenced: bool = False, slow: bool = False) -> None:
+    def __init__(self, why: str, *, fenced: bool = False, slow: bool = False, busy: bool = False) -> None:
         super().__init__(why)
         self.fenced = fenced
         self.slow = slow
+        self.busy = busy
+        """Whether the server is there, and has no time to let us in."""
 
 
 class Worker(Protocol):
@@ -153,7 +155,7 @@ class Link:
 
     async def run(self) -> None:
         """Keep a connection for as long as the agent lives."""
-        delay, last = FIRST_DELAY, ""
+        delay, last, crowd = FIRST_DELAY, "", 0.0
         while True:
             pause, begun = delay, self._now()
             try:
@@ -166,6 +168,8 @@ class Link:
                             await self._worker.wait_stopped()
                 if over.slow:
                     pause = SLOW_DELAY
+                # All agents try at once after a power cut, and no server has told them yet how long to take.
+                crowd = min(LONGEST_SPREAD, max(CALL_LIMIT, 2 * crowd)) if over.busy else 0.0
             if self.connected or why != last:
                 again = f"; trying again every {SLOW_DELAY:g} s" if pause == SLOW_DELAY else ""
                 log.warning("not connected: %s%s", why, again)
@@ -175,7 +179,14 @@ class Link:
             delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
             # So that agents do not come back all at once.
-            await asyncio.sleep(max(pause * self._draw(0.5, 1), self._draw(0, 1) * self._spread))
+            among = self._draw(0, 1) * min(max(crowd, self._spread), self._leisure())
+            await asyncio.sleep(max(pause * self._draw(0.5, 1), among))
+
+    def _leisure(self) -> float:
+        """Seconds that we can wait for our turn to come back: what we hold must not be over meanwhile."""
+        state = self._state
+        holds = state.running or state.waiting or state.fetching
+        return min(LONGEST_SPREAD, state.patience / 1e9) if holds else LONGEST_SPREAD
 
     async def drained(self) -> None:
         """Return once everything was reported."""
@@ -223,6 +234,8 @@ class Link:
         try:
             reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise Over("the server did not let us register in time", busy=True) from None
             if error.code() is not _FENCED:
                 raise
             self._worker.act(self._state.fenced(self._now()))
