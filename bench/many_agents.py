@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -22,6 +23,19 @@ from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Running, folder, job, serving, until
 from msgspec import Struct
 
+from spillover.core.events import Usage
+from spillover.core.jobs import Placed
+from spillover.core.proposals import NewJob, Outcome, Register, Result, StartEpoch, Submit
+from spillover.core.state import State
+from spillover.deciding.engine import Engine
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.job import JobSpec, Shape, Shell
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import SECOND
+from spillover.policies.loading import load
+
 CLUSTER: Final = "fakes"
 CONFIG: Final = f"""\
 apiVersion: spillover/v1
@@ -35,6 +49,10 @@ BATCH: Final = 100
 """Jobs that are submitted together: one for each agent where there are few, so that messages are as many with more."""
 JOINING: Final = 250
 """Agents that are started in a second: those of a cluster are not switched on at once, and all of these share this machine."""
+SPEC: Final = ClusterSpec(ClusterName(CLUSTER), "agents", Role.OWNED)
+CAPACITY: Final = Resources(1000, 2**40)
+TASK: Final = JobSpec(Shell("true"), "job", "default", "default", Shape(Resources(1000, 2**20)))
+START: Final = 1_800_000_000 * SECOND
 PATIENCE: Final = 600.0
 """Seconds until all agents must be there."""
 
@@ -194,6 +212,29 @@ def _decide(server: Running, fakes: Fakes, count: int, idle: float) -> float:
     return used / count * 1e3
 
 
+def alone(agents: int) -> float:
+    """CPU microseconds of the engine for a job on one of so many agents, from its submission to its end: nothing else is in the way."""
+    now, engine = START, Engine(State(), load, now=START)
+    engine.step(now, [StartEpoch(1, (SPEC,), PolicySet())])
+    for first in range(0, agents, BATCH):
+        names = [(number + 1, NodeName(f"n{number}")) for number in range(first, min(agents, first + BATCH))]
+        engine.step(
+            now, [Register(SPEC.name, name, number, CAPACITY, (), {}, 64, ()) for number, name in names]
+        )
+    rounds = []
+    for number in range(10):
+        now += SECOND
+        jobs = [NewJob(JobId(f"j{number}x{at}"), TASK, b"spec") for at in range(BATCH)]
+        begin = time.process_time()
+        engine.step(now, [Submit(tuple(jobs), "ada")])
+        for each in jobs:
+            job, phase = engine.state.jobs[each.job], engine.state.jobs[each.job].phase
+            assert isinstance(phase, Placed)
+            engine.step(now, [Result(phase.key, job.lease, Outcome.EXITED, 0, None, Usage(SECOND), 0)])
+        rounds.append((time.process_time() - begin) / BATCH * 1e6)
+    return statistics.median(rounds)
+
+
 def _all_ended(fakes: Fakes, count: int) -> bool:
     status = fakes.status()
     return status.ended >= count and not status.unanswered
@@ -227,11 +268,20 @@ def measure(options: Options) -> Report:
         table.add(what, *values, *ratios)
         report.figures |= {f"{what}: {name}": value for name, value in zip(COLUMNS, values, strict=True)}
     report.tables.append(table)
+    decisions = {count: min(alone(count) for _ in range(3)) for count in (FEW, many)}
+    engine = Table(
+        "The engine alone: CPU microseconds of a job", ("agents", "microseconds", f"of those with {FEW}")
+    )
+    for count, took in decisions.items():
+        engine.add(count, took, took / decisions[FEW])
+        report.figures[f"engine alone, {count} agents, us"] = took
+    report.tables.append(engine)
     share = many / 10_000  # goals are for 10,000
     report.goals += [
         Goal(f"CPU seconds until {many:,} agents are back", now.returning, 10 * share, at_most=True),
         Goal(f"share of a core for heartbeats of {many:,}", now.heartbeats, 0.1 * share, at_most=True),
         Goal(f"CPU a job, {many:,} agents / {FEW}", now.deciding / few.deciding, 2, at_most=True),
+        Goal(f"the engine alone, {many:,} agents / {FEW}", decisions[many] / decisions[FEW], 2, at_most=True),
     ]
     return report
 

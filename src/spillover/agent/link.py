@@ -206,6 +206,7 @@ class Link:
             try:
                 welcome = await self._register(calls, target.address)
                 incarnation = welcome.incarnation
+                self._finder.found(target)
                 self._transfers.connected(channel, calls.metadata, target)
                 if welcome.stream:
                     attending = [self._attend(calls.session(), incarnation)]
@@ -234,7 +235,7 @@ class Link:
         try:
             reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and calls.is_connected():
                 raise Over("the server did not let us register in time", busy=True) from None
             if error.code() is not _FENCED:
                 raise
@@ -422,6 +423,10 @@ class _Calls:
     def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
         self._channel = channel
         self.metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {token}"),)
+
+    def is_connected(self) -> bool:
+        """Whether the other end answers, if only that it is there."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     def admitted(self, session: bytes) -> None:
         """All further calls belong to a registration."""

@@ -87,6 +87,9 @@ class _Finder:
         """See Finder."""
         return Target(ADDRESS, TOKEN)
 
+    def found(self, target: Target) -> None:
+        """See Finder."""
+
 
 class _Peers(Peers):
     """Real in what it tells and asks, on the network of the story."""

@@ -206,6 +206,11 @@ class Channel:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def get_state(self) -> grpc.ChannelConnectivity:
+        """Whether somebody is there."""
+        there = self.network.callee(self.address) is not None
+        return grpc.ChannelConnectivity.READY if there else grpc.ChannelConnectivity.CONNECTING
+
     async def close(self, grace: float | None = None) -> None:  # noqa: ARG002 - as gRPC has it
         """Hang up."""
         for stream in self.streams:
