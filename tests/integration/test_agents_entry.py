@@ -284,6 +284,22 @@ async def test_revoking_a_token_ends_the_sessions_of_its_agents_and_of_no_others
     await asyncio.gather(other, return_exceptions=True)
 
 
+async def test_a_stream_ends_with_the_token_of_its_agent(house: House) -> None:
+    expires, gone = await house.token(expires_s=60), await house.token()
+    streams = []
+    for name, token in (("n1", expires), ("n2", gone)):
+        stream = house.stub("Session")(metadata=(await house.join(name, token)).metadata(), timeout=20)
+        await stream.write(pb.HeartbeatRequest())
+        assert not (await stream.read()).renewed.fenced
+        streams.append(stream)
+    house.control.clock.pass_by(61)
+    await streams[0].write(pb.HeartbeatRequest())
+    await house.tokens.revoke(gone.split("_")[1], "ada")
+    for stream in streams:
+        told = await denied(stream.read(), grpc.StatusCode.UNAUTHENTICATED)
+        assert told == "the token is not valid any more"
+
+
 async def test_an_agent_whose_token_expires_is_given_nothing_more(house: House) -> None:
     agent = await house.join("n1", await house.token(expires_s=60))
     stream = agent.listen()

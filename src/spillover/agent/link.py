@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import grpc
 
 from spillover.agent import convert
+from spillover.agent.calls import Beats, Calls, dial
 from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
 from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
@@ -39,10 +40,6 @@ LONGEST_SPREAD: Final = 60.0
 """Seconds that an agent waits before it looks for the server at the most, however many agents there are."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
-MESSAGE_LIMIT: Final = 64 << 20
-"""Bytes; a batch of leases with large environments must pass."""
-_PATH: Final = "/spillover.agents.v1.Agents/"
-_SESSION: Final = "spillover-session-bin"
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _FENCED: Final = grpc.StatusCode.ABORTED
 """What a registration is refused with while another agent has the name."""
@@ -88,18 +85,6 @@ class Worker(Protocol):
         ...
 
 
-def _dial(target: Target) -> grpc.aio.Channel:
-    """A channel to the server."""
-    options = (
-        ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
-        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-    )
-    if target.tls:
-        credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)
-        return grpc.aio.secure_channel(target.address, credentials, options=options)
-    return grpc.aio.insecure_channel(target.address, options=options)
-
-
 def _load() -> int:
     """How many processes the machine runs or would run, in thousandths."""
     try:
@@ -111,7 +96,7 @@ def _load() -> int:
 class Surroundings(NamedTuple):
     """What a link needs of the machine that it is on: a network, a clock, dice, and how busy it is."""
 
-    dial: Callable[[Target], grpc.aio.Channel] = _dial
+    dial: Callable[[Target], grpc.aio.Channel] = dial
     monotonic: Callable[[], int] = time.monotonic_ns
     draw: Callable[[float, float], float] = random.uniform
     load: Callable[[], int] = _load
@@ -202,14 +187,14 @@ class Link:
         except NotFound as error:
             raise Over(str(error), slow=error.slow) from None
         async with self._dial(target) as channel:
-            calls = _Calls(channel, target.token)
+            calls = Calls(channel, target.token)
             try:
                 welcome = await self._register(calls, target.address)
                 incarnation = welcome.incarnation
                 self._finder.found(target)
                 self._transfers.connected(channel, calls.metadata, target)
                 if welcome.stream:
-                    attending = [self._attend(calls.session(), incarnation)]
+                    attending = [self._attend(calls, incarnation)]
                 else:  # a server of before there was one stream for both
                     attending = [self._listen(calls, incarnation), self._beat(calls, incarnation)]
                 await _until_one_ends(*attending, self._report(calls), self._send_output(calls, incarnation))
@@ -222,7 +207,7 @@ class Link:
                 self._state.unreported()
                 await self._worker.outputs.reset()
 
-    async def _register(self, calls: "_Calls", address: str) -> Welcome:
+    async def _register(self, calls: Calls, address: str) -> Welcome:
         """Say who we are and what we hold."""
         sent = self._now()
         held, instructions = self._state.register(sent)
@@ -251,12 +236,14 @@ class Link:
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
         return welcome
 
-    async def _attend(self, stream: Any, incarnation: int) -> None:
+    async def _attend(self, calls: Calls, incarnation: int) -> None:
         """Take what the server says, and renew all leases on the same stream."""
-        beats = _Beats()
-        await _until_one_ends(self._hear(stream, incarnation, beats), self._renew(stream, incarnation, beats))
+        stream, beats = calls.session(), Beats()
+        await _until_one_ends(
+            self._hear(stream, incarnation, beats), self._renew(calls, stream, incarnation, beats)
+        )
 
-    async def _hear(self, stream: Any, incarnation: int, beats: "_Beats") -> None:
+    async def _hear(self, stream: Any, incarnation: int, beats: Beats) -> None:
         """Take leases, requests for output, and answers to heartbeats."""
         while (message := await stream.read()) is not _EOF:
             self._heard(message, incarnation)
@@ -268,7 +255,7 @@ class Link:
                 self._act(self._state.renewed(now, sent or now, convert.renewal_in(message.renewed)))
         raise Over("the server ended the stream")
 
-    async def _renew(self, stream: Any, incarnation: int, beats: "_Beats") -> None:
+    async def _renew(self, calls: Calls, stream: Any, incarnation: int, beats: Beats) -> None:
         """Send heartbeats, each after the one before was answered.
 
         A registration renews as well, so the first one is due a while after it: at a time that is drawn, or those of all agents
@@ -278,15 +265,14 @@ class Link:
         while True:
             sent = self._now()
             beats.sends(sent)
-            patience = self._patience()
             try:
-                async with asyncio.timeout(patience):
-                    await stream.write(self._heartbeat(incarnation))
-                    await beats.answer.wait()
-            except TimeoutError:
-                raise Over(f"the server did not answer a heartbeat within {patience:.1f} s") from None
+                await stream.write(self._heartbeat(incarnation))
             except asyncio.InvalidStateError:  # as gRPC says it; whoever reads is told why
                 raise Over("the stream has ended") from None
+            while not await beats.is_answered(min(CALL_LIMIT, self._state.patience / 2e9)):
+                # Large tasks may be on their way down the stream, with the answer behind them: a call can pass them.
+                sent = await self._call(calls, incarnation, self._patience() / 2)
+                await self._rest(sent)
             await self._rest(sent)
 
     def _heard(self, message: pb.FromServer, incarnation: int) -> None:
@@ -301,7 +287,7 @@ class Link:
         if message.heartbeat_now:
             self._heartbeat_now.set()
 
-    async def _listen(self, calls: "_Calls", incarnation: int) -> None:
+    async def _listen(self, calls: Calls, incarnation: int) -> None:
         """Take leases and requests for output."""
         async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
             self._heard(message, incarnation)
@@ -311,14 +297,18 @@ class Link:
         await asyncio.sleep(self._patience())
         raise Over("the server ended the stream")
 
-    async def _beat(self, calls: "_Calls", incarnation: int) -> None:
+    async def _beat(self, calls: Calls, incarnation: int) -> None:
         """Renew all leases, again and again."""
         while True:
-            request = self._heartbeat(incarnation)
-            sent = self._now()
-            reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, self._patience())
-            self._act(self._state.renewed(self._now(), sent, convert.renewal_in(reply)))
-            await self._rest(sent)
+            await self._rest(await self._call(calls, incarnation, self._patience()))
+
+    async def _call(self, calls: Calls, incarnation: int, patience: float) -> int:
+        """Renew all leases with a call of its own; returns when it was sent."""
+        request = self._heartbeat(incarnation)
+        sent = self._now()
+        reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, patience)
+        self._act(self._state.renewed(self._now(), sent, convert.renewal_in(reply)))
+        return sent
 
     def _heartbeat(self, incarnation: int) -> pb.HeartbeatRequest:
         """A heartbeat as it would be sent now."""
@@ -343,7 +333,7 @@ class Link:
         """Seconds that a heartbeat may take, so that there is time for another connection before leases are over."""
         return min(CALL_LIMIT, self._state.patience / 1e9)
 
-    async def _report(self, calls: "_Calls") -> None:
+    async def _report(self, calls: Calls) -> None:
         """Tell what happened: everything that is ready in one message, one message at a time."""
         begun = 0
         while True:
@@ -375,7 +365,7 @@ class Link:
                 async with asyncio.timeout(max(LINGER, LONGEST_LINGER - since)):
                     await self._hungry.wait()
 
-    async def _send_output(self, calls: "_Calls", incarnation: int) -> None:
+    async def _send_output(self, calls: Calls, incarnation: int) -> None:
         """Send what readers asked for, in one stream for all of them."""
         self._chunks = asyncio.Queue(16)  # what was meant for an earlier connection is of no use to this one
         chunks = self._chunks
@@ -395,68 +385,6 @@ class Link:
         """Carry out instructions; one that ends the connection ends it."""
         if (end := self._worker.act(instructions)) is not None:
             raise Over(end.why, fenced=end.fenced)
-
-
-class _Beats:
-    """The one heartbeat that is under way on a stream."""
-
-    def __init__(self) -> None:
-        self.answer = asyncio.Event()
-        self._sent: int | None = None
-        """When it was sent; None if none is under way."""
-
-    def sends(self, sent: int) -> None:
-        """One is about to be sent."""
-        self._sent = sent
-        self.answer.clear()
-
-    def answered(self) -> int | None:
-        """An answer came: when the heartbeat was sent; None if nothing was asked."""
-        sent, self._sent = self._sent, None
-        self.answer.set()
-        return sent
-
-
-class _Calls:
-    """All calls, on one channel."""
-
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
-        self._channel = channel
-        self.metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {token}"),)
-
-    def is_connected(self) -> bool:
-        """Whether the other end answers, if only that it is there."""
-        return self._channel.get_state() is grpc.ChannelConnectivity.READY
-
-    def admitted(self, session: bytes) -> None:
-        """All further calls belong to a registration."""
-        self.metadata = (*self.metadata, (_SESSION, session))
-
-    async def unary(self, name: str, request: Any, reply: Any, limit: float) -> Any:
-        """A call with one answer, within some seconds."""
-        call = self._channel.unary_unary(_PATH + name, type(request).SerializeToString, reply.FromString)
-        return await call(request, metadata=self.metadata, timeout=limit)
-
-    def listen(self, request: pb.ListenRequest) -> Any:
-        """The stream from the server."""
-        call = self._channel.unary_stream(
-            _PATH + "Listen", pb.ListenRequest.SerializeToString, pb.FromServer.FromString
-        )
-        return call(request, metadata=self.metadata)
-
-    def session(self) -> Any:
-        """The stream both ways."""
-        call: Any = self._channel.stream_stream(
-            _PATH + "Session", pb.HeartbeatRequest.SerializeToString, pb.FromServer.FromString
-        )
-        return call(metadata=self.metadata)
-
-    async def output(self, chunks: AsyncIterator[pb.OutputChunk]) -> None:
-        """The stream to the server."""
-        call = self._channel.stream_unary(
-            _PATH + "Output", pb.OutputChunk.SerializeToString, pb.OutputReply.FromString
-        )
-        await call(chunks, metadata=self.metadata)
 
 
 def _over(error: grpc.aio.AioRpcError) -> Over:

@@ -178,7 +178,7 @@ class AgentsService:
         self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
     ) -> None:
         """Take heartbeats and answer them, until the agent hangs up."""
-        while (data := await context.read()) is not _EOF:
+        while (data := await context.read()) is not _EOF and self._entry.holds(session):
             try:
                 request = pb.HeartbeatRequest.FromString(data)
             except DecodeError as error:
