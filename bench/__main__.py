@@ -17,6 +17,7 @@ TOPICS: Final = (
     "throughput",
     "agent_tasks",
     "server_cost",
+    "many_agents",
     "calls",
     "stealing",
     "submissions",

@@ -21,7 +21,7 @@ from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.model.cluster import ClusterSpec, Role
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.job import JobSpec, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -69,7 +69,7 @@ class Queue:
             for each in range(NODES)
         ]
         self.engine.step(self.now, registrations)
-        self._running: list[tuple[NodeName, JobId]] = []
+        self._running: list[tuple[NodeKey, JobId]] = []
         self._fill()
         for start in range(0, jobs, CHUNK):
             self._submit(min(CHUNK, jobs - start))
@@ -98,7 +98,7 @@ class Queue:
         for job in jobs:
             phase = self.engine.state.jobs[job.job].phase
             assert isinstance(phase, Placed)
-            self._running.append((phase.node, job.job))
+            self._running.append((phase.key, job.job))
         self._start([job.job for job in jobs])
 
     def _start(self, jobs: list[JobId]) -> None:
@@ -106,7 +106,7 @@ class Queue:
         self.engine.step(
             self.now,
             [
-                Started(phase.node, book[job].lease, 0)
+                Started(phase.key, book[job].lease, 0)
                 for job in jobs
                 if isinstance(phase := book[job].phase, Placed)
             ],
@@ -133,7 +133,7 @@ class Queue:
             placing += ended - begin
             taking += taken - ended
             (placed,) = [event for event in events if isinstance(event, JobPlaced)]
-            self._running[at] = (placed.node, placed.job)
+            self._running[at] = (node_key(placed.cluster, placed.node), placed.job)
             self._start([placed.job])
             self.engine.step(self.now, [Archived((job,))])
             self.engine.state.dirty.clear()

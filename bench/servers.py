@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import psutil
 
-BUILD: Final = Path(__file__).resolve().parent.parent / "build" / "bench"
+ROOT: Final = Path(__file__).resolve().parent.parent
+BUILD: Final = ROOT / "build" / "bench"
 """Where measurements put what they need: on the file system of the work tree."""
 FREE: Final = "127.0.0.1:0"
 
@@ -151,13 +152,13 @@ def folder(name: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def serving(data: Path, *words: str) -> Iterator[Running]:
-    """`spill up` on a data folder."""
+def serving(data: Path, *words: str, program: Sequence[str] = ("-m", "spillover.cli")) -> Iterator[Running]:
+    """`spill up` on a data folder, or another program that is called likewise."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPILL_")}
+    environment["PYTHONPATH"] = str(ROOT)  # a program of ours is found from another folder too
     command = [
         sys.executable,
-        "-m",
-        "spillover.cli",
+        *program,
         "up",
         "--data",
         str(data),

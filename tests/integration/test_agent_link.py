@@ -2,9 +2,9 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -260,14 +260,18 @@ class _Distracted(ScriptedServer):
 
     ignored = 0
 
-    async def _heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
+    async def _renewed(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         if request.incarnation == self.ignored:
             await asyncio.Event().wait()
-        return await super()._heartbeat(request, context)
+        return await super()._renewed(request)
 
 
-async def test_a_heartbeat_without_an_answer_costs_no_task_of_a_short_term(tmp_path: Path) -> None:
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "calls"])
+async def test_a_heartbeat_without_an_answer_costs_no_task_of_a_short_term(
+    tmp_path: Path, *, streams: bool
+) -> None:
     async with _Distracted(tmp_path / "data") as server, AgentProcess(server.data) as agent:
+        server.streams = streams
         await server.connected()
         grant = a_grant("a", "exec sleep 600", lost_after=4 * SECOND)
         await running(server, grant)
@@ -296,6 +300,31 @@ async def test_a_stopped_agent_that_wakes_after_its_terms_has_nothing_running(tm
         agent.signal(signal.SIGCONT)
         assert (await result(server, grant)).outcome == pb.LOST
         assert not task.is_running()
+
+
+async def test_an_agent_lives_by_the_terms_that_it_is_told_and_says_so(
+    server: ScriptedServer, agent: AgentProcess
+) -> None:
+    assert agent.pid
+    assert server.attended == 1
+    terms = pb.Terms(number=1, heartbeat=SECOND // 20, short_term=20 * SECOND)
+    server.order(pb.HeartbeatReply(epoch=1, terms=terms))
+    await server.until(lambda: server.last_heartbeat.terms == 1)
+    begun, before = time.monotonic(), server.heartbeats
+    await server.until(lambda: server.heartbeats >= before + 20)
+    assert time.monotonic() - begun < 20 * server.heartbeat / SECOND, "it would have taken as long as before"
+
+
+async def test_an_agent_renews_with_calls_where_the_server_has_no_stream_for_it(tmp_path: Path) -> None:
+    server = ScriptedServer(tmp_path / "data")
+    server.streams = False
+    async with server, AgentProcess(server.data):
+        await server.connected()
+        grant = a_grant("a", "exit 3")
+        server.grant(grant)
+        assert (await result(server, grant)).exit_code == 3
+        await server.until(lambda: server.heartbeats >= 3)
+        assert server.attended == 0
 
 
 # --- disagreement

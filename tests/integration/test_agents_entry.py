@@ -30,6 +30,7 @@ METHODS: dict[str, tuple[str, Any, Any]] = {
     "Report": ("unary_unary", pb.ReportRequest, pb.ReportReply),
     "GetTasks": ("unary_unary", pb.TasksRequest, pb.TasksReply),
     "Listen": ("unary_stream", pb.ListenRequest, pb.FromServer),
+    "Session": ("stream_stream", pb.HeartbeatRequest, pb.FromServer),
     "GetBlob": ("unary_stream", pb.BlobRequest, pb.BlobPiece),
     "Output": ("stream_unary", pb.OutputChunk, pb.OutputReply),
     "PutBlob": ("stream_unary", pb.BlobPiece, pb.BlobReply),
@@ -92,6 +93,8 @@ class House:
             return await self.stub(method)(request, metadata=metadata, timeout=10).read()
         if kind == "stream_unary":
             return await self.stub(method)(iter([request]), metadata=metadata, timeout=10)
+        if kind == "stream_stream":
+            return await self.stub(method)(iter([request]), metadata=metadata, timeout=10).read()
         return await self.stub(method)(request, metadata=metadata, timeout=10)
 
     async def token(self, role: Any = "agent", **limits: Any) -> str:
@@ -224,11 +227,9 @@ async def test_an_agent_of_the_same_name_in_another_cluster_cannot_either(house:
     await house.join("n1", await house.token(cluster="onprem"))
     (job,) = await house.control.submit("train")
     lease = placed(house, job)
-    told = await denied(
-        house.join("n1", await house.token(cluster="cloud"), cluster="cloud"),
-        grpc.StatusCode.INVALID_ARGUMENT,
-    )
-    assert "belongs to an agent with the token" in told
+    namesake = await house.join("n1", await house.token(cluster="cloud"), cluster="cloud")
+    reply = await namesake.report(lease)
+    assert [answer.verdict for answer in reply.results] == [pb.FENCED]
     assert placed(house, job) == lease
 
 
@@ -281,6 +282,22 @@ async def test_revoking_a_token_ends_the_sessions_of_its_agents_and_of_no_others
     assert not (await stays.heartbeat()).fenced
     lasting.cancel()
     await asyncio.gather(other, return_exceptions=True)
+
+
+async def test_a_stream_ends_with_the_token_of_its_agent(house: House) -> None:
+    expires, gone = await house.token(expires_s=60), await house.token()
+    streams = []
+    for name, token in (("n1", expires), ("n2", gone)):
+        stream = house.stub("Session")(metadata=(await house.join(name, token)).metadata(), timeout=20)
+        await stream.write(pb.HeartbeatRequest())
+        assert not (await stream.read()).renewed.fenced
+        streams.append(stream)
+    house.control.clock.pass_by(61)
+    await streams[0].write(pb.HeartbeatRequest())
+    await house.tokens.revoke(gone.split("_")[1], "ada")
+    for stream in streams:
+        told = await denied(stream.read(), grpc.StatusCode.UNAUTHENTICATED)
+        assert told == "the token is not valid any more"
 
 
 async def test_an_agent_whose_token_expires_is_given_nothing_more(house: House) -> None:

@@ -17,14 +17,19 @@ from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.runner import Runner
+from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Placed
-from spillover.model.ids import JobId
+from spillover.core.proposals import Act, AgentGone, Change, Register
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.inside import Inside, form, leading
+from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 
 TOKEN = "a-token-for-tests"
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 METADATA = (("authorization", f"Bearer {TOKEN}"),)
 
 
@@ -33,6 +38,7 @@ class Wire:
 
     def __init__(self, channel: grpc.aio.Channel, control: Inside, hub: Hub) -> None:
         self._channel = channel
+        self.hub = hub
         self.control = control
         self.hub = hub
         self.sessions: dict[int, bytes] = {}
@@ -66,6 +72,14 @@ class Wire:
             response_deserializer=pb.FromServer.FromString,
         )
         return call(pb.ListenRequest(incarnation=incarnation), metadata=self.metadata(incarnation))
+
+    def session(self, incarnation: int) -> Any:
+        call: Any = self._channel.stream_stream(
+            f"/{SERVICE}/Session",
+            request_serializer=pb.HeartbeatRequest.SerializeToString,
+            response_deserializer=pb.FromServer.FromString,
+        )
+        return call(metadata=self.metadata(incarnation), timeout=20)
 
     async def blob(self, digest: str, offset: int = 0, metadata: Any = None) -> bytes:
         metadata = self.metadata() if metadata is None else metadata
@@ -168,26 +182,99 @@ async def test_an_outcome_that_the_server_does_not_know_is_answered_and_not_told
     assert wire.control.loop.state.jobs[JobId(job)].lost == 1
 
 
-async def test_a_name_that_an_agent_of_another_cluster_has_is_refused(wire: Wire) -> None:
-    late = await wire.register("cloud", "n1")  # both before either listens
-    first = await wire.register("onprem", "n1")
-    stream = wire.listen(first)
-    reading = asyncio.ensure_future(stream.read())
-    await wire.control.submit("train")
+async def test_two_agents_of_one_name_in_two_clusters_work_side_by_side(wire: Wire) -> None:
+    here, there = await wire.register("onprem", "n1"), await wire.register("cloud", "n1")
+    (job,) = await wire.control.submit("train")
     async with asyncio.timeout(10):
-        message = await reading
+        message = await wire.listen(here).read()
     assert isinstance(message, pb.FromServer)
-    assert len(message.grants) == 1
-    said = "an agent 'n1' of cluster 'onprem' is connected; give this one another name"
+    (grant,) = message.grants
+    result = pb.TaskResult(lease=grant.lease, exit_code=0)
+    other = await wire.report(pb.ReportRequest(incarnation=there, results=[result]))
+    assert [answer.verdict for answer in other.results] == [pb.FENCED]
+    assert wire.control.loop.state.jobs[JobId(job)].state is JobState.PLACED
+    own = await wire.report(pb.ReportRequest(incarnation=here, results=[result]))
+    assert [answer.verdict for answer in own.results] == [pb.ACCEPTED]
+
+
+async def renew(stream: Any, terms: int = 0) -> pb.FromServer:
+    """Send a heartbeat and take what comes next."""
+    await stream.write(pb.HeartbeatRequest(terms=terms))
+    message: pb.FromServer = await stream.read()
+    return message
+
+
+async def test_leases_and_answers_to_heartbeats_come_on_one_stream(wire: Wire) -> None:
+    incarnation = await wire.register("onprem", "n1")
+    stream = wire.session(incarnation)
+    plain = await renew(stream)
+    assert plain.renewed == pb.HeartbeatReply(epoch=wire.control.loop.epoch)
+    (job,) = await wire.control.submit("train")
+    assert [grant.lease.job for grant in (await stream.read()).grants] == [job]
+    await wire.control.propose(Change(Act.CANCEL, (JobId(job),), "ada"))
+    assert (await stream.read()).heartbeat_now
+    assert [order.lease.job for order in (await renew(stream)).renewed.stops] == [job]
+    contact = wire.hub.contact("onprem/n1")
+    assert contact is not None
+    assert contact.connected
+    await stream.done_writing()
+    assert await stream.read() is EOF
+    await until(lambda: not _connected(wire, "onprem/n1"), "the end of the connection")
+
+
+def _connected(wire: Wire, node: str) -> bool:
+    contact = wire.hub.contact(node)
+    return contact is not None and contact.connected
+
+
+async def test_an_agent_that_another_registration_follows_is_told_so_without_having_asked(wire: Wire) -> None:
+    old = wire.session(await wire.register("onprem", "n1"))
+    await renew(old)
+    new = wire.session(await wire.register("onprem", "n1"))
+    assert (await old.read()).renewed.fenced
+    assert await old.read() is EOF
+    assert not (await renew(new)).renewed.fenced
+    new.cancel()
+
+
+async def test_a_stream_ends_when_its_agent_was_given_up(wire: Wire) -> None:
+    incarnation = await wire.register("onprem", "n1")
+    stream = wire.session(incarnation)
+    await renew(stream)
+    await wire.control.propose(AgentGone(ClusterName("onprem"), NodeName("n1"), incarnation))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await wire.register("cloud", "n1")
-    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.FAILED_PRECONDITION, said)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await wire.listen(late).read()
-    assert refused.value.details() == said
-    again = await wire.register("onprem", "n1")  # its own it may have anew
-    assert again > first
-    await wire.register("cloud", "n2")
+        await renew(stream)
+    assert (refused.value.code(), refused.value.details()) == (
+        grpc.StatusCode.UNAVAILABLE,
+        "register anew",
+    )
+
+
+async def test_what_is_no_heartbeat_ends_the_stream_that_it_came_on_and_no_other(wire: Wire) -> None:
+    good = wire.session(await wire.register("onprem", "n1"))
+    bad = wire.session(await wire.register("onprem", "n2"))
+    await renew(bad)
+    bad._request_serializer = bytes
+    await bad.write(b"\xff\xff\xff")
+    with pytest.raises(grpc.aio.AioRpcError, match="not a heartbeat"):
+        await bad.read()
+    assert not (await renew(good)).renewed.fenced
+    good.cancel()
+
+
+async def test_an_agent_is_told_other_terms_on_its_stream_when_others_come(wire: Wire) -> None:
+    stream = wire.session(await wire.register("onprem", "n1"))
+    assert not (await renew(stream)).renewed.HasField("terms")
+    for number in range(600):
+        await wire.control.propose(
+            Register(
+                ClusterName("onprem"), NodeName(f"m{number}"), 1000 + number, Resources(1000), (), {}, 0, ()
+            )
+        )
+    told = (await renew(stream)).renewed.terms
+    assert (told.number, told.heartbeat, told.short_term) == (1, 4005 * SECOND // 1000, 30 * SECOND)
+    assert (await renew(stream)).renewed.terms == told, "until it lives by them"
+    assert not (await renew(stream, terms=1)).renewed.HasField("terms")
     stream.cancel()
 
 

@@ -23,7 +23,7 @@ from spillover.control.leader import Leader
 from spillover.core.events import Usage
 from spillover.core.jobs import Job, Placed
 from spillover.core.proposals import Outcome, Refusal, Result
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import Caller
@@ -35,6 +35,7 @@ from spillover.testing.inside import form
 from spillover.testing.waiting import until
 
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 CONFIG = """
 apiVersion: spillover/v1
 kind: Config
@@ -65,7 +66,7 @@ class Serving:
         for each in jobs:
             job = self.loop.state.jobs[JobId(each)]
             assert isinstance(job.phase, Placed)
-            result = Result(NODE, job.lease, Outcome.EXITED, 0, None, usage, 0, "", b"", value_digest)
+            result = Result(HOLDER, job.lease, Outcome.EXITED, 0, None, usage, 0, "", b"", value_digest)
             (reply,) = await self.loop.propose(result)
             assert not isinstance(reply, Refusal), reply
         return list(jobs)
@@ -157,7 +158,7 @@ async def test_a_job_that_cannot_be_archived_is_set_aside_where_everybody_can_se
         (job,) = await serves.server.commands.submit([form("odd")], "ada")
         bad.add(job)
         found = serves.loop.state.jobs[JobId(job)]
-        await serves.loop.propose(Result(NODE, found.lease, Outcome.EXITED, 0, None, Usage(1), 0))
+        await serves.loop.propose(Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(1), 0))
         others = await serves.ended("a", "b", "c")
         await serves.archived(*others)
         await until(lambda: serves.loop.aside, "setting it aside")

@@ -105,15 +105,13 @@ class Program:
     async def start(self, job: str) -> None:
         found = self.control.loop.state.jobs[JobId(job)]
         assert isinstance(found.phase, Placed)
-        await self.control.propose(Started(found.phase.node, found.lease, 0))
+        await self.control.propose(Started(found.phase.key, found.lease, 0))
 
     async def end(self, job: str, code: int = 0) -> None:
         found = self.control.loop.state.jobs[JobId(job)]
         assert isinstance(found.phase, Placed | Running)
         usage = Usage(SECOND)
-        await self.control.propose(
-            Result(found.phase.node, found.lease, Outcome.EXITED, code, None, usage, 0)
-        )
+        await self.control.propose(Result(found.phase.key, found.lease, Outcome.EXITED, code, None, usage, 0))
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class Servers:
         config = up.settings_of(
             None, str(data), http="127.0.0.1:0", grpc="127.0.0.1:0", clusters=["elsewhere=agents:owned"]
         )
-        task = asyncio.create_task(up._serve(config, data, 0o077, standby=True))
+        task = asyncio.create_task(up._serve(config, data, 0o077, 1024, standby=True))
         self.tasks.append(task)
         return task
 

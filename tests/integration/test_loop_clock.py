@@ -30,7 +30,7 @@ async def one_runs_one_waits(live: Live) -> None:
     await live.submit(a_job("second"))
     first = live.job("first")
     assert isinstance(first.phase, Placed)
-    await live.loop.propose(Started(first.phase.node, first.lease, 0))
+    await live.loop.propose(Started(first.phase.key, first.lease, 0))
     assert (live.where("first"), live.where("second")) == ("onprem", None)
 
 

@@ -113,7 +113,7 @@ async def started(data: Path) -> AsyncIterator[None]:
     config = up.settings_of(
         None, str(data), http="127.0.0.1:0", grpc="127.0.0.1:0", clusters=["elsewhere=agents:owned"]
     )
-    serving = asyncio.create_task(up._serve(config, data, 0o077, standby=True))
+    serving = asyncio.create_task(up._serve(config, data, 0o077, 1024, standby=True))
     try:
         yield
     finally:

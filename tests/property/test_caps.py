@@ -154,7 +154,7 @@ class Spending(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 50), age=st.sampled_from([0, SECOND, HOUR]))
     def start(self, pick: int, age: int) -> None:
         if (job := self.pick(pick)) is not None:
-            self.propose(Started(job.phase.node, job.lease, age))
+            self.propose(Started(job.phase.key, job.lease, age))
 
     @rule(
         pick=st.integers(0, 50),
@@ -173,14 +173,14 @@ class Spending(RuleBasedStateMachine):
         most = 100 * HOUR if job.walltime is None else job.walltime + job.terms.grace + WALLTIME_SLACK
         ran = int(most * part) if part < 1 else most
         exit_code = code if outcome is Outcome.EXITED else None
-        self.propose(Result(job.phase.node, job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age))
+        self.propose(Result(job.phase.key, job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age))
 
     @rule(most=st.integers(1, 5), part=PARTS, code=st.sampled_from([0, 1]))
     def run_some(self, most: int, part: float, code: int) -> None:
         """The usual life: what was placed starts and ends, mostly as late as it may."""
         for job in self.placed()[-most:]:
             assert isinstance(job.phase, Placed | Running)
-            self.propose(Started(job.phase.node, job.lease, 0))
+            self.propose(Started(job.phase.key, job.lease, 0))
             self.finish(job, Outcome.EXITED, code, part, 0)
 
     @rule(pick=st.integers(0, 50), back=st.booleans())
@@ -321,7 +321,7 @@ class Spending(RuleBasedStateMachine):
         self.propose(*(Change(Act.CANCEL, (job,), "bob") for job in list(self.world.state.jobs)))
         for job in self.placed():
             assert isinstance(job.phase, Placed | Running)
-            self.propose(Result(job.phase.node, job.lease, Outcome.STOPPED, None, 15, Usage(SECOND), 0))
+            self.propose(Result(job.phase.key, job.lease, Outcome.STOPPED, None, 15, Usage(SECOND), 0))
         assert not self.placed()
         self.no_cap_is_passed()
         assert not self.holds

@@ -59,7 +59,7 @@ from spillover.deciding.board import Board
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Health, Price, Role, Taint
-from spillover.model.ids import ClusterName, JobId, NodeName, job_id
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id
 from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -180,7 +180,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.numbers = count(1)
         self.checkpoints = Checkpoints()
-        self.old_leases: list[tuple[NodeName, Lease]] = []
+        self.old_leases: list[tuple[NodeKey, Lease]] = []
         self.ended: dict[JobId, Any] = {}
 
     @initialize(
@@ -368,9 +368,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES), back=st.booleans(), most=st.integers(1, 4))
     def give_up_leases(self, node: NodeName, back: bool, most: int) -> None:
-        leases = tuple(job.lease for job in self.placed() if job.phase.node == node)[:most]
-        self.old_leases += [(node, lease) for lease in leases]
-        self.propose(HandBack(node, leases) if back else Reclaim(node, leases))
+        placed = [job for job in self.placed() if job.phase.node == node][:most]
+        for key in dict.fromkeys(job.phase.key for job in placed):
+            leases = tuple(job.lease for job in placed if job.phase.key == key)
+            self.old_leases += [(key, lease) for lease in leases]
+            self.propose(HandBack(key, leases) if back else Reclaim(key, leases))
 
     @rule(pick=st.integers(0, 50), drain=st.booleans(), old=st.booleans())
     def lose_agent(self, pick: int, drain: bool, old: bool) -> None:
@@ -397,8 +399,8 @@ class Life(RuleBasedStateMachine):
         """Those that somebody wants, as a rule; said twice, and once more when it is too late."""
         placed = [job for job in self.placed() if not wanted or getattr(job.phase, "thief", None)]
         for job in placed[pick % len(placed) :][:many] if placed else ():
-            said = Yielded(job.phase.node, job.lease, answer)
-            self.old_leases.append((job.phase.node, job.lease))
+            said = Yielded(job.phase.key, job.lease, answer)
+            self.old_leases.append((job.phase.key, job.lease))
             self.propose(said, said)
 
     @rule(pick=st.integers(0, 50), what=st.sampled_from([Drain, Resume, Forget]))

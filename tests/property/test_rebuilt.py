@@ -108,7 +108,7 @@ class Story:
         elif which < 0.6 and placed:
             job = dice.choice(placed)
             if isinstance(job.phase, Placed):
-                yield Started(job.phase.node, job.lease, 0)
+                yield Started(job.phase.key, job.lease, 0)
         elif which < 0.85 and placed:
             yield self._result(dice.choice(placed))
         elif which < 0.9:
@@ -158,7 +158,7 @@ class Story:
         if isinstance(phase, Running):
             ran = min(self.world.now - phase.since, job.walltime or FOREVER)
         code = dice.choice([0, 0, 1]) if outcome is Outcome.EXITED else None
-        return Result(phase.node, job.lease, outcome, code, None, Usage(ran), 0)
+        return Result(phase.key, job.lease, outcome, code, None, Usage(ran), 0)
 
 
 class WilderStory(Story):
@@ -200,7 +200,7 @@ class WilderStory(Story):
             case 5 | 6:
                 placed = [job for job in state.jobs.values() if isinstance(job.phase, Placed)]
                 if placed and isinstance(phase := (job := dice.choice(placed)).phase, Placed):
-                    yield HandBack(phase.node, (job.lease,))
+                    yield HandBack(phase.key, (job.lease,))
             case 7:
                 if jobs := self._in(JobState.PLACED, JobState.RUNNING):
                     yield Change(Act.REQUEUE, (dice.choice(jobs),), "x")

@@ -60,7 +60,7 @@ from spillover.core.proposals import (
 from spillover.core.proposals import Result as Said
 from spillover.deciding.replay import Replay
 from spillover.deciding.stealing import choose
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, NodeName, node_key
 from spillover.model.job import Retry, Shell
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -79,6 +79,7 @@ class Host:
 
     def __init__(self, name: str, cpus: int, queue: int) -> None:
         self.name = NodeName(name)
+        self.key = node_key(LAB, self.name)
         self.capacity, self.queue = Resources(cpus * 1000, 1), queue
         self.state = AgentState(self.capacity)
         self.incarnation = 0
@@ -224,13 +225,13 @@ class Story:
             self.carry_out(host, host.state.reported(self.world.now, answer))
 
     def answer(self, host: Host, report: Report) -> Answered:
-        started = [Started(host.name, lease, 0) for lease, _ in report.started]
+        started = [Started(host.key, lease, 0) for lease, _ in report.started]
         results = [
-            Said(host.name, each.lease, each.outcome, each.exit_code, each.signal, Usage(10**6), 0)
+            Said(host.key, each.lease, each.outcome, each.exit_code, each.signal, Usage(10**6), 0)
             for each in report.results
         ]
-        yielded = [Yielded(host.name, lease, answer) for lease, answer in report.yielded]
-        replies = self.propose(*started, *results, *yielded, HandBack(host.name, report.released))
+        yielded = [Yielded(host.key, lease, answer) for lease, answer in report.yielded]
+        replies = self.propose(*started, *results, *yielded, HandBack(host.key, report.released))
         accepted = [
             each.lease for each, reply in zip(started, replies, strict=False) if "Done" in repr(reply)
         ]

@@ -5,7 +5,18 @@ from typing import Final
 
 import msgspec
 
-from spillover.agent.values import Answered, Grant, Phase, Renewal, Report, Result, Source, Task, Welcome
+from spillover.agent.values import (
+    Answered,
+    Grant,
+    NewTerms,
+    Phase,
+    Renewal,
+    Report,
+    Result,
+    Source,
+    Task,
+    Welcome,
+)
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome, Verdict, Yield
 from spillover.model.files import File
@@ -123,7 +134,13 @@ def welcome_in(reply: pb.RegisterReply) -> Welcome:
         log_retention=reply.log_retention,
         now=reply.now,
         keep_output=reply.keep_output,
+        stream=reply.stream,
+        spread=reply.spread,
     )
+
+
+def _terms_in(terms: pb.Terms) -> NewTerms:
+    return NewTerms(terms.number, terms.heartbeat, terms.short_term)
 
 
 def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
@@ -136,6 +153,7 @@ def renewal_in(reply: pb.HeartbeatReply) -> Renewal:
         revoked=tuple(map(lease_in, reply.revoked)),
         yields=tuple((lease_in(order.lease), order.ticket) for order in reply.yields),
         overdue=frozenset(lease_in(order.lease) for order in reply.stops if order.overdue),
+        terms=_terms_in(reply.terms) if reply.HasField("terms") else None,
     )
 
 

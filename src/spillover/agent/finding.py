@@ -47,6 +47,10 @@ class Finder(Protocol):
         """The server as it is now; raises NotFound."""
         ...
 
+    def found(self, target: Target) -> None:
+        """The server was there, so that it can be looked for there first when the connection ends."""
+        ...
+
 
 class ServerFile(Struct, frozen=True):
     """What a server writes about itself."""
@@ -73,18 +77,34 @@ class InFolder:
             raise NotFound(f"no server found: {error}") from None
         return _checked(Target(told.grpc, token, told.http.startswith("https:"), ca))
 
+    def found(self, target: Target) -> None:
+        """See Finder: a file is read as fast as anything is remembered."""
+
 
 class ByUrl:
-    """Asks a server, anywhere, by its URL."""
+    """Asks a server, anywhere, by its URL.
+
+    Where it was is tried once before it is asked anew: thousands of agents that come back would each make another connection to ask.
+    """
 
     def __init__(self, url: str, token_file: Path, ca_file: Path | None = None) -> None:
         self._url = url
         self._token_file = token_file
         self._ca_file = ca_file
+        self._known: Target | None = None
+        """Where the server was, if that is to be tried next."""
 
     async def find(self) -> Target:
         """See Finder."""
-        return (await self._ask())[1]
+        known, self._known = self._known, None
+        if known is None:
+            return (await self._ask())[1]
+        token, ca = self._credentials()
+        return Target(known.address, token, known.tls, ca)
+
+    def found(self, target: Target) -> None:
+        """See Finder."""
+        self._known = target
 
     async def cluster(self) -> str:
         """The cluster to join where none was named: that of the token, or the only one."""
@@ -110,15 +130,18 @@ class ByUrl:
             await asyncio.sleep(delay * random.uniform(0.5, 1))  # noqa: S311 - so that agents do not come all at once
             delay = min(LONGEST_DELAY, 2 * delay)
 
+    def _credentials(self) -> tuple[str, bytes | None]:
+        """The token, and the authority to trust, as they are now."""
+        token = _read(self._token_file).decode(errors="replace").strip()
+        if not token:
+            raise NotFound(f"{self._token_file} holds no token", slow=True)
+        return token, _read(self._ca_file) if self._ca_file is not None else None
+
     async def _ask(self) -> "tuple[AgentsAddress, Target]":
         """What the server says."""
         from spillover.client import AsyncClient, Refused, SpillError  # noqa: PLC0415 - heavy, and not for local agents
 
-        token, ca = _read(self._token_file).decode(errors="replace").strip(), None
-        if not token:
-            raise NotFound(f"{self._token_file} holds no token", slow=True)
-        if self._ca_file is not None:
-            ca = _read(self._ca_file)
+        token, ca = self._credentials()
         try:
             async with AsyncClient(server=self._url, token=token, ca=self._ca_file) as client:
                 told = await client.agents_address()

@@ -29,6 +29,7 @@ def introduce(options: Options, life: str, pid: int) -> pb.RegisterRequest:
         version=__version__,
         pid=pid,
         boot=boot_id(),
+        stream=True,
     )
 
 

@@ -17,15 +17,15 @@ from typing import Any, Final, NamedTuple, Protocol
 import grpc
 
 from spillover.agent import convert
+from spillover.agent.calls import Beats, Calls, dial
 from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
 from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers
-from spillover.agent.values import Instruction, Reconnect
+from spillover.agent.values import Instruction, Reconnect, Welcome
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.keepalive import GRPC_ASKING
 
 SLOW_DELAY: Final = 5.0
 """Seconds before another try where a person has to mend something first."""
@@ -37,12 +37,11 @@ LINGER: Final = 0.01
 """Seconds between two reports at the least: a message costs more than its content."""
 LONGEST_LINGER: Final = 0.05
 """Seconds between two reports while there is enough to do."""
+LONGEST_SPREAD: Final = 60.0
+"""Seconds that an agent waits before it looks for the server at the most, however many agents there are."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
-MESSAGE_LIMIT: Final = 64 << 20
-"""Bytes; a batch of leases with large environments must pass."""
-_PATH: Final = "/spillover.agents.v1.Agents/"
-_SESSION: Final = "spillover-session-bin"
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _FENCED: Final = grpc.StatusCode.ABORTED
 """What a registration is refused with while another agent has the name."""
 _NEEDS_MENDING: Final = {
@@ -59,10 +58,12 @@ log = logging.getLogger("spillover.agent")
 class Over(Exception):
     """This connection has come to its end."""
 
-    def __init__(self, why: str, *, fenced: bool = False, slow: bool = False) -> None:
+    def __init__(self, why: str, *, fenced: bool = False, slow: bool = False, busy: bool = False) -> None:
         super().__init__(why)
         self.fenced = fenced
         self.slow = slow
+        self.busy = busy
+        """Whether the server is there, and has no time to let us in."""
 
 
 class Worker(Protocol):
@@ -87,19 +88,6 @@ class Worker(Protocol):
         ...
 
 
-def _dial(target: Target) -> grpc.aio.Channel:
-    """A channel to the server."""
-    options = (
-        ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
-        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-        *GRPC_ASKING,
-    )
-    if target.tls:
-        credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)
-        return grpc.aio.secure_channel(target.address, credentials, options=options)
-    return grpc.aio.insecure_channel(target.address, options=options)
-
-
 def _load() -> int:
     """How many processes the machine runs or would run, in thousandths."""
     try:
@@ -111,7 +99,7 @@ def _load() -> int:
 class Surroundings(NamedTuple):
     """What a link needs of the machine that it is on: a network, a clock, dice, and how busy it is."""
 
-    dial: Callable[[Target], grpc.aio.Channel] = _dial
+    dial: Callable[[Target], grpc.aio.Channel] = dial
     monotonic: Callable[[], int] = boottime
     draw: Callable[[float, float], float] = random.uniform
     load: Callable[[], int] = _load
@@ -142,8 +130,11 @@ class Link:
         self._hungry = asyncio.Event()
         self._drained = asyncio.Event()
         self._chunks: asyncio.Queue[pb.OutputChunk] = asyncio.Queue(16)
-        self._registrations = 0
+        self.registrations = 0
+        """Tried so far."""
         self.connected = False
+        self._spread = 0.0
+        """Seconds within which the server wants all its agents back."""
 
     def ready(self) -> None:
         """There may be something to report."""
@@ -153,7 +144,7 @@ class Link:
 
     async def run(self) -> None:
         """Keep a connection for as long as the agent lives."""
-        delay, last = FIRST_DELAY, ""
+        delay, last, crowd = FIRST_DELAY, "", 0.0
         while True:
             pause, begun = delay, self._now()
             try:
@@ -166,6 +157,8 @@ class Link:
                             await self._worker.wait_stopped()
                 if over.slow:
                     pause = SLOW_DELAY
+                # All agents try at once after a power cut, and no server has told them yet how long to take.
+                crowd = min(LONGEST_SPREAD, max(CALL_LIMIT, 2 * crowd)) if over.busy else 0.0
             if self.connected or why != last:
                 again = f"; trying again every {SLOW_DELAY:g} s" if pause == SLOW_DELAY else ""
                 log.warning("not connected: %s%s", why, again)
@@ -174,7 +167,15 @@ class Link:
             lasted = self.connected and self._now() - begun > LONGEST_DELAY * 1e9
             delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
-            await asyncio.sleep(pause * self._draw(0.5, 1))  # so that agents do not come back all at once
+            # So that agents do not come back all at once.
+            among = self._draw(0, 1) * min(max(crowd, self._spread), self._leisure())
+            await asyncio.sleep(max(pause * self._draw(0.5, 1), among))
+
+    def _leisure(self) -> float:
+        """Seconds that we can wait for our turn to come back: what we hold must not be over meanwhile."""
+        state = self._state
+        holds = state.running or state.waiting or state.fetching
+        return min(LONGEST_SPREAD, state.patience / 1e9) if holds else LONGEST_SPREAD
 
     async def drained(self) -> None:
         """Return once everything was reported."""
@@ -190,16 +191,17 @@ class Link:
         except NotFound as error:
             raise Over(str(error), slow=error.slow) from None
         async with self._dial(target) as channel:
-            calls = _Calls(channel, target.token)
+            calls = Calls(channel, target.token)
             try:
-                incarnation = await self._register(calls, target.address)
+                welcome = await self._register(calls, target.address)
+                incarnation = welcome.incarnation
+                self._finder.found(target)
                 self._transfers.connected(channel, calls.metadata, target)
-                await _until_one_ends(
-                    self._listen(calls, incarnation),
-                    self._beat(calls, incarnation),
-                    self._report(calls),
-                    self._send_output(calls, incarnation),
-                )
+                if welcome.stream:
+                    attending = [self._attend(calls, incarnation)]
+                else:  # a server of before there was one stream for both
+                    attending = [self._listen(calls, incarnation), self._beat(calls, incarnation)]
+                await _until_one_ends(*attending, self._report(calls), self._send_output(calls, incarnation))
             except grpc.aio.AioRpcError as error:
                 raise _over(error) from None
             except convert.Unspeakable as error:
@@ -209,19 +211,21 @@ class Link:
                 self._state.unreported()
                 await self._worker.outputs.reset()
 
-    async def _register(self, calls: "_Calls", address: str) -> int:
+    async def _register(self, calls: Calls, address: str) -> Welcome:
         """Say who we are and what we hold."""
         sent = self._now()
         held, instructions = self._state.register(sent)
         self._act(instructions)
-        self._registrations += 1
+        self.registrations += 1
         request = pb.RegisterRequest(
-            epoch=self._state.epoch, held=convert.held_out(held), number=self._registrations
+            epoch=self._state.epoch, held=convert.held_out(held), number=self.registrations
         )
         request.MergeFrom(self._introduction)
         try:
             reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and calls.is_connected():
+                raise Over("the server did not let us register in time", busy=True) from None
             if error.code() is not _FENCED:
                 raise
             self._worker.act(self._state.fenced(self._now()))
@@ -232,53 +236,110 @@ class Link:
         self._worker.log_retention = welcome.log_retention
         self._worker.server_time = (welcome.now, self._now())
         self.connected = True
+        self._spread = min(LONGEST_SPREAD, welcome.spread / 1e9)
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
-        return welcome.incarnation
+        return welcome
 
-    async def _listen(self, calls: "_Calls", incarnation: int) -> None:
+    async def _attend(self, calls: Calls, incarnation: int) -> None:
+        """Take what the server says, and renew all leases on the same stream."""
+        stream, beats = calls.session(), Beats()
+        await _until_one_ends(
+            self._hear(stream, incarnation, beats), self._renew(calls, stream, incarnation, beats)
+        )
+
+    async def _hear(self, stream: Any, incarnation: int, beats: Beats) -> None:
+        """Take leases, requests for output, and answers to heartbeats."""
+        while (message := await stream.read()) is not _EOF:
+            self._heard(message, incarnation)
+            if not message.HasField("renewed"):
+                continue
+            sent = beats.answered()
+            if sent is not None or message.renewed.fenced:  # that is told to one who has not asked as well
+                now = self._now()
+                self._act(self._state.renewed(now, sent or now, convert.renewal_in(message.renewed)))
+        raise Over("the server ended the stream")
+
+    async def _renew(self, calls: Calls, stream: Any, incarnation: int, beats: Beats) -> None:
+        """Send heartbeats, each after the one before was answered.
+
+        A registration renews as well, so the first one is due a while after it: at a time that is drawn, or those of all agents
+        would come together for as long as the server lives.
+        """
+        await self._rest(self._now() - int(self._draw(0, 1) * self._state.heartbeat))
+        while True:
+            sent = self._now()
+            beats.sends(sent)
+            try:
+                await stream.write(self._heartbeat(incarnation))
+            except asyncio.InvalidStateError:  # as gRPC says it; whoever reads is told why
+                raise Over("the stream has ended") from None
+            while not await beats.is_answered(min(CALL_LIMIT, self._state.patience / 2e9)):
+                # Large tasks may be on their way down the stream, with the answer behind them: a call can pass them.
+                sent = await self._call(calls, incarnation, self._patience() / 2)
+                await self._rest(sent)
+            await self._rest(sent)
+
+    def _heard(self, message: pb.FromServer, incarnation: int) -> None:
+        """Take leases and requests for output from one message."""
+        grants = [convert.grant_in(grant) for grant in message.grants]
+        now = self._now()
+        self._act(self._state.granted(now, incarnation, message.epoch, grants))
+        if self._peers is not None and self._state.waiting:
+            self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
+        for read in message.reads:
+            self._worker.outputs.request(read, self._chunks.put)
+        if message.heartbeat_now:
+            self._heartbeat_now.set()
+
+    async def _listen(self, calls: Calls, incarnation: int) -> None:
         """Take leases and requests for output."""
         async for message in calls.listen(pb.ListenRequest(incarnation=incarnation)):
-            grants = [convert.grant_in(grant) for grant in message.grants]
-            now = self._now()
-            self._act(self._state.granted(now, incarnation, message.epoch, grants))
-            if self._peers is not None and self._state.waiting:
-                self._peers.remember(zip(grants, message.grants, strict=True), self._state.waiting)
-            for read in message.reads:
-                self._worker.outputs.request(read, self._chunks.put)
-            if message.heartbeat_now:
-                self._heartbeat_now.set()
+            self._heard(message, incarnation)
         # It does so when another registration has taken the place of ours. A heartbeat is told that, and then all that runs
         # here has to end; to register at once would only be refused while it runs on.
         self._heartbeat_now.set()
         await asyncio.sleep(self._patience())
         raise Over("the server ended the stream")
 
-    async def _beat(self, calls: "_Calls", incarnation: int) -> None:
+    async def _beat(self, calls: Calls, incarnation: int) -> None:
         """Renew all leases, again and again."""
         while True:
-            state = self._state
-            request = pb.HeartbeatRequest(
-                incarnation=incarnation,
-                held=len(state.waiting) + len(state.fetching) + len(state.running),
-                running=len(state.running),
-                load=self._load(),
-                wall=self._wall(),
-            )
-            sent = self._now()
-            reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, self._patience())
-            self._act(state.renewed(self._now(), sent, convert.renewal_in(reply)))
-            pause = state.heartbeat / 1e9 - (self._now() - sent) / 1e9
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause)):
-                    await self._heartbeat_now.wait()
-            self._heartbeat_now.clear()
+            await self._rest(await self._call(calls, incarnation, self._patience()))
+
+    async def _call(self, calls: Calls, incarnation: int, patience: float) -> int:
+        """Renew all leases with a call of its own; returns when it was sent."""
+        request = self._heartbeat(incarnation)
+        sent = self._now()
+        reply = await calls.unary("Heartbeat", request, pb.HeartbeatReply, patience)
+        self._act(self._state.renewed(self._now(), sent, convert.renewal_in(reply)))
+        return sent
+
+    def _heartbeat(self, incarnation: int) -> pb.HeartbeatRequest:
+        """A heartbeat as it would be sent now."""
+        state = self._state
+        return pb.HeartbeatRequest(
+            incarnation=incarnation,
+            held=len(state.waiting) + len(state.fetching) + len(state.running),
+            running=len(state.running),
+            load=self._load(),
+            wall=self._wall(),
+            terms=state.lives_by,
+        )
+
+    async def _rest(self, sent: int) -> None:
+        """Wait until the next heartbeat is due, after one that was sent then, or the server asks for it."""
+        pause = (self._state.heartbeat - (self._now() - sent)) / 1e9
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, pause)):
+                await self._heartbeat_now.wait()
+        self._heartbeat_now.clear()
 
     def _patience(self) -> float:
         """Seconds that a heartbeat may take, so that there is time for another connection before leases are over."""
         return min(CALL_LIMIT, self._state.patience / 1e9)
 
-    async def _report(self, calls: "_Calls") -> None:
+    async def _report(self, calls: Calls) -> None:
         """Tell what happened: everything that is ready in one message, one message at a time."""
         begun = 0
         while True:
@@ -310,7 +371,7 @@ class Link:
                 async with asyncio.timeout(max(LINGER, LONGEST_LINGER - since)):
                     await self._hungry.wait()
 
-    async def _send_output(self, calls: "_Calls", incarnation: int) -> None:
+    async def _send_output(self, calls: Calls, incarnation: int) -> None:
         """Send what readers asked for, in one stream for all of them."""
         self._chunks = asyncio.Queue(16)  # what was meant for an earlier connection is of no use to this one
         chunks = self._chunks
@@ -330,37 +391,6 @@ class Link:
         """Carry out instructions; one that ends the connection ends it."""
         if (end := self._worker.act(instructions)) is not None:
             raise Over(end.why, fenced=end.fenced)
-
-
-class _Calls:
-    """The five calls, on one channel."""
-
-    def __init__(self, channel: grpc.aio.Channel, token: str) -> None:
-        self._channel = channel
-        self.metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {token}"),)
-
-    def admitted(self, session: bytes) -> None:
-        """All further calls belong to a registration."""
-        self.metadata = (*self.metadata, (_SESSION, session))
-
-    async def unary(self, name: str, request: Any, reply: Any, limit: float) -> Any:
-        """A call with one answer, within some seconds."""
-        call = self._channel.unary_unary(_PATH + name, type(request).SerializeToString, reply.FromString)
-        return await call(request, metadata=self.metadata, timeout=limit)
-
-    def listen(self, request: pb.ListenRequest) -> Any:
-        """The stream from the server."""
-        call = self._channel.unary_stream(
-            _PATH + "Listen", pb.ListenRequest.SerializeToString, pb.FromServer.FromString
-        )
-        return call(request, metadata=self.metadata)
-
-    async def output(self, chunks: AsyncIterator[pb.OutputChunk]) -> None:
-        """The stream to the server."""
-        call = self._channel.stream_unary(
-            _PATH + "Output", pb.OutputChunk.SerializeToString, pb.OutputReply.FromString
-        )
-        await call(chunks, metadata=self.metadata)
 
 
 def _over(error: grpc.aio.AioRpcError) -> Over:

@@ -84,6 +84,11 @@ class AgentState:
         return self._terms.heartbeat
 
     @property
+    def lives_by(self) -> int:
+        """The number of the terms that the server told last."""
+        return self._terms.number
+
+    @property
     def patience(self) -> int:
         """Nanoseconds that the answer to a heartbeat may take."""
         return self._terms.patience()
@@ -107,7 +112,7 @@ class AgentState:
             return [*self._renewable(now), self._stale(welcome.epoch)]
         self.epoch = welcome.epoch
         self.incarnation = welcome.incarnation
-        self._terms.heartbeat, self._terms.short = welcome.heartbeat, welcome.short_term
+        self._terms.take(0, welcome.heartbeat, welcome.short_term)
         self.keep_output = welcome.keep_output
         self.draining = False
         self._terms.renew(sent, self.running.values())
@@ -182,6 +187,8 @@ class AgentState:
         self.epoch = renewal.epoch
         if renewal.fenced:
             return self.fenced(now)
+        if (told := renewal.terms) is not None:
+            self._terms.take(told.number, told.heartbeat, told.short_term)
         self._terms.renew(sent, self.running.values())
         out = self._renewable(now)
         for lease, kill in renewal.stops:
@@ -419,7 +426,7 @@ class AgentState:
             lease, task = next(iter(self.waiting.items()))
             if self.room.holder(lease) is not None:
                 break
-            if self._terms.over(self._now, task.lost_after):
+            if self._terms.over(self._now, self._terms.lasts(task)):
                 self._hand_back((lease,))  # it would be killed as soon as it runs, which costs an attempt
                 continue
             if (entered := self.room.enter(lease, task, self._now)) is None:
@@ -427,7 +434,7 @@ class AgentState:
             task, slot = entered
             del self.waiting[lease]
             self.running[lease] = Running(task)
-            self._terms.bear(min(task.lost_after, self._terms.short))
+            self._terms.bear(min(self._terms.lasts(task), self._terms.short))
             out.append(Start(lease, task, slot))
         return out
 

@@ -44,10 +44,16 @@ class Terms:
         self.heartbeat = 2 * SECOND
         self.short = 30 * SECOND
         """Of leases whose start is not acknowledged."""
+        self.number = 0
+        """Of these terms, counted within a registration."""
         self._renewed: int | None = None
         """When the last acknowledged heartbeat or registration was sent; None before the first."""
         self._shortest = FOREVER
         """No lease of ours has a shorter term than this."""
+
+    def take(self, number: int, heartbeat: int, short: int) -> None:
+        """Live by other terms: those of a registration, or what an answer to a heartbeat told."""
+        self.number, self.heartbeat, self.short = number, heartbeat, short
 
     @property
     def begun(self) -> bool:
@@ -74,7 +80,12 @@ class Terms:
 
     def of(self, run: Running) -> int:
         """How long a running lease lasts without renewal."""
-        return run.task.lost_after if run.acknowledged else min(self.short, run.task.lost_after)
+        lasts = self.lasts(run.task)
+        return lasts if run.acknowledged else min(self.short, lasts)
+
+    def lasts(self, task: Task) -> int:
+        """How long a task outlives its server: as its job says, and three heartbeats at the least."""
+        return max(task.lost_after, 3 * self.heartbeat)
 
     def due(self, now: int) -> bool:
         """Whether any lease may be over: asked first of all, so that it costs little."""

@@ -83,6 +83,19 @@ class Welcome(Struct, frozen=True):
     """Nanoseconds that output is kept; 0 is for ever."""
     keep_output: bool = False
     """Whether the server wants a copy of the output of every task that ended."""
+    stream: bool = False
+    """Whether the server takes heartbeats on the stream on which it hands out leases."""
+    spread: int = 0
+    """Nanoseconds within which agents are to come back, each at a time that it draws, after the server was away."""
+
+
+class NewTerms(Struct, frozen=True):
+    """Terms that take the place of those of the registration."""
+
+    number: int
+    """By which the server is told that they are lived by."""
+    heartbeat: int
+    short_term: int
 
 
 class Renewal(Struct, frozen=True):
@@ -98,6 +111,8 @@ class Renewal(Struct, frozen=True):
     """Leases that another agent wants, each with the ticket for its task."""
     overdue: frozenset[Lease] = frozenset()
     """Of those to stop, those whose walltime or deadline has passed: one whose process has exited is left to bring its files away."""
+    terms: NewTerms | None = None
+    """What to live by from now on; None leaves it as it is."""
 
 
 class Exit(Struct, frozen=True):

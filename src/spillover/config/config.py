@@ -153,6 +153,8 @@ class Config(Struct, frozen=True):
     """Nanoseconds that a started task outlives an unreachable server, unless its job says otherwise."""
     heartbeat: int | None = None
     """Nanoseconds between two heartbeats of an agent; None: by the number of agents."""
+    forget_after: int = 7 * DAY
+    """Nanoseconds, without those in which no server ran, that an agent is lost before it leaves the book by itself."""
     ahead: int = SECOND // 10
     """Nanoseconds of work that an agent is given beyond what it has room for."""
     stealing: bool = True

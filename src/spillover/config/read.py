@@ -22,7 +22,7 @@ from spillover.forms.quantities import (
     duration,
     read_memory,
 )
-from spillover.model.units import MINUTE, SECOND, format_duration, format_memory
+from spillover.model.units import DAY, MINUTE, SECOND, format_duration, format_memory
 from spillover.ports.blobs import Bounds
 from spillover.wire.configfile import (
     AgentsDoc,
@@ -36,6 +36,7 @@ from spillover.wire.configfile import (
 
 _CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 _STORE = re.compile(r"sqlite|memory|postgres(?:ql)?://\S+", re.ASCII)
+MOST_FORGET_AFTER = 3650 * DAY
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):([0-9]{1,5})", re.ASCII)
 
@@ -171,6 +172,9 @@ def _understand(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
     )
     lost_after, heartbeat = _agents(doc.agents, found)
+    forget_after = duration(
+        doc.agents.forget_after, ("agents", "forget_after"), found, least=MINUTE, most=MOST_FORGET_AFTER
+    )
     ahead = duration(doc.agents.ahead, ("agents", "ahead"), found, most=60 * SECOND)
     output_limit = read_memory(doc.agents.output_limit, ("agents", "output_limit"), found)
     if output_limit is not None and output_limit < LEAST_LIMIT:
@@ -197,6 +201,7 @@ def _understand(
         slow_after=slow_after or 0,
         lost_after=lost_after,
         heartbeat=heartbeat,
+        forget_after=forget_after or 0,
         ahead=ahead or 0,
         stealing=doc.agents.stealing,
         on_shutdown=OnShutdown(doc.agents.on_shutdown),

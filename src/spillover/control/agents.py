@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.control.lives import Lives
 from spillover.control.loop import Loop
-from spillover.control.terms import LeaseTerms, lease_terms
+from spillover.control.terms import lease_terms, spread
 from spillover.control.tickets import Tickets
 from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
@@ -33,13 +33,17 @@ from spillover.core.proposals import (
     unusable,
 )
 from spillover.deciding.engine import Engine
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.model.resources import Resources
-from spillover.ports.cluster import Agents
+from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, Kind
 
 log = structlog.get_logger()
 
+TOGETHER: Final = 1.0
+"""Seconds within which agents that register are told of together."""
+FEW: Final = 5
+"""Of whom each is told of by name."""
 _HELD: Final = (Placed, Running)
 _OVERDUE: Final = frozenset({Stop.WALLTIME, Stop.DEADLINE})
 """Stops that are meant for the process of a task, and not for files that it made before."""
@@ -71,6 +75,8 @@ class Introduction(Struct, frozen=True):
     """Counts the registrations of a life; 0 is that of an agent that does not."""
     boot: str = ""
     """What this start of its machine is known by; empty if it does not say."""
+    adapts: bool = False
+    """Whether it lives by other terms if it is told so later."""
 
 
 class Welcome(Struct, frozen=True):
@@ -84,6 +90,8 @@ class Welcome(Struct, frozen=True):
     keep_output: bool = False
     now: int = 0
     """Nanoseconds UTC, as this server counts them."""
+    spread: int = 0
+    """Nanoseconds within which agents are to come back, each at a time that it draws, after the server was away."""
 
 
 class Orders(Struct, frozen=True):
@@ -98,6 +106,13 @@ class Orders(Struct, frozen=True):
     """Leases that another agent wants, each with the ticket for its task."""
     overdue: frozenset[Lease] = frozenset()
     """Of those to stop, the ones whose walltime or deadline has passed."""
+    offer: Offer | None = None
+    """Terms that it is to live by instead of its own."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is told nothing but that its leases are renewed."""
+        return not (self.fenced or self.stops or self.revoked or self.drain or self.yields or self.offer)
 
 
 class Answers(Struct, frozen=True):
@@ -109,6 +124,31 @@ class Answers(Struct, frozen=True):
     started: list[Lease]
     yielded: Sequence[Lease] = ()
     """Leases for which an answer is durable."""
+
+
+class _Arrivals:
+    """Tells of agents that registered: of one at once, of many together, as thousands may come back after a restart."""
+
+    def __init__(self) -> None:
+        self._untold: dict[str, int] | None = None
+        """Those of the last moment with how many leases each kept; None if nobody came."""
+
+    def add(self, agent: str, kept: int) -> None:
+        """One more has registered."""
+        if self._untold is not None:
+            self._untold[agent] = kept
+            return
+        log.info("agent registered", agent=agent, kept=kept)
+        self._untold = {}
+        asyncio.get_running_loop().call_later(TOGETHER, self._tell)
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold or {}, None
+        if len(untold) > FEW:
+            log.info("agents registered", count=len(untold), kept=sum(untold.values()))
+            return
+        for agent, kept in untold.items():
+            log.info("agent registered", agent=agent, kept=kept)
 
 
 class Desk:
@@ -132,9 +172,18 @@ class Desk:
         self._heartbeat = heartbeat
         self._incarnation = 0
         self._lives = Lives()
+        self._arrivals = _Arrivals()
 
-    def terms(self) -> LeaseTerms:
-        """The terms of leases, by how many agents there are."""
+    def terms(self, *, adapts: bool = True) -> LeaseTerms:
+        """The terms of leases, by how many agents there are; one that is lost does not count."""
+        return lease_terms(self._present_agents(), self._heartbeat, adapts=adapts)
+
+    def _present_agents(self) -> int:
+        """How many agents there are, those that a server that has just started still waits for among them."""
+        return len(self._loop.state.agents) - self._loop.state.lost
+
+    def longest_terms(self) -> LeaseTerms:
+        """The longest that an earlier server may have told agents that are in the book."""
         return lease_terms(len(self._loop.state.agents), self._heartbeat)
 
     async def register(self, intro: Introduction) -> Welcome:
@@ -147,13 +196,14 @@ class Desk:
         key = f"{intro.cluster}/{intro.name}"
         # Before anything is noted of it: a stranger must not pass for a later life of the agent whose name this is.
         now = self._loop.now()
-        taken = name_taken(self._loop.state, intro.name, intro.token, now, admin=intro.admin)
+        taken = name_taken(self._loop.state, NodeKey(key), intro.token, now, admin=intro.admin)
         if taken is not None:
             raise CommandError(Kind.INVALID, taken)
         self._lives.check(key, intro.life, intro.number, present=self._present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
-        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life)
+        terms = self.terms(adapts=intro.adapts)
+        self._agents.open(key, incarnation, self._loop.time.monotonic(), intro.peer, intro.life, terms)
         proposal = Register(
             intro.cluster,
             intro.name,
@@ -176,16 +226,19 @@ class Desk:
             raise
         match reply:
             case Registered(keep):
-                log.info("agent registered", agent=f"{intro.cluster}/{intro.name}", kept=len(keep))
+                self._arrivals.add(key, len(keep))
                 self._loop.clocks.introduce(key, intro.boot)
+                if keep:  # something may have been decided about these while it was away
+                    self._agents.wake(key)
                 return Welcome(
                     self._loop.epoch,
                     incarnation,
                     keep,
-                    self.terms(),
+                    terms,
                     self._log_retention,
                     self._keep_output,
                     self._loop.now(),
+                    spread(self._present_agents()),
                 )
             case Refusal():
                 self._agents.forget(incarnation)
@@ -200,10 +253,15 @@ class Desk:
         if contact is None:
             return None
         silent = self._loop.time.monotonic() - contact.heard
-        return contact.life if contact.connected or silent < 2 * self.terms().heartbeat else None
+        return contact.life if contact.connected or silent < 2 * contact.terms.heartbeat else None
 
-    async def heartbeat(self, incarnation: int, load: int = 0, wall: int = 0) -> Orders:
-        """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it."""
+    async def heartbeat(
+        self, incarnation: int, load: int = 0, wall: int = 0, lives_by: int | None = None
+    ) -> Orders:
+        """Renew all leases of a registration; also while nothing can be written, as nothing is changed by it.
+
+        `lives_by` is the number of the terms that the agent lives by; None if it cannot be told others.
+        """
         engine = await self._loop.read()
         self.check_lead()
         node_key = self._current(incarnation)
@@ -238,6 +296,7 @@ class Desk:
             drain=node.status == "draining",
             yields=tuple(yields),
             overdue=frozenset(overdue),
+            offer=None if lives_by is None else self._agents.agree(node_key, lives_by, self.terms()),
         )
 
     async def report(
@@ -260,12 +319,12 @@ class Desk:
         before: list[Proposal] = [Drain(ClusterName(cluster), NodeName(node))] if leaving else []
         after: list[Proposal] = [*yielded]
         if released:
-            after.append(HandBack(NodeName(node), tuple(released)))
+            after.append(HandBack(NodeKey(node_key), tuple(released)))
         replies = (await self._loop.propose(*before, *started, *results, *after))[len(before) :]
         if len(released) > 1 and isinstance(
             replies[-1], Refusal
         ):  # of one of them, which costs the others nothing
-            await self._loop.propose(*[HandBack(NodeName(node), (lease,)) for lease in released])
+            await self._loop.propose(*[HandBack(NodeKey(node_key), (lease,)) for lease in released])
         acknowledged = [
             each.lease for each, reply in zip(started, replies, strict=False) if isinstance(reply, Done)
         ]
@@ -293,7 +352,7 @@ class Desk:
         """Jobs that an agent holds under these leases and has not started, once that is durable."""
         engine = await self._loop.read()
         self.check_lead()
-        held = [holder(engine.state, lease, NodeName(node.partition("/")[2])) for lease in leases]
+        held = [holder(engine.state, lease, NodeKey(node)) for lease in leases]
         return [job for job in held if job is not None and type(job.phase) is Placed]
 
     def _current(self, incarnation: int) -> str | None:
@@ -307,7 +366,7 @@ class Desk:
         node = nodes.get(node_key) if node_key is not None else None
         if node is not None and node.status in {"ready", "draining"}:
             return node_key
-        if any(node.incarnation == incarnation for node in nodes.values()):
+        if incarnation in self._loop.state.registered:
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
 

@@ -35,7 +35,7 @@ from spillover.core.events import (
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Outcome, Refusal, Result, unusable
 from spillover.model.hosts import is_loopback
-from spillover.model.ids import ClusterName, JobId, NodeName, member_id
+from spillover.model.ids import ClusterName, JobId, NodeKey, member_id
 from spillover.model.job import JobSpec
 from spillover.ports.cluster import Agents, Peer, Start, Unsendable
 from spillover.ports.commands import CommandError
@@ -234,8 +234,7 @@ class Runner:
         """Have a job end that its agent will never hear of; it would else be placed again, for ever."""
         lease, why = unsendable.lease, unsendable.why[:500]
         log.error("cannot hand out a job", job=lease.job, agent=node, error=why)
-        name = NodeName(node.partition("/")[2])
-        self._failed.append(Result(name, lease, Outcome.NOT_STARTED, None, None, Usage(), 0, why))
+        self._failed.append(Result(NodeKey(node), lease, Outcome.NOT_STARTED, None, None, Usage(), 0, why))
 
     async def _end(self) -> None:
         """Say that jobs could not be started; a lease that is void by now changes nothing."""

@@ -2,28 +2,37 @@
 
 from typing import Final
 
-from msgspec import Struct
-
 from spillover.model.units import SECOND
+from spillover.ports.cluster import LeaseTerms
 
 FASTEST: Final = 2 * SECOND
 SLOWEST: Final = 10 * SECOND
+"""For agents that keep to what they were told when they registered."""
+SLOWEST_OF_MANY: Final = 60 * SECOND
+"""For those that are told otherwise when agents come and go: 200 heartbeats a second cost a server about a tenth of a core."""
+RETURNING: Final = 500
+"""Agents a second that come back to a server that was away: each costs it about a millisecond."""
 SHORT: Final = 30 * SECOND
 
 
-class LeaseTerms(Struct, frozen=True):
-    """The terms that agents are told when they register."""
+def lease_terms(agents: int, heartbeat: int | None = None, *, adapts: bool = True) -> LeaseTerms:
+    """Terms for so many agents; a heartbeat that was configured is taken as it is.
 
-    heartbeat: int
-    """Nanoseconds between two heartbeats."""
-    short: int
-    """Nanoseconds that a lease lasts without an acknowledged start."""
-
-
-def lease_terms(agents: int, heartbeat: int | None = None) -> LeaseTerms:
-    """Terms for so many agents; a heartbeat that was configured is taken as it is."""
-    beat = heartbeat or min(SLOWEST, max(FASTEST, agents * SECOND // 200 + SECOND))
+    One that does not adapt does not know either that a task lasts three heartbeats at the least.
+    """
+    slowest = SLOWEST_OF_MANY if adapts else SLOWEST
+    beat = heartbeat or min(slowest, max(FASTEST, agents * SECOND // 200 + SECOND))
     return LeaseTerms(beat, max(SHORT if heartbeat is None else 0, 4 * beat))
+
+
+def spread(agents: int) -> int:
+    """Nanoseconds that so many agents are to take to come back to a server that was away."""
+    return agents * SECOND // RETURNING
+
+
+def lasting(lost_after: int, heartbeat: int) -> int:
+    """Nanoseconds that a started task outlives its server: as its job says, and three heartbeats at the least."""
+    return max(lost_after, 3 * heartbeat)
 
 
 def least_lost_after(heartbeat: int | None) -> int:

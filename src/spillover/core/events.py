@@ -417,7 +417,7 @@ class AgentLost(Event, frozen=True, tag="agent_lost"):
 
 
 class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
-    """A lost agent that holds nothing is struck off the list."""
+    """An agent that is not there and holds nothing is struck off the list."""
 
     cluster: ClusterName
     node: NodeName

@@ -84,6 +84,14 @@ def _nodes(state: State) -> list[str]:
     agents = [node.key for node in state.nodes.values() if node.is_agent]
     if agents != list(state.agents):
         found.append(f"agents are {agents}, known as such are {list(state.agents)}")
+    lost = [node.key for node in state.agents.values() if node.status == "lost"]
+    if len(lost) != state.lost:
+        found.append(f"{lost} are lost, counted are {state.lost}")
+    found += [
+        f"incarnation {incarnation} is told to be of {key}, which has another or is gone"
+        for incarnation, key in state.registered.items()
+        if key not in state.agents or state.agents[key].incarnation != incarnation
+    ]
     for node in state.nodes.values():
         total = Resources()
         for asked in node.holding.values():

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from spillover.core.events import JobState, Lease, Stop, Usage
 from spillover.core.purses import Hold, Paid
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.reasons import Reason
 
@@ -52,6 +52,11 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
     thief: NodeName | None = None
     """Who asked for its lease, which stays here until it is given up; None as a rule."""
 
+    @property
+    def key(self) -> NodeKey:
+        """The node that speaks for it."""
+        return node_key(self.cluster, self.node)
+
 
 class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
     """Its process runs."""
@@ -68,6 +73,11 @@ class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
     """How far clocks had jumped when it began: what they jumped since then, it has not run."""
     others: tuple[NodeName, ...] = ()
     """Where the other tasks of a gang run."""
+
+    @property
+    def key(self) -> NodeKey:
+        """The node that speaks for it."""
+        return node_key(self.cluster, self.node)
 
 
 class Spread(Struct, frozen=True, tag="spread", array_like=True, gc=False):

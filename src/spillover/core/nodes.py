@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from spillover.model.cluster import Taint
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.resources import Resources
 
 
@@ -46,11 +46,13 @@ class Node(Struct, array_like=True):
     taints: tuple[Taint, ...] = ()
     more: int = 0
     """Tasks of ours on it beyond one for each job: a gang may have several there."""
+    missed: int | None = None
+    """Steady time since which an agent is lost; None while it is not, and for one of a journal that did not say."""
 
     @property
-    def key(self) -> str:
+    def key(self) -> NodeKey:
         """Unique over all clusters."""
-        return f"{self.cluster}/{self.name}"
+        return node_key(self.cluster, self.name)
 
     @property
     def is_agent(self) -> bool:

@@ -8,15 +8,15 @@ from msgspec import Struct
 from spillover.core.events import Lease, SeenNode, Usage
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec, Health
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
 
-DRIVER: Final = NodeName("")
-"""Who speaks for all nodes of a cluster that others run: no agent has this name."""
+DRIVER: Final = NodeKey("")
+"""Who speaks for all nodes of a cluster that others run: no agent has this key."""
 
 
 class Refused(StrEnum):
@@ -136,7 +136,7 @@ class Register(Struct, frozen=True):
 class Started(Struct, frozen=True):
     """An agent says that a task runs."""
 
-    node: NodeName
+    node: NodeKey
     lease: Lease
     age: int
     """Nanoseconds since it started, when the agent said so."""
@@ -165,7 +165,7 @@ class Outcome(StrEnum):
 class Result(Struct, frozen=True):
     """An agent says how a task ended."""
 
-    node: NodeName
+    node: NodeKey
     lease: Lease
     outcome: Outcome
     exit_code: int | None
@@ -190,7 +190,7 @@ def unusable(told: Result, why: str) -> Result:
 class HandBack(Struct, frozen=True):
     """An agent, or the server for it, gives up leases that never started."""
 
-    node: NodeName
+    node: NodeKey
     leases: tuple[Lease, ...]
     because: str = ""
     """Why, for people; empty if there is nothing to say."""
@@ -201,7 +201,7 @@ class HandBack(Struct, frozen=True):
 class Reclaim(Struct, frozen=True):
     """Leases ran out: their agent did not renew them in time."""
 
-    node: NodeName
+    node: NodeKey
     leases: tuple[Lease, ...]
 
 
@@ -228,7 +228,7 @@ class Yield(StrEnum):
 class Yielded(Struct, frozen=True):
     """An agent answers for a lease that another one wants."""
 
-    node: NodeName
+    node: NodeKey
     lease: Lease
     answer: Yield
 

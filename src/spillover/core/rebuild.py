@@ -78,6 +78,8 @@ class Rebuilding:
         nodes = sorted(self._nodes, key=lambda node: (node.number, node.key))
         state.nodes = {node.key: node for node in nodes}
         state.agents = {node.key: node for node in nodes if node.is_agent}
+        state.lost = sum(node.status == "lost" for node in state.agents.values())
+        state.registered = {node.incarnation: key for key, node in state.agents.items()}
         for near in sorted(self._jobs):
             jobs = sorted(self._jobs.pop(near), key=lambda job: (job.number, job.id))
             for start in range(0, len(jobs), STEP):

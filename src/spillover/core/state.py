@@ -34,6 +34,10 @@ class State:
         self.nodes: dict[str, Node] = {}
         self.agents: dict[str, Node] = {}
         """Those of the nodes that run an agent of ours, in the same order."""
+        self.lost = 0
+        """Agents that are lost, of those."""
+        self.registered: dict[int, str] = {}
+        """The key of each agent by its last incarnation."""
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
         """Of the clusters that others run."""

@@ -8,6 +8,8 @@ JobId = NewType("JobId", str)
 
 ClusterName = NewType("ClusterName", str)
 NodeName = NewType("NodeName", str)
+NodeKey = NewType("NodeKey", str)
+"""CLUSTER/NAME of a node: names are unique within a cluster only."""
 
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH: Final = 12
@@ -40,6 +42,11 @@ def split_member(job: JobId) -> tuple[JobId, int] | None:
 def is_job_id(text: str) -> bool:
     """Whether this could be the id of a job, or of a member of an array: a part of file names and addresses that leads nowhere else."""
     return _ID.fullmatch(text) is not None
+
+
+def node_key(cluster: ClusterName, node: NodeName) -> NodeKey:
+    """The key of a node of a cluster."""
+    return NodeKey(f"{cluster}/{node}")
 
 
 def is_name(text: str) -> bool:

@@ -5,13 +5,14 @@ again, and the book is put right then. So no method raises because an agent is g
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
+from spillover.model.units import SECOND
 
 
 class Peer(Struct, frozen=True):
@@ -42,6 +43,27 @@ class Unsendable(Struct, frozen=True):
     why: str
 
 
+class LeaseTerms(Struct, frozen=True):
+    """How often an agent renews its leases, and how long one lasts that has not started."""
+
+    heartbeat: int
+    """Nanoseconds between two heartbeats."""
+    short: int
+    """Nanoseconds that a lease lasts without an acknowledged start."""
+
+
+FIRST_TERMS: Final = LeaseTerms(2 * SECOND, 30 * SECOND)
+"""Of an agent that was told no others."""
+
+
+class Offer(NamedTuple):
+    """Terms that an agent is to live by from now on."""
+
+    number: int
+    """Counts those that a registration was told; 0 are those that it began with."""
+    terms: LeaseTerms
+
+
 class Contact(Struct, frozen=True):
     """When an agent was last heard from."""
 
@@ -56,6 +78,8 @@ class Contact(Struct, frozen=True):
     """Thousandths: how many processes its machine runs or would run, as it last said."""
     life: str = ""
     """Which life of the agent it is; empty for one that does not say."""
+    terms: LeaseTerms = FIRST_TERMS
+    """The longest that it may live by."""
 
 
 class OutputAsked(Struct, frozen=True):
@@ -74,7 +98,15 @@ class OutputGone(Exception):
 class Agents(Protocol):
     """The agents that are connected, each under the key `cluster/name` of its node."""
 
-    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
+    def open(
+        self,
+        node: str,
+        incarnation: int,
+        monotonic: int,
+        peer: str = "",
+        life: str = "",
+        terms: LeaseTerms = FIRST_TERMS,
+    ) -> None:
         """An agent is about to register: get ready to hold what it will be given. Others may ask it for tasks at `peer`."""
         ...
 
@@ -92,6 +124,10 @@ class Agents(Protocol):
 
     def heard(self, node: str, incarnation: int, monotonic: int, load: int = 0) -> bool:
         """A heartbeat came, with the load of its machine; False if it is not from the current registration."""
+        ...
+
+    def agree(self, node: str, number: int, wanted: LeaseTerms) -> Offer | None:
+        """An agent lives by the terms of this number: what to tell it instead; None if it is to stay with them."""
         ...
 
     def contact(self, node: str) -> Contact | None:

@@ -79,6 +79,7 @@ class Server:
         clock: Clock | None = None,
         *,
         umask: int = -1,
+        files: int | None = None,
         identity: Identity | None = None,
     ) -> None:
         self._config = config
@@ -140,6 +141,7 @@ class Server:
                 for each in config.agents
             ),
             umask,
+            files,
         )
         submitting = Submitting(
             self.loop,
@@ -248,7 +250,7 @@ class Server:
             "keeping": keeping.run,
             "indexing": Indexing(self.loop, self._store.journal).run,
             "files": self._files.run,
-            "leases": Leases(self.loop, self._hub, self._desk).run,
+            "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
             "unwatched": Unwatched(self.loop).run,
             "pauses": self._metrics.pauses.run,
             **{driving.work: driving.run for driving in drivings},

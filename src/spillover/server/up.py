@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -38,6 +39,12 @@ COLLECT_AFTER = 20_000
 gone through over and over: an eighth of what a job costs, with many agents."""
 
 
+FEW_FILES = 4096
+"""Open files below which it is said that many agents cannot connect."""
+SPARE_FILES = 256
+"""Open files for all else: the store, blobs, people's requests."""
+
+
 class CannotStart(Exception):
     """A server that did not begin; the message says why and what to do."""
 
@@ -56,10 +63,11 @@ def run(
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
+        files = _open_many_files()
         gc.freeze()  # what is loaded stays
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
-        return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, standby=standby))
+        return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, files, standby=standby))
     except BadCertificate as error:
         print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - likewise
         return 2
@@ -70,6 +78,25 @@ def run(
     except (CannotStart, StoreError, CommandError, OSError) as error:
         print(f"spill: {_told(error)}", file=sys.stderr)  # noqa: T201 - the one line that a person sees
         return 2
+
+
+def _open_many_files() -> int:
+    """Let this process have as many connections as the system lets it, as each agent keeps one; returns how many files it could open.
+
+    A shell lets programs open 1,024 as a rule.
+    """
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # it stays as it is
+        most = before
+    if 0 <= most < FEW_FILES:
+        structlog.get_logger().warning(
+            "few connections are allowed; raise the limit of open files (ulimit -Hn, or LimitNOFILE= of the service)",
+            open_files=most,
+            agents_at_most=max(0, most - SPARE_FILES),
+        )
+    return before
 
 
 def _placed(error: BadCertificate, source: str) -> Problem:
@@ -120,7 +147,7 @@ def settings_of(
     return settings if data is None else structs.replace(settings, data=data)
 
 
-async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> int:
+async def _serve(config: Config, data: Path, umask: int, files: int, *, standby: bool) -> int:
     """Take the lead and serve."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -133,7 +160,7 @@ async def _serve(config: Config, data: Path, umask: int, *, standby: bool) -> in
         store = await open_store(config.store, data)
         leader = Leader(store.election, SystemClock(), _name(os.getpid()))
         try:
-            server = Server(config, data, store, umask=umask, identity=identity)
+            server = Server(config, data, store, umask=umask, files=files, identity=identity)
             url = server.url(listener)
             taking = asyncio.create_task(_take(server, listener, leader, url, standby=standby))
             stopping = asyncio.create_task(stop.wait())

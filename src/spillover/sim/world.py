@@ -23,7 +23,7 @@ from spillover.core.events import (
 )
 from spillover.core.proposals import Outcome as Ending
 from spillover.core.proposals import Proposal, Result
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName, node_key
 from spillover.model.reasons import Reason, code_of
 from spillover.model.units import FOREVER
 from spillover.sim.outcome import Outcome
@@ -83,7 +83,11 @@ class World:
                 if task is not None:  # else it ended at the very moment
                     ran = Usage(max(0, now - task.start))
                     lease = task.result.lease
-                    seen.append(Result(task.nodes[0], lease, Ending.STOPPED, None, None, ran, 0))
+                    seen.append(
+                        Result(
+                            node_key(task.cluster, task.nodes[0]), lease, Ending.STOPPED, None, None, ran, 0
+                        )
+                    )
             self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
@@ -113,7 +117,7 @@ class World:
             start += self._startup.get(event.cluster, 0)
         runtime = self._jobs[job].runtime
         lease = Lease(event.job, event.attempt, event.seq)
-        result = Result(nodes[0], lease, EXITED, 0, None, Usage(runtime), 0)
+        result = Result(node_key(event.cluster, nodes[0]), lease, EXITED, 0, None, Usage(runtime), 0)
         self._tasks[job] = Task(result, event.cluster, nodes, start, event.why)
         heapq.heappush(self._ends, (start + runtime, job, event.seq))
 

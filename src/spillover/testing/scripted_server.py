@@ -41,10 +41,15 @@ class ScriptedServer:
         """Whether starts are acknowledged."""
         self.silent = False
         """Whether heartbeats and registrations are left without an answer."""
+        self.streams = True
+        """Whether agents may renew on the stream on which they listen; no server could once."""
+        self.attended = 0
+        """How many such streams there were."""
         self.next_heartbeat: list[pb.HeartbeatReply] = []
         """Answers for the heartbeats to come; after them, plain ones."""
         self.registrations: list[pb.RegisterRequest] = []
         self.heartbeats = 0
+        self.last_heartbeat = pb.HeartbeatRequest()
         self.reports = 0
         self.started: Counter[Key] = Counter()
         self.results: dict[Key, pb.TaskResult] = {}
@@ -88,6 +93,9 @@ class ScriptedServer:
         }
         handlers["Listen"] = grpc.unary_stream_rpc_method_handler(
             self._listen, pb.ListenRequest.FromString, _serialize
+        )
+        handlers["Session"] = grpc.stream_stream_rpc_method_handler(
+            self._session, pb.HeartbeatRequest.FromString, _serialize
         )
         handlers["Output"] = grpc.stream_unary_rpc_method_handler(
             self._output, pb.OutputChunk.FromString, _serialize
@@ -155,6 +163,7 @@ class ScriptedServer:
             heartbeat=self.heartbeat,
             short_term=self.short_term,
             log_retention=MINUTE,
+            stream=request.stream and self.streams,
         )
 
     async def _listen(self, request: pb.ListenRequest, context: Any) -> AsyncIterator[pb.FromServer]:
@@ -165,9 +174,39 @@ class ScriptedServer:
         while (message := await queue.get()) is not None:
             yield message
 
+    async def _session(
+        self, heartbeats: AsyncIterator[pb.HeartbeatRequest], context: Any
+    ) -> AsyncIterator[pb.FromServer]:
+        await self._check(context)
+        self.attended += 1
+        queue: asyncio.Queue[pb.FromServer | None] = asyncio.Queue()
+        self._queues[self.incarnation] = queue
+        answering = asyncio.create_task(self._answer(heartbeats, queue))
+        await self._notify()
+        try:
+            while (message := await queue.get()) is not None:
+                yield message
+            fenced = pb.HeartbeatReply(epoch=self.epoch, fenced=True)
+            yield pb.FromServer(epoch=self.epoch, renewed=fenced)
+        finally:
+            answering.cancel()
+
+    async def _answer(
+        self, heartbeats: AsyncIterator[pb.HeartbeatRequest], queue: "asyncio.Queue[pb.FromServer | None]"
+    ) -> None:
+        """Answer what comes on a stream."""
+        async for request in heartbeats:
+            if not self.silent:
+                reply = await self._renewed(request)
+                queue.put_nowait(pb.FromServer(epoch=self.epoch, renewed=reply))
+
     async def _heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
         await self._check(context)
+        return await self._renewed(request)
+
+    async def _renewed(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         self.heartbeats += 1
+        self.last_heartbeat = request
         await self._notify()
         if self.next_heartbeat:
             return self.next_heartbeat.pop(0)

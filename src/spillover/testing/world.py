@@ -27,7 +27,7 @@ from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
 from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
@@ -133,10 +133,10 @@ class World:
         usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
         return self.propose(Result(self.speaker(found), found.lease, outcome, code, None, usage, 0))
 
-    def speaker(self, job: Job) -> NodeName:
+    def speaker(self, job: Job) -> NodeKey:
         """Who may say what becomes of a job that has a place: its agent, or the driver of its cluster."""
         assert isinstance(job.phase, Placed | Running), job
-        return job.phase.node if self.state.health(job.phase.cluster) is None else DRIVER
+        return job.phase.key if self.state.health(job.phase.cluster) is None else DRIVER
 
     def hand_back(self, job: str) -> None:
         """The agent that holds a job gives it back unharmed."""

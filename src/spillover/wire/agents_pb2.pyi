@@ -82,7 +82,7 @@ class Held(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot")
+    __slots__ = ("protocol", "cluster", "name", "life", "capacity", "offers", "labels", "queue", "held", "epoch", "version", "pid", "peer", "number", "boot", "stream")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class RegisterRequest(_message.Message):
     PEER_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     cluster: str
     name: str
@@ -120,10 +121,11 @@ class RegisterRequest(_message.Message):
     peer: str
     number: int
     boot: str
-    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ...) -> None: ...
+    stream: bool
+    def __init__(self, protocol: _Optional[int] = ..., cluster: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[str] = ..., capacity: _Optional[_Union[Resources, _Mapping]] = ..., offers: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., queue: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., peer: _Optional[str] = ..., number: _Optional[int] = ..., boot: _Optional[str] = ..., stream: _Optional[bool] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now")
+    __slots__ = ("epoch", "incarnation", "keep", "heartbeat", "short_term", "log_retention", "session", "keep_output", "now", "stream", "spread")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +135,8 @@ class RegisterReply(_message.Message):
     SESSION_FIELD_NUMBER: _ClassVar[int]
     KEEP_OUTPUT_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     incarnation: int
     keep: _containers.RepeatedCompositeFieldContainer[Lease]
@@ -142,7 +146,9 @@ class RegisterReply(_message.Message):
     session: bytes
     keep_output: bool
     now: int
-    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., now: _Optional[int] = ...) -> None: ...
+    stream: bool
+    spread: int
+    def __init__(self, epoch: _Optional[int] = ..., incarnation: _Optional[int] = ..., keep: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ..., log_retention: _Optional[int] = ..., session: _Optional[bytes] = ..., keep_output: _Optional[bool] = ..., now: _Optional[int] = ..., stream: _Optional[bool] = ..., spread: _Optional[int] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
     __slots__ = ("incarnation",)
@@ -278,30 +284,34 @@ class OutputRead(_message.Message):
     def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FromServer(_message.Message):
-    __slots__ = ("epoch", "grants", "reads", "heartbeat_now")
+    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NOW_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     reads: _containers.RepeatedCompositeFieldContainer[OutputRead]
     heartbeat_now: bool
-    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ...) -> None: ...
+    renewed: HeartbeatReply
+    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("incarnation", "held", "running", "load", "wall")
+    __slots__ = ("incarnation", "held", "running", "load", "wall", "terms")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     WALL_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     held: int
     running: int
     load: int
     wall: int
-    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ...) -> None: ...
+    terms: int
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ..., terms: _Optional[int] = ...) -> None: ...
 
 class StopOrder(_message.Message):
     __slots__ = ("lease", "kill", "overdue")
@@ -314,20 +324,32 @@ class StopOrder(_message.Message):
     def __init__(self, lease: _Optional[_Union[Lease, _Mapping]] = ..., kill: _Optional[bool] = ..., overdue: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields")
+    __slots__ = ("epoch", "fenced", "stops", "drain", "revoked", "yields", "terms")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     STOPS_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
     YIELDS_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     fenced: bool
     stops: _containers.RepeatedCompositeFieldContainer[StopOrder]
     drain: bool
     revoked: _containers.RepeatedCompositeFieldContainer[Lease]
     yields: _containers.RepeatedCompositeFieldContainer[YieldOrder]
-    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[YieldOrder, _Mapping]]] = ...) -> None: ...
+    terms: Terms
+    def __init__(self, epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., stops: _Optional[_Iterable[_Union[StopOrder, _Mapping]]] = ..., drain: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., yields: _Optional[_Iterable[_Union[YieldOrder, _Mapping]]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ...) -> None: ...
+
+class Terms(_message.Message):
+    __slots__ = ("number", "heartbeat", "short_term")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    SHORT_TERM_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    heartbeat: int
+    short_term: int
+    def __init__(self, number: _Optional[int] = ..., heartbeat: _Optional[int] = ..., short_term: _Optional[int] = ...) -> None: ...
 
 class YieldOrder(_message.Message):
     __slots__ = ("lease", "ticket")

@@ -208,6 +208,9 @@ class AgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat: Annotated[
         Quantity | None, Meta(description="Between two heartbeats; default: by the number of agents.")
     ] = None
+    forget_after: Annotated[
+        Quantity, Meta(description="How long an agent is lost before it leaves the list by itself.")
+    ] = "7d"
     ahead: Annotated[
         Quantity, Meta(description="How much work an agent is given beyond what it has room for.")
     ] = "100ms"

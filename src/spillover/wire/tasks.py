@@ -14,7 +14,7 @@ from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Result, Started, Verdict, Yield, Yielded
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded, plain
 from spillover.model.files import is_digest
-from spillover.model.ids import ClusterName, JobId, NodeName, is_job_id
+from spillover.model.ids import ClusterName, JobId, NodeKey, is_job_id
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -109,12 +109,12 @@ def task_out(spec: JobSpec, cluster: ClusterName, outputs_limit: int = 0) -> pb.
     return task
 
 
-def started_in(node: NodeName, started: pb.StartedTask) -> Started:
+def started_in(node: NodeKey, started: pb.StartedTask) -> Started:
     """A start from the wire."""
     return Started(node, lease_in(started.lease), bounded(started.age))
 
 
-def result_in(node: NodeName, result: pb.TaskResult) -> Result:
+def result_in(node: NodeKey, result: pb.TaskResult) -> Result:
     """A result from the wire; an outcome that only a newer agent knows is a task lost, or the report would never be answered."""
     outcome, message = _OUTCOMES.get(result.outcome), plain(result.message)
     if outcome is None:
@@ -149,7 +149,7 @@ def _wrong(result: pb.TaskResult) -> str | None:
     return None
 
 
-def yielded_in(node: NodeName, yielded: pb.Yielded) -> Yielded:
+def yielded_in(node: NodeKey, yielded: pb.Yielded) -> Yielded:
     """What an agent says of a lease that another one wants; an answer that only a newer agent knows moves nothing."""
     return Yielded(node, lease_in(yielded.lease), _YIELDS.get(yielded.answer, Yield.STARTED))
 

@@ -54,6 +54,18 @@ async def test_a_server_is_asked_for_the_port_and_reached_by_the_same_host(tmp_p
             assert await ByUrl(url, token).find() == Target(address, TOKEN)
 
 
+async def test_where_a_server_was_is_tried_once_before_it_is_asked_anew(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    async with http_server(FakeCommands(), address=AgentsAddress(None, 71)) as url:
+        finder = ByUrl(url, token)
+        finder.found(await finder.find())
+    token.write_text("renewed")
+    assert await finder.find() == Target("127.0.0.1:71", "renewed"), "without asking anybody"
+    with pytest.raises(NotFound):
+        await finder.find()
+
+
 async def test_a_token_goes_nowhere_where_others_could_read_it(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)

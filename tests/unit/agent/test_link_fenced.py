@@ -1,4 +1,4 @@
-"""An agent whose registration is refused because another one has its name ends its tasks and waits; one that was late goes on."""
+"""An agent whose registration is refused because another one has its name ends its tasks and waits; others go on, in their turn."""
 
 import itertools
 import logging
@@ -11,7 +11,7 @@ import grpc
 import msgspec
 import pytest
 
-from spillover.agent.link import SLOW_DELAY
+from spillover.agent.link import CALL_LIMIT, LONGEST_SPREAD, SLOW_DELAY
 from spillover.model.units import SECOND
 from spillover.testing.faults.agents import AgentLife
 from spillover.testing.faults.hosts import Host, Universe
@@ -30,6 +30,7 @@ class Server:
     def __init__(self, universe: Universe) -> None:
         self.host = Host(universe, SERVER)
         self.refuses: grpc.StatusCode | None = None
+        self.spread = 0
         self.registrations: list[tuple[int, pb.RegisterRequest]] = []
         self.released: list[str] = []
 
@@ -54,6 +55,7 @@ class Server:
             keep=keep,
             heartbeat=2 * SECOND,
             short_term=300 * SECOND,
+            spread=self.spread,
         )
 
     async def _heartbeat(self, _: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatReply:
@@ -153,4 +155,25 @@ def test_who_was_only_late_runs_its_tasks_on(house: House) -> None:
     assert max(pauses) < SLOW_DELAY / 2
     house.server.refuses = None
     house.goes_on(5)
+    assert house.runs() == ["runs"]
+
+
+def test_who_is_not_let_in_in_time_leaves_the_server_more_and_more_of_it(house: House) -> None:
+    pauses = house.is_refused(grpc.StatusCode.DEADLINE_EXCEEDED, 250)
+    assert house.runs() == ["runs"]
+    assert CALL_LIMIT < max(pauses) <= LONGEST_SPREAD + 1
+    assert sum(pauses) / len(pauses) > 2 * CALL_LIMIT
+    house.server.refuses = None
+    house.goes_on(LONGEST_SPREAD)
+    later = house.is_refused(grpc.StatusCode.UNAVAILABLE, 30)
+    assert max(later) < CALL_LIMIT, "one that is away is looked for as before"
+
+
+def test_agents_of_a_large_house_come_back_each_in_its_turn(house: House) -> None:
+    house.server.spread = 20 * SECOND
+    house.is_refused(grpc.StatusCode.UNAVAILABLE, 5)
+    house.server.refuses = None
+    house.goes_on(5)
+    pauses = house.is_refused(grpc.StatusCode.UNAVAILABLE, 200)
+    assert CALL_LIMIT < max(pauses) <= 21
     assert house.runs() == ["runs"]

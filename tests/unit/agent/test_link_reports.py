@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from spillover.agent.calls import Calls
 from spillover.agent.finding import Finder
-from spillover.agent.link import LINGER, LONGEST_LINGER, Link, Surroundings, Worker, _Calls
+from spillover.agent.link import LINGER, LONGEST_LINGER, Link, Surroundings, Worker
 from spillover.agent.state import AgentState
 from spillover.agent.values import Exit, Grant, Instruction, Renewal, Start, Task, Welcome
 from spillover.core.events import Lease, Usage
@@ -43,7 +44,7 @@ class Agent:
         )
         self.state.register(0)
         self.state.registered(0, 0, Welcome(1, 1, frozenset(), 10 * SECOND, 30 * SECOND))
-        self.host.create_task(self.link._report(cast("_Calls", self)))
+        self.host.create_task(self.link._report(cast("Calls", self)))
 
     def act(self, instructions: list[Instruction]) -> None:
         self.begun += [each.lease for each in instructions if isinstance(each, Start)]

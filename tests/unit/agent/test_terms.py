@@ -4,7 +4,7 @@ import pytest
 
 from spillover.agent.terms import Running, Terms
 from spillover.agent.values import Task
-from spillover.control.terms import lease_terms, least_lost_after
+from spillover.control.terms import lasting, lease_terms, least_lost_after
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -40,3 +40,18 @@ def test_a_task_of_a_short_term_shortens_it_for_all() -> None:
     assert terms.patience() < alone
     terms.renew(SECOND, ())
     assert terms.patience() == alone
+
+
+def test_a_task_lasts_three_heartbeats_at_the_least_however_many_agents_there_are() -> None:
+    told = lease_terms(10_000)
+    terms = terms_of(told.heartbeat, told.short, a_run(30 * SECOND))
+    assert terms.of(a_run(30 * SECOND)) == 3 * told.heartbeat == lasting(30 * SECOND, told.heartbeat)
+    assert not terms.due(told.heartbeat), "the next heartbeat is in time"
+    assert terms.of(a_run(5 * MINUTE)) == 5 * MINUTE
+
+
+@pytest.mark.parametrize(("agents", "seconds"), [(1, 2), (1_000, 6), (10_000, 51), (10**6, 60)])
+def test_heartbeats_are_longer_where_agents_are_many(agents: int, seconds: int) -> None:
+    assert lease_terms(agents).heartbeat == seconds * SECOND
+    assert lease_terms(agents, adapts=False).heartbeat == min(10, seconds) * SECOND
+    assert lease_terms(agents).short >= 4 * lease_terms(agents).heartbeat

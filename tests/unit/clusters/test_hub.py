@@ -7,11 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import CHUNKS, GRANTS, MOST_BYTES, MOST_GRANT, Hub, Session
+from spillover.control.terms import lease_terms
 from spillover.core.events import Lease
 from spillover.forms.jobs import read_job
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
-from spillover.ports.cluster import OutputAsked, OutputGone, Peer, Start
+from spillover.model.units import SECOND
+from spillover.ports.cluster import LeaseTerms, Offer, OutputAsked, OutputGone, Peer, Start
 from spillover.testing.waiting import turn
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
@@ -107,20 +109,6 @@ async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:
     hub.open(NODE, 2, 0)
     hub.activate(NODE, 2)
     assert hub.start(NODE, 1, starts(large(MOST_GRANT), "a")) == []
-
-
-async def test_a_name_is_taken_while_an_agent_of_another_cluster_is_connected_under_it() -> None:
-    hub, session = connected()
-    assert hub.namesake("cloud/n1") is None
-    stream = session.messages(1)
-    listening = asyncio.ensure_future(anext(stream))
-    await turn()
-    assert hub.namesake("cloud/n1") == NODE
-    assert hub.namesake("cloud/n2") is None
-    assert hub.namesake(NODE) is None
-    hub.close(NODE)
-    assert await asyncio.gather(listening, return_exceptions=True)
-    assert hub.namesake("cloud/n1") is None
 
 
 async def test_whoever_takes_a_lease_over_is_told_what_it_runs_by_a_digest() -> None:
@@ -310,3 +298,34 @@ async def test_a_reader_who_was_left_behind_is_told_that_the_agent_is_gone_after
     with pytest.raises(OutputGone, match="which is not connected"):
         await slow.rest()
     assert b"first " + slow.got == sent
+
+
+def test_an_agent_is_held_to_the_longest_terms_that_it_may_live_by() -> None:
+    hub = Hub()
+    short, long = LeaseTerms(2 * SECOND, 30 * SECOND), LeaseTerms(51 * SECOND, 204 * SECOND)
+    hub.open(NODE, 1, 0, terms=long)
+    hub.activate(NODE, 1)
+
+    def held_to() -> LeaseTerms:
+        contact = hub.contact(NODE)
+        assert contact is not None
+        return contact.terms
+
+    assert hub.agree(NODE, 0, long) is None
+    assert hub.agree(NODE, 0, short) == Offer(1, short)
+    assert held_to() == long, "it may not have heard of the others"
+    assert hub.agree(NODE, 0, short) == Offer(1, short), "an answer was lost, or a heartbeat came twice"
+    assert held_to() == long
+    assert hub.agree(NODE, 1, short) is None
+    assert held_to() == short
+    assert hub.agree(NODE, 1, long) == Offer(2, long)
+    assert held_to() == long, "from the moment that it is told"
+    assert hub.agree(NODE, 1, short) == Offer(2, long), "one thing after the other"
+
+
+def test_an_agent_is_not_told_of_terms_that_make_little_difference() -> None:
+    hub = Hub()
+    hub.open(NODE, 1, 0, terms=lease_terms(5_000))
+    hub.activate(NODE, 1)
+    assert hub.agree(NODE, 0, lease_terms(5_100)) is None
+    assert hub.agree(NODE, 0, lease_terms(7_000)) is not None

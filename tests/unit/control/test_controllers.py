@@ -5,10 +5,22 @@ import pytest
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.control.controllers.keeping import Keeping, Retention
-from spillover.control.controllers.leases import Leases
-from spillover.core.events import AnyEvent, JobState, SeenNode
-from spillover.core.jobs import Placed
-from spillover.core.proposals import Act, Change, Register, SeeCluster, SeeNodes, Started, StartEpoch
+from spillover.control.controllers.leases import FORGET_AFTER, Leases
+from spillover.control.terms import lease_terms
+from spillover.core.events import AnyEvent, JobState, SeenNode, Usage
+from spillover.core.jobs import Placed, Running
+from spillover.core.proposals import (
+    Act,
+    Change,
+    Drain,
+    Outcome,
+    Register,
+    Result,
+    SeeCluster,
+    SeeNodes,
+    Started,
+    StartEpoch,
+)
 from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
@@ -29,10 +41,25 @@ class Yard:
         self.desk = Desk(control.loop, self.hub, DAY, BEAT)
         self.leases = Leases(control.loop, self.hub, self.desk)
 
+    def begin_anew(self) -> None:
+        """Another server leads on the same book: nobody has registered with it."""
+        self.hub = Hub()
+        self.desk = Desk(self.control.loop, self.hub, DAY, BEAT)
+        self.leases = Leases(self.control.loop, self.hub, self.desk)
+
+    async def restart(self) -> None:
+        state = self.control.loop.state
+        epoch = StartEpoch(state.facts.epoch + 1, state.facts.clusters, state.facts.policies)
+        await self.control.propose(epoch)
+        self.begin_anew()
+
+    def status(self, name: str) -> str:
+        return self.control.loop.state.agents[f"onprem/{name}"].status
+
     async def agent(self, name: str) -> None:
         incarnation = self.control.loop.state.facts.incarnations + 1
         key = f"onprem/{name}"
-        self.hub.open(key, incarnation, self.control.clock.monotonic())
+        self.hub.open(key, incarnation, self.control.clock.monotonic(), terms=self.desk.terms())
         await self.control.propose(
             Register(
                 ClusterName("onprem"), NodeName(name), incarnation, Resources(1000, 2**40), (), {}, 0, ()
@@ -43,7 +70,7 @@ class Yard:
     async def start(self, job: str) -> None:
         found = self.control.loop.state.jobs[JobId(job)]
         assert isinstance(found.phase, Placed)
-        await self.control.propose(Started(found.phase.node, found.lease, 0))
+        await self.control.propose(Started(found.phase.key, found.lease, 0))
 
     def state_of(self, job: str) -> JobState:
         return self.control.loop.state.jobs[JobId(job)].state
@@ -105,6 +132,88 @@ async def test_agents_that_fell_silent_together_are_held_back_together_whenever_
         await yard.leases.look()
         assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}
         control.clock.pass_by(apart)
+
+
+async def test_an_agent_that_does_not_come_back_after_a_restart_is_lost_like_any_other(
+    control: Inside, yard: Yard
+) -> None:
+    await yard.agent("n1")
+    (job,) = await control.submit("train", lost_after="1m")
+    await yard.start(job)
+    await yard.restart()
+    control.clock.pass_by(SHORT / SECOND)
+    await yard.leases.look()
+    assert yard.status("n1") == "unobserved"
+    control.clock.pass_by(1)
+    await yard.leases.look()
+    assert yard.status("n1") == "lost"
+    assert yard.state_of(job) is JobState.RUNNING, "its leases last as long as they would"
+    control.clock.pass_by(MINUTE / SECOND)
+    await yard.leases.look()
+    assert yard.state_of(job) is JobState.QUEUED
+
+
+async def test_an_agent_that_is_lost_for_long_and_holds_nothing_leaves_the_book_by_itself(
+    control: Inside, yard: Yard
+) -> None:
+    for name in ("idle", "drained", "busy"):
+        await yard.agent(name)
+    await control.propose(Drain(ClusterName("onprem"), NodeName("drained"), "ada"))
+    jobs = await control.submit("one", "two", lost_after="30d")
+    for job in jobs:
+        await yard.start(job)
+    busy = {control.loop.state.jobs[JobId(job)].phase.node for job in jobs}  # type: ignore[union-attr]
+    assert busy == {"idle", "busy"}
+    ended = control.loop.state.jobs[JobId(jobs[0])]
+    assert isinstance(ended.phase, Running)
+    await control.propose(Result(ended.phase.key, ended.lease, Outcome.EXITED, 0, None, Usage(), 0))
+    control.clock.pass_by((SHORT + BEAT) / SECOND)
+    await yard.leases.look()
+    assert {yard.status(name) for name in ("idle", "drained", "busy")} == {"lost"}
+    control.clock.pass_by((FORGET_AFTER - MINUTE) / SECOND)
+    await yard.leases.look()
+    assert len(control.loop.state.agents) == 3
+    control.clock.pass_by(2 * MINUTE / SECOND)
+    await yard.leases.look()
+    assert len(control.loop.state.agents) == 2
+    assert "onprem/drained" in control.loop.state.agents, "it would come back ready"
+
+
+async def test_the_time_without_a_server_is_not_counted_until_an_agent_is_forgotten(
+    control: Inside, yard: Yard
+) -> None:
+    await yard.agent("n1")
+    control.clock.pass_by((SHORT + BEAT) / SECOND)
+    await yard.leases.look()
+    away = 2 * FORGET_AFTER
+    control.clock.pass_by(away / SECOND)
+    facts = control.loop.state.facts
+    await control.propose(StartEpoch(facts.epoch + 1, facts.clusters, facts.policies, away))
+    yard.begin_anew()
+    await yard.leases.look()
+    assert yard.status("n1") == "lost"
+    control.clock.pass_by((FORGET_AFTER + SECOND) / SECOND)
+    await yard.leases.look()
+    assert not control.loop.state.agents
+
+
+async def test_agents_that_are_lost_neither_lengthen_heartbeats_nor_hide_that_many_expire_at_once(
+    control: Inside, yard: Yard
+) -> None:
+    for number in range(20):
+        await yard.agent(f"gone{number}")
+    control.clock.pass_by((SHORT + BEAT) / SECOND)
+    await yard.leases.look()
+    desk = Desk(control.loop, yard.hub, DAY)
+    assert desk.terms() == lease_terms(0)
+    for number in range(5):
+        await yard.agent(f"n{number}")
+    assert desk.terms() == lease_terms(5)
+    assert desk.longest_terms() == lease_terms(25)
+    jobs = await control.submit(*(f"job{number}" for number in range(5)))
+    control.clock.pass_by((SHORT + BEAT) / SECOND + 1)
+    await yard.leases.look()
+    assert {yard.state_of(job) for job in jobs} == {JobState.PLACED}, "reclaiming is held back"
 
 
 async def test_a_checkpoint_is_written_once_changes_are_old_enough(control: Inside) -> None:

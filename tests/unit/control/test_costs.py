@@ -36,14 +36,14 @@ async def begin(control: Inside, *budgets: Budget) -> Hub:
 async def start(control: Inside, job: str) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed)
-    await control.propose(Started(found.phase.node, found.lease, 0))
+    await control.propose(Started(found.phase.key, found.lease, 0))
 
 
 async def end(control: Inside, job: str, seconds: int, code: int = 0) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed | Running)
     usage = Usage(seconds * SECOND)
-    await control.propose(Result(found.phase.node, found.lease, Outcome.EXITED, code, None, usage, 0))
+    await control.propose(Result(found.phase.key, found.lease, Outcome.EXITED, code, None, usage, 0))
 
 
 async def test_a_job_counts_once_whether_it_runs_has_ended_or_is_archived(control: Inside) -> None:

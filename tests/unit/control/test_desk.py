@@ -9,7 +9,7 @@ from spillover.control.runner import Runner
 from spillover.core.events import AnyEvent, JobState, Lease, Usage
 from spillover.core.jobs import Ended
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.reasons import ReportUnusable
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
@@ -19,6 +19,7 @@ from spillover.testing.inside import Inside
 from spillover.wire.journal import encode_event
 
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 
 
 class Agent:
@@ -46,7 +47,7 @@ async def test_an_older_registration_is_fenced_and_its_results_are_not_answered(
     second = await agent.register(lease)
     assert second.keep == (lease,)
     assert second.incarnation > first.incarnation
-    done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(1), 0)
+    done = Result(HOLDER, lease, Outcome.EXITED, 0, None, Usage(1), 0)
     stale = await agent.desk.report(first.incarnation, [], [done], [])
     assert (stale.fenced, stale.verdicts) == (True, [])
     assert (await agent.desk.heartbeat(first.incarnation)).fenced
@@ -59,7 +60,7 @@ async def test_an_agent_that_was_given_up_registers_anew_instead_of_being_fenced
     (job,) = await control.submit("train")
     welcome = await agent.register()
     lease = control.lease(job)
-    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
+    await agent.desk.report(welcome.incarnation, [Started(HOLDER, lease, 0)], [], [])
     await control.propose(AgentGone(ClusterName("onprem"), NODE, welcome.incarnation))
     with pytest.raises(CommandError) as caught:
         await agent.desk.heartbeat(welcome.incarnation)
@@ -122,7 +123,7 @@ async def test_a_stop_says_whether_it_is_for_a_walltime_or_deadline(control: Ins
     )
     welcome = await agent.register()
     leases = [control.lease(job) for job in (late, unwanted)]
-    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0) for lease in leases], [], [])
+    await agent.desk.report(welcome.incarnation, [Started(HOLDER, lease, 0) for lease in leases], [], [])
     await control.propose(Change(Act.CANCEL, (JobId(unwanted),), "ada"))
     control.clock.pass_by(2 * 60)
     await control.propose(Change(Act.CANCEL, (), "ada"))  # has the alarm heard
@@ -139,12 +140,12 @@ async def test_a_task_whose_outputs_arrive_after_its_walltime_has_succeeded(cont
     (job,) = await control.submit("train", walltime="1m", grace="1s")
     welcome = await agent.register()
     lease = control.lease(job)
-    await agent.desk.report(welcome.incarnation, [Started(NODE, lease, 0)], [], [])
+    await agent.desk.report(welcome.incarnation, [Started(HOLDER, lease, 0)], [], [])
     control.clock.pass_by(10 * 60)
     assert (await agent.desk.heartbeat(welcome.incarnation)).fenced is False
     await control.propose(Change(Act.CANCEL, (), "ada"))
     assert (await agent.desk.heartbeat(welcome.incarnation)).overdue == {lease}
-    done = Result(NODE, lease, Outcome.EXITED, 0, None, Usage(59 * SECOND), 0)
+    done = Result(HOLDER, lease, Outcome.EXITED, 0, None, Usage(59 * SECOND), 0)
     await agent.desk.report(welcome.incarnation, [], [done], [])
     assert control.loop.state.jobs[JobId(job)].state is JobState.SUCCEEDED
 
@@ -166,8 +167,8 @@ async def test_a_result_that_cannot_be_decided_ends_its_job_and_is_answered(cont
     incarnation = (await agent.register()).incarnation
     leases = [control.lease(job) for job in jobs]
     breaking(control, jobs[0])
-    results = [Result(NODE, lease, Outcome.EXITED, 0, None, Usage(1), 0) for lease in leases]
-    starts = [Started(NODE, lease, 0) for lease in leases]
+    results = [Result(HOLDER, lease, Outcome.EXITED, 0, None, Usage(1), 0) for lease in leases]
+    starts = [Started(HOLDER, lease, 0) for lease in leases]
     answers = await agent.desk.report(incarnation, starts, results, [])
     assert (answers.started, answers.verdicts) == ([leases[1]], [Verdict.ACCEPTED, Verdict.ACCEPTED])
     phase = control.loop.state.jobs[JobId(jobs[0])].phase

@@ -17,7 +17,7 @@ from spillover.core.jobs import Ended, Job, Placed
 from spillover.core.proposals import Outcome, Register, Result
 from spillover.forms.jobs import read_job
 from spillover.model.files import File
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
@@ -30,6 +30,7 @@ from spillover.wire.api import ResultsAsked
 
 RETENTION = 10 * DAY
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 
 
 def digest(data: bytes) -> str:
@@ -74,7 +75,7 @@ class Yard:
         found = self.control.loop.state.jobs[job]
         assert isinstance(found.phase, Placed)
         result = Result(
-            NODE, found.lease, outcome, code, None, Usage(ran=SECOND), 0, "too large", outputs=listed
+            HOLDER, found.lease, outcome, code, None, Usage(ran=SECOND), 0, "too large", outputs=listed
         )
         await self.control.propose(result)
 
@@ -171,7 +172,7 @@ async def test_a_list_that_is_none_is_told_and_harms_nobody(yard: Yard, listed: 
     job = await yard.submit("train", outputs=["*"])
     found = yard.control.loop.state.jobs[job]
     await yard.control.propose(
-        Result(NODE, found.lease, Outcome.EXITED, 0, None, Usage(), 0, outputs=await yard.put(listed))
+        Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(), 0, outputs=await yard.put(listed))
     )
     with pytest.raises(CommandError, match=r"is no list of files|is no file of ours"):
         await yard.desk.brought_back(await yard.control.lookup.find(job), None)
@@ -290,7 +291,7 @@ async def test_what_a_call_returned_may_be_read_by_its_project_once_it_is_told(y
     (job,) = await vision.commands.submit([form("call")], "ada")
     value = await yard.put(b"large")
     found = yard.control.loop.state.jobs[JobId(job)]
-    result = Result(NODE, found.lease, Outcome.EXITED, 0, None, Usage(), 0, value_digest=value)
+    result = Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(), 0, value_digest=value)
     await yard.control.propose(result)
     page = await vision.commands.results(job, ResultsAsked(timeout=0.1))
     assert [each.value_digest for each in page.results] == [value]

@@ -57,14 +57,14 @@ async def begin(control: Inside, *, cpus: int = 2, order: str = "fifo", wait: st
 async def start(control: Inside, job: str) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed)
-    await control.propose(Started(found.phase.node, found.lease, 0))
+    await control.propose(Started(found.phase.key, found.lease, 0))
 
 
 async def end(control: Inside, job: str) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed | Running)
     usage = Usage(SECOND)
-    await control.propose(Result(found.phase.node, found.lease, Outcome.EXITED, 0, None, usage, 0))
+    await control.propose(Result(found.phase.key, found.lease, Outcome.EXITED, 0, None, usage, 0))
 
 
 async def test_the_head_of_the_queue_is_in_the_order_in_which_jobs_are_tried(control: Inside) -> None:

@@ -30,14 +30,14 @@ async def register(control: Inside) -> None:
 async def start(control: Inside, job: str) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed)
-    await control.propose(Started(found.phase.node, found.lease, 0))
+    await control.propose(Started(found.phase.key, found.lease, 0))
 
 
 async def end(control: Inside, job: str, seconds: int) -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed | Running)
     usage = Usage(seconds * SECOND)
-    await control.propose(Result(found.phase.node, found.lease, Outcome.EXITED, 0, None, usage, 0))
+    await control.propose(Result(found.phase.key, found.lease, Outcome.EXITED, 0, None, usage, 0))
 
 
 async def told(control: Inside, span: Span = EVER) -> dict[str, PastJob]:

@@ -62,10 +62,10 @@ async def run(control: Inside, job: str) -> None:
     """Let a placed job run for a second and end."""
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed)
-    await control.propose(Started(found.phase.node, found.lease, 0))
+    await control.propose(Started(found.phase.key, found.lease, 0))
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Running)
-    result = Result(found.phase.node, found.lease, Outcome.EXITED, 0, None, Usage(SECOND), 0)
+    result = Result(found.phase.key, found.lease, Outcome.EXITED, 0, None, Usage(SECOND), 0)
     await control.propose(result)
 
 

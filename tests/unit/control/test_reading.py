@@ -13,7 +13,7 @@ from spillover.control.reading import Reading
 from spillover.control.runner import Runner
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import AgentGone, Drain, Outcome, Result
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName, node_key
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
@@ -92,7 +92,9 @@ class Agents:
     async def report(self, name: str, job: str, outcome: Outcome = Outcome.EXITED) -> None:
         """An attempt is over."""
         lease = self.control.loop.state.jobs[JobId(job)].lease
-        await self.control.propose(Result(NodeName(name), lease, outcome, 0, None, Usage(1), 0))
+        await self.control.propose(
+            Result(node_key(ClusterName("onprem"), NodeName(name)), lease, outcome, 0, None, Usage(1), 0)
+        )
 
     async def read(
         self, job: str, attempt: int | None = None, *, follow: bool = False, offset: int = 0

@@ -28,7 +28,7 @@ async def register(control: Inside, cpu: int = 8000) -> None:
 async def end(control: Inside, job: str, value: bytes, code: int = 0, digest: str = "") -> None:
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed | Running)
-    result = Result(found.phase.node, found.lease, Outcome.EXITED, code, None, Usage(5), 0, "", value, digest)
+    result = Result(found.phase.key, found.lease, Outcome.EXITED, code, None, Usage(5), 0, "", value, digest)
     await control.propose(result)
 
 

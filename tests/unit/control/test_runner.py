@@ -13,7 +13,7 @@ from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import HandBack, Proposal, Reply, Result
 from spillover.forms.jobs import JobForm, read_job
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.testing.inside import Inside, form
@@ -164,7 +164,7 @@ async def test_a_lease_that_was_set_aside_and_is_void_by_now_is_not_handed_out(
     await served.register()
     await until(lambda: served.control.loop.aside, "its being set aside")
     monkeypatch.undo()
-    await served.control.propose(HandBack(NodeName("n1"), (served.job(job).lease,)))
+    await served.control.propose(HandBack(NodeKey("onprem/n1"), (served.job(job).lease,)))
     served.control.clock.pass_by(1)
     served.runner._news.set()
     await until(lambda: not served.control.loop.aside, "its being forgotten")

@@ -14,7 +14,7 @@ from spillover.control.set_aside import SetAside, surviving
 from spillover.core.events import Usage
 from spillover.core.jobs import Job
 from spillover.core.proposals import Outcome, Register, Result
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Finished
@@ -24,6 +24,7 @@ from spillover.testing.inside import Inside
 from spillover.testing.virtual_time import VirtualTime, run_virtually
 
 NODE = NodeName("n1")
+HOLDER = NodeKey("onprem/n1")
 
 
 async def ended(control: Inside, *names: str, **reported: object) -> tuple[str, ...]:
@@ -33,7 +34,7 @@ async def ended(control: Inside, *names: str, **reported: object) -> tuple[str, 
     await control.propose(Register(ClusterName("onprem"), NODE, number, size, (), {}, 0, ()))
     jobs = await control.submit(*names)
     for job in jobs:
-        told = Result(NODE, control.lease(job), Outcome.EXITED, 0, None, Usage(1), 0)
+        told = Result(HOLDER, control.lease(job), Outcome.EXITED, 0, None, Usage(1), 0)
         await control.propose(structs.replace(told, **reported))
     return jobs
 

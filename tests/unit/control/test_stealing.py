@@ -17,7 +17,7 @@ from spillover.core.events import Lease, Usage
 from spillover.core.jobs import Placed
 from spillover.core.nodes import Node
 from spillover.core.proposals import Outcome, Result, Started, Yield, Yielded
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
@@ -27,6 +27,7 @@ from spillover.wire.api import AgentAction
 from spillover.wire.tasks import lease_in
 
 VICTIM, THIEF = NodeName("victim"), NodeName("thief")
+HOLDER = NodeKey("onprem/victim")
 
 
 class Yard:
@@ -51,12 +52,12 @@ class Yard:
         (warm,) = await self.control.submit("warm")
         await self.ends(warm, SECOND // 1000)
         self.jobs = await self.control.submit("a", "b", "c", "d")
-        await self.report(VICTIM, started=[Started(VICTIM, self.lease(self.jobs[0]), 0)])
+        await self.report(VICTIM, started=[Started(HOLDER, self.lease(self.jobs[0]), 0)])
         await self.join(THIEF, thief_peer)
         self.control.clock.pass_by(0.5)
 
     async def ends(self, job: str, ran: int) -> None:
-        result = Result(VICTIM, self.lease(job), Outcome.EXITED, 0, None, Usage(ran), 0)
+        result = Result(HOLDER, self.lease(job), Outcome.EXITED, 0, None, Usage(ran), 0)
         await self.report(VICTIM, results=[result])
 
     async def report(self, node: NodeName, **what: object) -> list[Lease]:
@@ -112,7 +113,7 @@ async def test_the_victim_is_woken_asked_with_a_ticket_and_its_answer_moves_the_
     session = yard.hub.session(yard.incarnations[VICTIM])
     assert session is not None
     session.connected = True  # it still listens
-    assert await yard.report(VICTIM, yielded=[Yielded(VICTIM, lease, Yield.RELEASED)]) == [lease]
+    assert await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.RELEASED)]) == [lease]
     assert yard.where(yard.jobs[3]) == "thief"
     ((grant,),) = [message.grants for message in await yard.message(THIEF)]
     assert not grant.HasField("task")
@@ -129,7 +130,7 @@ async def test_a_peer_that_cannot_be_asked_is_not_named_and_the_task_is_sent(
     await yard.begin(victim, thief)
     await yard.stealing.look()
     ((lease, _),) = (await yard.orders(VICTIM)).yields
-    await yard.report(VICTIM, yielded=[Yielded(VICTIM, lease, Yield.RELEASED)])
+    await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
     ((grant,),) = [message.grants for message in await yard.message(THIEF)]
     assert grant.task.shell == "true"
     assert not grant.HasField("peer")
@@ -139,7 +140,7 @@ async def test_nobody_asks_again_at_once_for_what_was_refused(yard: Yard) -> Non
     await yard.begin()
     await yard.stealing.look()
     ((lease, _),) = (await yard.orders(VICTIM)).yields
-    await yard.report(VICTIM, yielded=[Yielded(VICTIM, lease, Yield.STARTED)])
+    await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.STARTED)])
     assert await yard.stealing.look() == 1
     ((other, _),) = (await yard.orders(VICTIM)).yields
     assert other != lease
@@ -161,7 +162,7 @@ async def test_an_answer_of_an_old_registration_is_not_taken(yard: Yard) -> None
     ((lease, _),) = (await yard.orders(VICTIM)).yields
     old = yard.incarnations[VICTIM]
     await yard.join(VICTIM)
-    answers = await yard.desk.report(old, [], [], [], yielded=[Yielded(VICTIM, lease, Yield.RELEASED)])
+    answers = await yard.desk.report(old, [], [], [], yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
     assert answers.fenced
     assert list(answers.yielded) == []
 
@@ -170,7 +171,7 @@ async def test_tasks_are_told_to_the_agent_that_holds_the_lease_and_to_no_other(
     await yard.begin()
     await yard.stealing.look()
     ((lease, _),) = (await yard.orders(VICTIM)).yields
-    await yard.report(VICTIM, yielded=[Yielded(VICTIM, lease, Yield.RELEASED)])
+    await yard.report(VICTIM, yielded=[Yielded(HOLDER, lease, Yield.RELEASED)])
     new = yard.lease(yard.jobs[3])
     starts = await yard.runner.starts(await yard.desk.leased("onprem/thief", [new, lease]))
     assert [start.lease for start in starts] == [new]
@@ -205,7 +206,7 @@ async def test_an_agent_that_is_drained_is_told_so_and_takes_nothing_until_it_is
     ("action", "kind", "said"),
     [
         (AgentAction("drain", ["nobody"]), Kind.UNKNOWN, "no agent 'nobody'"),
-        (AgentAction("forget", ["thief"]), Kind.CONFLICT, "only a lost one"),
+        (AgentAction("forget", ["thief"]), Kind.CONFLICT, "stop it first"),
     ],
 )
 async def test_what_cannot_be_done_is_said(yard: Yard, action: AgentAction, kind: Kind, said: str) -> None:

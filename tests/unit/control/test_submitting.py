@@ -10,7 +10,7 @@ from spillover.control.agents import Desk, Introduction
 from spillover.core.events import Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Finished, ProjectKey
@@ -36,6 +36,9 @@ class BusyArchive:
         return getattr(self._archive, name)
 
 
+HOLDER = NodeKey("onprem/n1")
+
+
 @pytest.fixture
 async def busy(control: Inside) -> Inside:
     """One with an agent of eight CPUs."""
@@ -48,10 +51,10 @@ async def run(control: Inside, job: str) -> None:
     """Let a placed job run and end, and archive it."""
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Placed)
-    await control.propose(Started(found.phase.node, found.lease, 0))
+    await control.propose(Started(HOLDER, found.lease, 0))
     found = control.loop.state.jobs[JobId(job)]
     assert isinstance(found.phase, Running)
-    await control.propose(Result(found.phase.node, found.lease, Outcome.EXITED, 0, None, Usage(SECOND), 0))
+    await control.propose(Result(HOLDER, found.lease, Outcome.EXITED, 0, None, Usage(SECOND), 0))
     await control.archive()
 
 

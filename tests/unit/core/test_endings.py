@@ -13,7 +13,7 @@ from spillover.core.proposals import (
     Submit,
     Submitted,
 )
-from spillover.model.ids import JobId, NodeName
+from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import On, Retry
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import CancelledBy, OutOfMemory
@@ -38,7 +38,7 @@ def test_an_array_ends_when_its_last_members_are_lost_together() -> None:
     for index in (1, 2, 3):
         w.start(f"arr.{index}")
     leases = tuple(w.job(f"arr.{index}").lease for index in (1, 2, 3))
-    w.propose(Reclaim(NodeName("n1"), leases))
+    w.propose(Reclaim(NodeKey("onprem/n1"), leases))
     assert w.state_of("arr") is JobState.FAILED
     assert w.where("next") == "onprem/n1"
 

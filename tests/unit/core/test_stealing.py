@@ -42,7 +42,7 @@ from spillover.core.proposals import (
     Yielded,
 )
 from spillover.core.rebuild import rebuild
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -52,6 +52,7 @@ from spillover.testing.world import OWNED, World
 
 LAB = ClusterName("onprem")
 VICTIM, THIEF = NodeName("victim"), NodeName("thief")
+HOLDER = NodeKey("onprem/victim")
 
 
 class Place(World):
@@ -79,7 +80,7 @@ class Place(World):
     def ask(self, job: str, thief: NodeName = THIEF) -> Reply:
         return self.propose(AskSteal(LAB, VICTIM, self.job(job).lease, thief))
 
-    def answers(self, lease: Lease, answer: Yield, node: NodeName = VICTIM) -> list[AnyEvent]:
+    def answers(self, lease: Lease, answer: Yield, node: NodeKey = HOLDER) -> list[AnyEvent]:
         before = len(self.events)
         assert self.propose(Yielded(node, lease, answer)) == Done()
         return self.events[before:]
@@ -131,7 +132,7 @@ def test_an_answer_that_is_repeated_or_late_changes_nothing() -> None:
     place.answers(lease, Yield.RELEASED)
     for answer in Yield:
         assert place.answers(lease, answer) == []
-        assert place.answers(lease, answer, THIEF) == []
+        assert place.answers(lease, answer, NodeKey("onprem/thief")) == []
     assert place.at("c") == "thief"
 
 
@@ -140,11 +141,11 @@ def test_what_the_old_owner_says_of_a_moved_lease_does_not_count() -> None:
     place.ask("c")
     lease = place.job("c").lease
     place.answers(lease, Yield.RELEASED)
-    assert isinstance(place.propose(Started(VICTIM, lease, 0)), Refusal)
-    result = Result(VICTIM, lease, Outcome.EXITED, 0, None, Usage(SECOND), 0)
+    assert isinstance(place.propose(Started(HOLDER, lease, 0)), Refusal)
+    result = Result(HOLDER, lease, Outcome.EXITED, 0, None, Usage(SECOND), 0)
     assert place.propose(result) is Verdict.FENCED
-    place.propose(HandBack(VICTIM, (lease,)))
-    place.propose(Reclaim(VICTIM, (lease,)))
+    place.propose(HandBack(HOLDER, (lease,)))
+    place.propose(Reclaim(HOLDER, (lease,)))
     assert place.at("c") == "thief"
     place.start("c")
     place.finish("c")
@@ -252,7 +253,7 @@ def test_a_lease_that_runs_out_while_it_is_wanted_is_lost_like_any_other() -> No
     place = a_place()
     place.ask("c")
     lease = place.job("c").lease
-    place.propose(Reclaim(VICTIM, (lease,)))
+    place.propose(Reclaim(HOLDER, (lease,)))
     assert place.job("c").attempt == 2
     assert place.answers(lease, Yield.RELEASED) == []
 
@@ -326,13 +327,13 @@ def test_a_lost_agent_can_be_drained_and_is_so_when_it_comes_back() -> None:
     assert place.thief.status == "draining"
 
 
-def test_only_a_lost_agent_that_holds_nothing_is_forgotten() -> None:
+def test_only_an_agent_that_is_not_there_and_holds_nothing_is_forgotten() -> None:
     place = a_place()
     refusal = place.propose(Forget(LAB, THIEF, "ada"))
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, refusal.message) == (
         Refused.CONFLICT,
-        "agent thief is ready; only a lost one can be forgotten",
+        "agent thief is ready; stop it first, and it can be forgotten once it is lost",
     )
     for node in (place.thief, place.victim):
         place.propose(AgentGone(LAB, node.name, node.incarnation))

@@ -38,7 +38,7 @@ from spillover.core.proposals import (
 )
 from spillover.deciding.explain import explain
 from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import OnFailure, Retry, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
@@ -485,8 +485,8 @@ def test_a_driver_speaks_for_all_nodes_of_its_cluster_and_no_agent_does() -> Non
     w.see(a_node("n1"), whole=True)
     w.healthy()
     w.submit(a_job("a"))
-    for name in ("n1", "n2"):  # an agent may have the name of a node there
-        assert isinstance(w.propose(Started(NodeName(name), w.job("a").lease, 0)), Refusal)
+    for key in ("onprem/n1", "onprem/n2", "desk/n1"):  # an agent may have the name of a node there
+        assert isinstance(w.propose(Started(NodeKey(key), w.job("a").lease, 0)), Refusal)
     assert w.propose(Started(DRIVER, w.job("a").lease, 0)) == Done()
     assert (
         w.propose(Result(DRIVER, w.job("a").lease, Outcome.EXITED, 0, None, Usage(), 0)) is Verdict.ACCEPTED

@@ -295,7 +295,7 @@ def test_a_lost_task_costs_no_more_than_the_agent_lets_it_run() -> None:
     job = world.job("a")
     assert isinstance(job.phase, Running)
     world.now += HOUR
-    world.propose(Reclaim(job.phase.node, (job.lease,)))
+    world.propose(Reclaim(job.phase.key, (job.lease,)))
     assert world.job("a").cost == (60 + BEYOND) * MONEY
     assert world.state.facts.overruns == 0
 

@@ -91,7 +91,7 @@ def test_rented_room_wakes_nobody_who_may_not_be_rented() -> None:
         job = world.job(name)
         assert isinstance(job.phase, Placed)
         usage = Usage(HOUR, 0, 0)
-        result = Result(job.phase.node, job.lease, Outcome.EXITED, 0, None, usage, 0)
+        result = Result(job.phase.key, job.lease, Outcome.EXITED, 0, None, usage, 0)
         for event in decide(world.state, result, world.now)[0]:
             world.engine.apply(event)
         woken.append(world.engine.board.stirred(world.now))

@@ -1,7 +1,7 @@
 from spillover.core.events import JobEnded, JobState, Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Act, Jump, Outcome, Refusal, Result, SetPriority, Verdict
-from spillover.model.ids import JobId, NodeName
+from spillover.model.ids import JobId, NodeKey
 from spillover.model.job import Burst, On, Retry
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import AlwaysRented, QueueFull, Reason, RoomOwned, WaitOver
@@ -288,9 +288,9 @@ def test_a_result_counts_once_and_only_under_its_lease() -> None:
     w.submit(a_job("a"))
     old = w.job("a").lease
     w.agent("n1")
-    stale = Result(NodeName("n1"), old, Outcome.EXITED, 0, None, Usage(), 0)
+    stale = Result(NodeKey("onprem/n1"), old, Outcome.EXITED, 0, None, Usage(), 0)
     assert w.propose(stale) is Verdict.FENCED
-    fresh = Result(NodeName("n1"), w.job("a").lease, Outcome.EXITED, 0, None, Usage(), 0)
+    fresh = Result(NodeKey("onprem/n1"), w.job("a").lease, Outcome.EXITED, 0, None, Usage(), 0)
     assert w.propose(fresh) is Verdict.ACCEPTED
     assert w.propose(fresh) is Verdict.DUPLICATE
     assert len(list(w.happened(JobEnded))) == 1

@@ -4,7 +4,7 @@ import pytest
 
 from spillover.core.proposals import AskSteal, Drain, Resume, Yield, Yielded
 from spillover.deciding.stealing import MOVING, choose
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -194,6 +194,6 @@ def test_an_agent_whose_tasks_are_short_takes_some_ahead_of_room_while_they_star
     assert [job for job, _, _ in lab.chosen()] == ["j9", "j8", "j7"], "one runs, and two wait"
     for ask in choose(lab.state, lab.engine.board, lab.now, 0):
         lab.propose(ask)
-        lab.propose(Yielded(NodeName("busy"), ask.lease, Yield.RELEASED))
+        lab.propose(Yielded(NodeKey("onprem/busy"), ask.lease, Yield.RELEASED))
     node = lab.state.nodes["onprem/idle"]
     assert (list(node.holding), list(node.ahead)) == (["j9"], ["j8", "j7"])

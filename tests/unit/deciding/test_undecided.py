@@ -31,7 +31,7 @@ from spillover.core.proposals import (
 from spillover.deciding import cycle, engine
 from spillover.deciding.engine import CYCLE, MOST_ASIDE
 from spillover.deciding.placing import Placer
-from spillover.model.ids import NodeName
+from spillover.model.ids import NodeKey
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -64,7 +64,7 @@ class Written(World):
 
     def place(self, job: str) -> Result:
         """What an agent says of a job that ended well."""
-        return Result(NodeName("n1"), self.job(job).lease, Outcome.EXITED, 0, None, Usage(1), 0)
+        return Result(NodeKey("onprem/n1"), self.job(job).lease, Outcome.EXITED, 0, None, Usage(1), 0)
 
 
 @pytest.fixture
@@ -101,11 +101,11 @@ def test_a_proposal_whose_decider_raises_is_refused(world: Written, monkeypatch:
 
     world.submit(a_job("a"))
     monkeypatch.setitem(decide.DECIDERS, Started, broken)
-    reply = world.propose(Started(NodeName("n1"), world.job("a").lease, 0))
+    reply = world.propose(Started(NodeKey("onprem/n1"), world.job("a").lease, 0))
     assert isinstance(reply, Refusal)
     assert reply.kind is Refused.INTERNAL
     monkeypatch.undo()
-    assert world.propose(Started(NodeName("n1"), world.job("a").lease, 0)) == Done()
+    assert world.propose(Started(NodeKey("onprem/n1"), world.job("a").lease, 0)) == Done()
 
 
 def test_an_engine_that_writes_nothing_raises_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_an_engine_that_writes_nothing_raises_what_is_wrong(monkeypatch: pytest.
     world.agent("n1")
     world.submit(a_job("a"))
     with pytest.raises(ZeroDivisionError):
-        world.propose(Started(NodeName("n1"), world.job("a").lease, 0))
+        world.propose(Started(NodeKey("onprem/n1"), world.job("a").lease, 0))
 
 
 def test_an_alarm_that_cannot_be_carried_out_rings_again_after_pauses_that_grow(world: Written) -> None:

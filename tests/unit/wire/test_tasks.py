@@ -6,7 +6,7 @@ from spillover.agent.convert import grant_in
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.forms.jobs import read_job
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey
 from spillover.model.job import JobSpec
 from spillover.model.units import DAY, FOREVER
 from spillover.wire import agents_pb2 as pb
@@ -22,7 +22,7 @@ from spillover.wire.tasks import (
     task_out,
 )
 
-NODE = NodeName("n1")
+NODE = NodeKey("onprem/n1")
 LEASE = Lease(JobId("a"), 1, 7)
 
 

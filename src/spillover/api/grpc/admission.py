@@ -88,11 +88,16 @@ def _guarded(handler: Any, path: str) -> Any:
     async def fail(context: Any, error: Exception) -> None:
         await context.abort(grpc.StatusCode.INTERNAL, logged_fault("call failed", error, method=path))
 
-    for way, guard in (("unary_unary", one), ("unary_stream", many), ("stream_unary", one)):
+    for way, guard in (
+        ("unary_unary", one),
+        ("unary_stream", many),
+        ("stream_unary", one),
+        ("stream_stream", one),  # the one that there is reads and writes by its context
+    ):
         behaviour = getattr(handler, way)
         if behaviour is not None:
             return handler._replace(**{way: guard})
-    raise TypeError(f"{path} streams both ways, which nothing here guards")
+    raise TypeError(f"{path} has no behaviour")
 
 
 def _refusing(service: Service, error: Exception) -> Behaviour:

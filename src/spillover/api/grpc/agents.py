@@ -1,5 +1,6 @@
 """The agents' service: decode, call the desk, encode; nothing else."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
@@ -10,14 +11,14 @@ from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, Entry, abort
-from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, method
-from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction
+from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, decoded, method
+from spillover.clusters.agents.hub import Hub, Session
+from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.lives import Followed
 from spillover.core.jobs import Job
 from spillover.forms.quantities import WORD_RULE, is_word
 from spillover.model.bounds import MOST_AMOUNT, is_plain
-from spillover.model.ids import NAME_RULE, ClusterName, NodeName, is_name
+from spillover.model.ids import NAME_RULE, ClusterName, NodeKey, NodeName, is_name
 from spillover.model.units import FOREVER
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
@@ -67,6 +68,8 @@ _CODES: Final = CODES | {
     Kind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+
 Reply = TypeVar("Reply")
 ServicerContext = grpc.aio.ServicerContext
 
@@ -97,6 +100,8 @@ class AgentsService:
         self._hub = hub
         self._entry = Entry(OneToken(callers) if isinstance(callers, str) else callers, hub)
         self._epoch = epoch
+        self._plain_answer = -1, b""
+        """An epoch, and what heartbeats are answered in it when there is nothing to say."""
 
     def handler(self) -> Any:
         """All methods, for a server."""
@@ -106,6 +111,8 @@ class AgentsService:
             "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest, SMALL),
             "Report": method(unary, self._registered(self._report), pb.ReportRequest, REPORT),
             "Listen": method(stream, self._listen, pb.ListenRequest, SMALL),
+            # It decodes by itself, and so writes bytes: most heartbeats get the same answer.
+            "Session": grpc.stream_stream_rpc_method_handler(self._session),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
             "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk, PIECE),
             "GetBlob": method(stream, self._get_blob, pb.BlobRequest, SMALL),
@@ -139,9 +146,6 @@ class AgentsService:
         if caller.cluster not in {None, request.cluster}:
             told = f"the token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
             raise CommandError(Kind.FORBIDDEN, told)
-        taken = self._hub.namesake(f"{request.cluster}/{request.name}")
-        if taken is not None:
-            raise CommandError(Kind.CONFLICT, _taken(taken))
         welcome = await self._desk.register(
             Introduction(
                 ClusterName(request.cluster),
@@ -159,6 +163,7 @@ class AgentsService:
                 request.life,
                 request.number,
                 request.boot,
+                request.stream,
             )
         )
         return pb.RegisterReply(
@@ -171,27 +176,71 @@ class AgentsService:
             keep_output=welcome.keep_output,
             now=welcome.now,
             session=self._entry.admit(welcome.incarnation, caller),
+            stream=request.stream,
+            spread=welcome.spread,
         )
 
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        orders = await self._desk.heartbeat(request.incarnation, request.load, request.wall)
-        return pb.HeartbeatReply(
-            epoch=orders.epoch,
-            fenced=orders.fenced,
-            stops=[
-                pb.StopOrder(lease=lease_out(lease), overdue=lease in orders.overdue)
-                for lease in orders.stops
-            ],
-            revoked=[lease_out(lease) for lease in orders.revoked],
-            drain=orders.drain,
-            yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
-        )
+        return _orders_out(await self._desk.heartbeat(request.incarnation, request.load, request.wall))
+
+    async def _session(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
+        session = await self._entry.session(context)
+        if session is None:
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
+        turn = asyncio.Lock()  # gRPC takes one message at a time
+        renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))
+        saying = asyncio.create_task(_told(self._say(session, context, turn), context))
+        try:
+            await asyncio.wait((renewing, saying), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            renewing.cancel()
+            saying.cancel()
+            ended = await asyncio.gather(renewing, saying, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, BaseException) and not isinstance(each, asyncio.CancelledError):
+                raise each  # also that the call was aborted
+        if not self._entry.holds(session):
+            await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
+
+    async def _renew(
+        self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
+    ) -> None:
+        """Take heartbeats and answer them, until the agent hangs up."""
+        while (data := await context.read()) is not _EOF and self._entry.holds(session):
+            request = decoded(pb.HeartbeatRequest, data, SMALL)
+            orders = await self._desk.heartbeat(
+                session.incarnation, request.load, request.wall, request.terms
+            )
+            said = self._plain(orders.epoch) if orders.is_plain else _renewed(orders)
+            async with turn:
+                await context.write(said)
+
+    def _plain(self, epoch: int) -> bytes:
+        """The answer to most heartbeats, which is the same for all: encoded once, as thousands of agents are given it."""
+        if self._plain_answer[0] != epoch:
+            self._plain_answer = epoch, _renewed(Orders(epoch, fenced=False))
+        return self._plain_answer[1]
+
+    async def _say(
+        self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
+    ) -> None:
+        """Say what there is to say, until another registration counts; that is said last."""
+        async for message in session.messages(self._epoch()):
+            if not self._entry.holds(session):
+                return
+            async with turn:
+                # What is not said here is lost: the agent registers anew, with us or with another, and that tells what it misses.
+                self._desk.check_lead()
+                await context.write(message.SerializeToString())
+        if self._entry.holds(session):
+            async with turn:
+                await context.write(_renewed(Orders(self._epoch(), fenced=True)))
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
         if (problem := _too_many(request)) is not None:
             raise CommandError(Kind.INVALID, problem)
-        key = self._hub.current(request.incarnation)
-        node = NodeName(key.partition("/")[2]) if key is not None else NodeName("")
+        node = NodeKey(self._hub.current(request.incarnation) or "")
         answers = await self._desk.report(
             request.incarnation,
             [started_in(node, started) for started in request.started],
@@ -232,9 +281,6 @@ class AgentsService:
         session = await self._entry.session(context, request.incarnation)
         if session is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
-        taken = self._hub.namesake(session.node)  # if both registered before either listened
-        if taken is not None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _taken(taken))
         async for message in session.messages(self._epoch()):
             if not self._entry.holds(session):
                 await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
@@ -308,6 +354,29 @@ async def _told(call: Awaitable[Reply], context: Any) -> Reply:
         await abort(context, grpc.StatusCode.UNAVAILABLE, str(error))
 
 
+def _orders_out(orders: Orders) -> pb.HeartbeatReply:
+    """The answer to a heartbeat."""
+    reply = pb.HeartbeatReply(
+        epoch=orders.epoch,
+        fenced=orders.fenced,
+        stops=[
+            pb.StopOrder(lease=lease_out(lease), overdue=lease in orders.overdue) for lease in orders.stops
+        ],
+        revoked=[lease_out(lease) for lease in orders.revoked],
+        drain=orders.drain,
+        yields=[pb.YieldOrder(lease=lease_out(lease), ticket=ticket) for lease, ticket in orders.yields],
+    )
+    if orders.offer is not None:
+        number, terms = orders.offer
+        reply.terms.MergeFrom(pb.Terms(number=number, heartbeat=terms.heartbeat, short_term=terms.short))
+    return reply
+
+
+def _renewed(orders: Orders) -> bytes:
+    """The answer to a heartbeat that came on a stream."""
+    return pb.FromServer(epoch=orders.epoch, renewed=_orders_out(orders)).SerializeToString()
+
+
 def _wrong(request: pb.RegisterRequest) -> str | None:
     """What is wrong with a registration, if anything."""
     if request.protocol != PROTOCOL:
@@ -349,12 +418,6 @@ def _too_many(request: pb.ReportRequest) -> str | None:
         if count > MOST_REPORTED:
             return f"{name} has {count} entries; the most is {MOST_REPORTED}: send several reports"
     return None
-
-
-def _taken(key: str) -> str:
-    """Why an agent may not have the name that it has: results are told by the name of their agent."""
-    cluster, _, name = key.partition("/")
-    return f"an agent {name!r} of cluster {cluster!r} is connected; give this one another name"
 
 
 def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from spillover.model.backoff import reason_of
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec
-from spillover.ports.cluster import Contact, OutputAsked, OutputGone, Start, Unsendable
+from spillover.ports.cluster import (
+    FIRST_TERMS,
+    Contact,
+    LeaseTerms,
+    Offer,
+    OutputAsked,
+    OutputGone,
+    Start,
+    Unsendable,
+)
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import lease_out, task_digest, task_out
 
@@ -25,6 +34,8 @@ MOST_BYTES: Final = 4 << 20
 """Of the tasks in one message, unless it is a single one."""
 MOST_GRANT: Final = 32 << 20
 """Bytes of a task: well below what a message may have, so that none ever ends the stream."""
+SIMILAR: Final = 8
+"""A heartbeat that differs by less than one part of so many is not worth telling."""
 LOOK: Final = 1.0
 """Seconds after which a reader of output looks whether the agent is still connected."""
 SILENT: Final = 30.0
@@ -45,8 +56,19 @@ class _Parcel(NamedTuple):
 class Session:
     """One registration of one agent."""
 
-    def __init__(self, node: str, incarnation: int, monotonic: int, peer: str, life: str = "") -> None:
+    def __init__(
+        self,
+        node: str,
+        incarnation: int,
+        monotonic: int,
+        peer: str,
+        life: str = "",
+        terms: LeaseTerms = FIRST_TERMS,
+    ) -> None:
         self.node = node
+        self._lives_by = terms
+        self._offer = Offer(0, terms)
+        """What it was last told to live by."""
         self.life = life
         self.incarnation = incarnation
         self.heard = monotonic
@@ -62,6 +84,24 @@ class Session:
         self._reads: list[pb.OutputRead] = []
         self._nudge = False
         self._news = asyncio.Event()
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """The longest that it may live by: it may not have heard yet of others that it was told."""
+        now, then = self._lives_by, self._offer.terms
+        if now is then:
+            return now
+        return LeaseTerms(max(now.heartbeat, then.heartbeat), max(now.short, then.short))
+
+    def agree(self, number: int, wanted: LeaseTerms) -> Offer | None:
+        """Take note of the terms that it lives by; what to tell it instead, unless it makes little difference."""
+        if number == self._offer.number:
+            self._lives_by = self._offer.terms
+            now = self._lives_by.heartbeat
+            if abs(wanted.heartbeat - now) * SIMILAR < now:
+                return None
+            self._offer = Offer(number + 1, wanted)
+        return self._offer
 
     def start(self, starts: Sequence[Start], outputs_limit: int = 0) -> list[Unsendable]:
         """Hand out leases; returns those that cannot be sent.
@@ -175,9 +215,17 @@ class Hub:
         """By the number of the request; those who were left behind are not among them."""
         self._asked = 0
 
-    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
+    def open(
+        self,
+        node: str,
+        incarnation: int,
+        monotonic: int,
+        peer: str = "",
+        life: str = "",
+        terms: LeaseTerms = FIRST_TERMS,
+    ) -> None:
         """An agent is about to register."""
-        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life)
+        self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms)
 
     def activate(self, node: str, incarnation: int) -> None:
         """Its registration is durable."""
@@ -206,13 +254,24 @@ class Hub:
         session.heard, session.load = monotonic, load
         return True
 
+    def agree(self, node: str, number: int, wanted: LeaseTerms) -> Offer | None:
+        """It lives by the terms of this number: what to tell it instead, if anything."""
+        session = self._sessions.get(node)
+        return session.agree(number, wanted) if session is not None else None
+
     def contact(self, node: str) -> Contact | None:
         """When it was last heard from."""
         session = self._sessions.get(node)
         if session is None:
             return None
         return Contact(
-            session.incarnation, session.connected, session.heard, session.peer, session.load, session.life
+            session.incarnation,
+            session.connected,
+            session.heard,
+            session.peer,
+            session.load,
+            session.life,
+            session.terms,
         )
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
@@ -234,14 +293,6 @@ class Hub:
         session = self._sessions.get(node)
         if session is not None:
             session.nudge()
-
-    def namesake(self, node: str) -> str | None:
-        """The agent of another cluster that is connected under the same name, if there is one."""
-        name = node.partition("/")[2]
-        for key, session in self._sessions.items():
-            if session.connected and key != node and key.partition("/")[2] == name:
-                return key
-        return None
 
     def session(self, incarnation: int) -> Session | None:
         """The session of a registration, if it is current."""

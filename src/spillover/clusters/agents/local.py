@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -55,9 +56,13 @@ def is_time(looks: int) -> bool:
 class LocalAgents:
     """Keeps the local agents alive."""
 
-    def __init__(self, data: Path, specs: tuple[LocalSpec, ...], umask: int = -1) -> None:
+    def __init__(
+        self, data: Path, specs: tuple[LocalSpec, ...], umask: int = -1, files: int | None = None
+    ) -> None:
         self._data = data
         self._umask = umask
+        self._files = files
+        """How many files agents and their tasks may open, as before the server had its limit raised; None leaves it."""
         """For files that tasks make; -1 is that of the server."""
         self._specs = specs
         self._children: dict[NodeName, asyncio.subprocess.Process] = {}
@@ -161,4 +166,9 @@ class LocalAgents:
                 start_new_session=True,
                 umask=self._umask,
             )
-        log.info("agent started", agent=f"{spec.cluster}/{spec.name}", pid=self._children[spec.name].pid)
+        child = self._children[spec.name].pid
+        if self._files is not None:
+            with contextlib.suppress(OSError):  # it may have ended
+                most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+                resource.prlimit(child, resource.RLIMIT_NOFILE, (self._files, most))
+        log.info("agent started", agent=f"{spec.cluster}/{spec.name}", pid=child)

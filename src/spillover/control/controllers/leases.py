@@ -1,24 +1,37 @@
-"""Leases that run out: agents that are not heard from lose what they hold, each lease in its own time."""
+"""Leases that run out: agents that are not heard from lose what they hold, each lease in its own time.
+
+An agent that is lost and holds nothing leaves the book after a while, or it would be listed, and counted, for ever.
+"""
 
 import asyncio
+import itertools
 from typing import Final
 
 import structlog
 
 from spillover.control.agents import Desk
 from spillover.control.loop import Loop
+from spillover.control.terms import lasting
 from spillover.core.events import Lease
 from spillover.core.jobs import Running
 from spillover.core.nodes import Node
-from spillover.core.proposals import AgentGone, Proposal, Reclaim, Refusal
-from spillover.model.units import SECOND
-from spillover.ports.cluster import Agents
+from spillover.core.proposals import AgentGone, Forget, Proposal, Reclaim, Refusal
+from spillover.core.state import State
+from spillover.model.units import DAY, SECOND
+from spillover.ports.cluster import Agents, LeaseTerms
 from spillover.ports.commands import CommandError
 
 log = structlog.get_logger()
 
 EVERY: Final = 0.5
-"""Seconds between two looks."""
+"""Seconds between two looks at the least."""
+LOOKS: Final = 20
+"""Looks within a heartbeat at the most: each is at all agents, and their heartbeats are longer where they are many."""
+FORGOTTEN: Final = 256
+"""Agents that leave the book at once, at the most."""
+FORGET_AFTER: Final = 7 * DAY
+WHO: Final = "spillover"
+"""Who forgets agents, as the journal tells it."""
 MANY: Final = 0.45
 """Share of agents that do not all die at once: if more expire, the fault is ours or the network's."""
 FEW: Final = 3
@@ -29,10 +42,12 @@ WORK: Final = "leases"
 class Leases:
     """Reclaims what nobody renewed."""
 
-    def __init__(self, loop: Loop, agents: Agents, desk: Desk) -> None:
+    def __init__(self, loop: Loop, agents: Agents, desk: Desk, forget_after: int = FORGET_AFTER) -> None:
         self._loop = loop
         self._agents = agents
         self._desk = desk
+        self._forget_after = forget_after
+        """Nanoseconds of steady time."""
         self._since = loop.time.monotonic()
         """A new leader gives every lease one full term first, and so does one that stood still, as with a suspended machine: what
         agents said meanwhile is not heard yet."""
@@ -42,8 +57,9 @@ class Leases:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            due = self._loop.time.monotonic() + round(EVERY * SECOND)
-            await asyncio.sleep(EVERY)
+            pause = max(EVERY, self._desk.terms().heartbeat / SECOND / LOOKS)
+            due = self._loop.time.monotonic() + round(pause * SECOND)
+            await asyncio.sleep(pause)
             now = self._loop.time.monotonic()
             if (
                 now - due > self._desk.terms().short
@@ -58,35 +74,42 @@ class Leases:
     async def look(self) -> None:
         """Propose what ran out by now."""
         engine = await self._loop.read()
+        state = engine.state
         now = self._loop.time.monotonic()
-        terms = self._desk.terms()
+        unheard = self._desk.longest_terms()
+        """Of agents that have not registered with this server: an earlier one has told them theirs."""
         gone: list[Proposal] = []
         reclaims: list[Proposal] = []
-        expired = 0
-        for key, node in engine.state.agents.items():
+        expired = counted = 0
+        for key, node in state.agents.items():
+            leased = node.holding or node.ahead
+            if node.status == "lost" and not leased:
+                continue
+            counted += 1
             contact = self._agents.contact(key)
+            terms = contact.terms if contact is not None else unheard
             silent = now - max(self._since, contact.heard if contact is not None else 0)
             if silent <= terms.heartbeat:
                 continue
             left = contact is not None and not contact.connected
-            if node.status in {"ready", "draining"} and (left or silent > terms.short):
+            if node.status != "lost" and (left or silent > terms.short):
                 gone.append(AgentGone(node.cluster, node.name, node.incarnation))
-            if leases := self._run_out(node, silent):
-                reclaims.append(Reclaim(node.name, leases))
+            if not leased:
+                continue
+            if leases := self._run_out(node, silent, terms):
+                reclaims.append(Reclaim(node.key, leases))
             # Agents that fall silent together were last heard at any time within one heartbeat, and so run out within one.
-            expired += bool(self._run_out(node, silent + terms.heartbeat))
+            expired += bool(self._run_out(node, silent + terms.heartbeat, terms))
         if not reclaims:
             self._held_back = None
-        elif self._holds_back(expired, len(engine.state.agents), now):
+        elif self._holds_back(expired, counted, now):
             reclaims = []
-        if gone or reclaims:
-            replies = await self._loop.propose(*gone, *reclaims)
+        forgets = self._outdated(state)
+        if gone or reclaims or forgets:
+            proposals = (*gone, *reclaims, *forgets)
+            replies = await self._loop.propose(*proposals)
             await self._one_by_one(
-                [
-                    each
-                    for each, reply in zip((*gone, *reclaims), replies, strict=True)
-                    if isinstance(reply, Refusal)
-                ]
+                [each for each, reply in zip(proposals, replies, strict=True) if isinstance(reply, Refusal)]
             )
 
     async def _one_by_one(self, failed: list[Proposal]) -> None:
@@ -105,13 +128,26 @@ class Leases:
             else:
                 aside.done(WORK, lease.job)
 
-    def _run_out(self, node: Node, silent: int) -> tuple[Lease, ...]:
+    def _outdated(self, state: State) -> list[Proposal]:
+        """Agents that are lost for so long that nobody expects them; one that a person drained is to stay so when it comes."""
+        if not state.lost:
+            return []
+        before = state.steady(self._loop.now()) - self._forget_after
+        outdated = (
+            Forget(node.cluster, node.name, WHO)
+            for node in state.agents.values()
+            if node.missed is not None and node.missed < before
+            if not (node.holding or node.ahead or node.drained)
+        )
+        return list(itertools.islice(outdated, FORGOTTEN))
+
+    def _run_out(self, node: Node, silent: int, terms: LeaseTerms) -> tuple[Lease, ...]:
         """Leases of a node that its silence has ended."""
-        terms = self._desk.terms()
         leases = []
         for each in (*node.holding, *node.ahead):
             job = self._loop.state.jobs[each]
-            lasts = job.terms.lost_after if type(job.phase) is Running else terms.short
+            running = type(job.phase) is Running
+            lasts = lasting(job.terms.lost_after, terms.heartbeat) if running else terms.short
             if silent > lasts + terms.heartbeat:
                 leases.append(job.lease)
         return tuple(leases)

@@ -9,9 +9,8 @@ import structlog
 
 from spillover.control.loop import Loop
 from spillover.control.specs import Specs
-from spillover.core.events import AnyEvent, StealRefused
+from spillover.core.events import AnyEvent, JobPlaced, LeaseMoved, MemberPlaced, StealRefused
 from spillover.core.jobs import Job
-from spillover.core.state import State
 from spillover.deciding.stealing import choose
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
@@ -38,6 +37,8 @@ class Stealing:
         self._news = asyncio.Event()
         self._spared: dict[JobId, int] = {}
         """Jobs not to be asked for, and until when on the monotonic clock."""
+        self._busy: dict[str, None] = dict.fromkeys(loop.state.agents)
+        """Agents that may hold more than they have room for, so that not all have to be looked at."""
         loop.listen(self._see)
 
     async def run(self) -> None:
@@ -80,20 +81,24 @@ class Stealing:
 
     def _waits(self) -> bool:
         """Whether any agent holds work that it has not begun, and another one could."""
-        return _is_uneven(self._loop.state)
+        agents = self._loop.state.agents
+        for key in [key for key in self._busy if key not in agents or len(agents[key].ahead) <= 1]:
+            del self._busy[key]
+        return bool(self._busy) and any(
+            not node.ahead and node.status == "ready" and node.used.cpu < node.capacity.cpu
+            for node in agents.values()
+        )
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
-        """Note what was refused: asking again at once would be in vain."""
+        """Note who was given work, and what was refused: asking again at once would be in vain."""
         for event in events:
-            if type(event) is StealRefused:
-                self._spared[event.job] = self._loop.time.monotonic() + SPARED
+            match event:
+                case JobPlaced() | MemberPlaced():
+                    self._busy[f"{event.cluster}/{event.node}"] = None
+                case LeaseMoved():
+                    self._busy[f"{event.cluster}/{event.thief}"] = None
+                case StealRefused():
+                    self._spared[event.job] = self._loop.time.monotonic() + SPARED
+                case _:
+                    pass
         self._news.set()
-
-
-def _is_uneven(state: State) -> bool:
-    """Whether one agent has more than it has room for while another has room."""
-    busy = [node for node in state.agents.values() if len(node.ahead) > 1]
-    return bool(busy) and any(
-        not node.ahead and node.status == "ready" and node.used.cpu < node.capacity.cpu
-        for node in state.agents.values()
-    )

@@ -47,8 +47,7 @@ def clusters(state: State, event: ClustersConfigured) -> None:
             state.touch_node(node.key)
     for node in [each for each in state.agents.values() if state.health(each.cluster) is not None]:
         if not node.holding and not node.ahead:  # others run its cluster from now on
-            del state.nodes[node.key], state.agents[node.key]
-            state.touch_node(node.key)
+            _strike_agent(state, node)
     there = dict.fromkeys(each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
     for job in (state.jobs[each] for each in there):
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
@@ -76,13 +75,15 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
             status="unknown",
             number=max(event.incarnation, state.facts.incarnations + 1),
         )
+    _unregister(state, node)
+    state.registered[event.incarnation] = key
     node.incarnation = event.incarnation
     node.capacity = event.capacity
     node.offers = event.offers
     node.labels = event.labels
     node.queue = event.queue
     node.token = event.token
-    node.status = AGENT[node.status, AgentRegistered]
+    _enter(state, node, AGENT[node.status, AgentRegistered], event.at)
     move_up(node)
     state.facts.incarnations = max(state.facts.incarnations, event.incarnation, node.number)
     state.touch_node(key)
@@ -93,7 +94,7 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
     """An agent is given nothing more, or may be given work again."""
     key = f"{event.cluster}/{event.node}"
     node = state.nodes[key]
-    node.status = AGENT[node.status, type(event)]
+    _enter(state, node, AGENT[node.status, type(event)], event.at)
     if type(event) is AgentDraining:
         node.drained = event.who or node.drained
     elif type(event) is AgentResumed:
@@ -103,9 +104,31 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
 
 def agent_forgotten(state: State, event: AgentForgotten) -> None:
     """An agent is not in the book any more."""
-    key = f"{event.cluster}/{event.node}"
-    del state.nodes[key], state.agents[key]
-    state.touch_node(key)
+    _strike_agent(state, state.agents[f"{event.cluster}/{event.node}"])
+
+
+def _strike_agent(state: State, node: Node) -> None:
+    """Take an agent out of the book."""
+    state.lost -= node.status == "lost"
+    _unregister(state, node)
+    del state.nodes[node.key], state.agents[node.key]
+    state.touch_node(node.key)
+
+
+def _unregister(state: State, node: Node) -> None:
+    """The last registration of an agent counts no more."""
+    if state.registered.get(node.incarnation) == node.key:
+        del state.registered[node.incarnation]
+
+
+def _enter(state: State, node: Node, status: str, at: int) -> None:
+    """An agent is in a state of its life, and remembers since when it is lost."""
+    state.lost += (status == "lost") - (node.status == "lost")
+    node.status = status
+    if status != "lost":
+        node.missed = None
+    elif node.missed is None:
+        node.missed = state.steady(at)
 
 
 def agents_configured(state: State, event: AgentsConfigured) -> None:
@@ -119,7 +142,7 @@ def epoch_started(state: State, event: EpochStarted) -> None:
     state.facts.epoch = event.epoch
     for key, node in state.nodes.items():
         if node.is_agent:
-            node.status = AGENT[node.status, EpochStarted]
+            _enter(state, node, AGENT[node.status, EpochStarted], event.at)
         else:
             node.status = NODE[node.status, EpochStarted, ""]
         state.touch_node(key)

@@ -37,7 +37,7 @@ from spillover.core.proposals import (
     Resume,
 )
 from spillover.core.state import State
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -47,9 +47,10 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
         return [], Refusal(Refused.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}")
     if state.clusters[proposal.cluster].kind != "agents":
         return [], Refusal(Refused.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
-    if (taken := name_taken(state, proposal.node, proposal.token, now, admin=proposal.admin)) is not None:
+    key = node_key(proposal.cluster, proposal.node)
+    if (taken := name_taken(state, key, proposal.token, now, admin=proposal.admin)) is not None:
         return [], Refusal(Refused.CONFLICT, taken)
-    node = state.nodes.get(f"{proposal.cluster}/{proposal.node}")
+    node = state.nodes.get(key)
     if node is not None and not node.is_agent:
         told = f"{node.key} is known as a node that others ran, with jobs that nobody has given up yet: cancel or requeue them"
         return [], Refusal(Refused.CONFLICT, told)
@@ -66,7 +67,7 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.token,
         )
     ]
-    keep = tuple(lease for lease in proposal.held if holder(state, lease, proposal.node) is not None)
+    keep = tuple(lease for lease in proposal.held if holder(state, lease, key) is not None)
     kept = {lease.job: None for lease in keep}
     if node is not None:
         excess = _excess(node, proposal, kept)
@@ -83,18 +84,16 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     return together(state, gave_up, now, events), Registered(keep)
 
 
-def name_taken(state: State, name: NodeName, token: str, now: int, *, admin: bool) -> str | None:
-    """Why an agent may not have its name: results and output are told by it, so whoever had it with another token keeps it."""
-    if admin:
+def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool) -> str | None:
+    """Why an agent may not have its name in its cluster: whoever had it with another token keeps it, and its results with it."""
+    node = state.agents.get(key)
+    if admin or node is None or node.token == token:
         return None
-    for node in state.agents.values():
-        if node.name != name or node.token == token:
-            continue
-        if not node.token:
-            return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
-        owner = state.tokens.get(node.token)
-        if owner is not None and owner.is_valid(now):
-            return f"the name {node.name!r} belongs to an agent with the token {owner.id}; revoke that, or give this one another name"
+    if not node.token:
+        return f"the name {node.name!r} belongs to an agent of the server itself; give this one another"
+    owner = state.tokens.get(node.token)
+    if owner is not None and owner.is_valid(now):
+        return f"the name {node.name!r} belongs to an agent with the token {owner.id}; revoke that, or give this one another name"
     return None
 
 
@@ -135,14 +134,15 @@ def resume(state: State, proposal: Resume, now: int) -> tuple[list[AnyEvent], Re
 
 
 def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A lost agent that holds nothing leaves the book."""
+    """An agent that is not there and holds nothing leaves the book."""
     node = _node(state, proposal.cluster, proposal.node)
     if isinstance(node, Refusal):
         return [], node
-    if node.status != "lost":
-        return [], Refusal(
-            Refused.CONFLICT, f"agent {proposal.node} is {node.status}; only a lost one can be forgotten"
+    if node.status not in {"lost", "unobserved"}:
+        told = (
+            f"agent {proposal.node} is {node.status}; stop it first, and it can be forgotten once it is lost"
         )
+        return [], Refusal(Refused.CONFLICT, told)
     if leases := len(node.holding) + len(node.ahead):
         return [], Refusal(
             Refused.CONFLICT,
@@ -190,7 +190,7 @@ def _is_wanted(job: Job) -> bool:
     return type(job.phase) is Placed and job.phase.thief is not None
 
 
-def _holders(state: State, leases: Iterable[Lease], node: NodeName) -> list[Job]:
+def _holders(state: State, leases: Iterable[Lease], node: NodeKey) -> list[Job]:
     """The jobs that a node may speak for under these leases, each once."""
     jobs = {lease.job: holder(state, lease, node) for lease in leases}
     return [job for job in jobs.values() if job is not None]

@@ -7,7 +7,7 @@ from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStar
 from spillover.core.jobs import Ended, Job, Placed, Running
 from spillover.core.proposals import DRIVER, Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
 from spillover.core.state import State
-from spillover.model.ids import NodeName
+from spillover.model.ids import NodeKey
 from spillover.model.reasons import (
     CancelledBy,
     CouldNotStart,
@@ -30,7 +30,7 @@ ACCEPTED: Final = Verdict.ACCEPTED
 # A name of a module is found several times as fast as a member of an enumeration, and this is asked for every job.
 
 
-def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
+def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
     """The job that this node may speak for under this lease; where others run the cluster, its driver alone does."""
     job = state.jobs.get(lease.job)
     if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
@@ -41,7 +41,7 @@ def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
     before = job.extra.placed_on
     if phase.cluster in state.conditions or (before is not None and before.watched):
         return job if node == DRIVER else None
-    return job if phase.node == node else None
+    return job if node == f"{phase.cluster}/{phase.node}" else None
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:

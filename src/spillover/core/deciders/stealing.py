@@ -10,13 +10,14 @@ from spillover.core.nodes import Node
 from spillover.core.proposals import AskSteal, Done, Refusal, Refused, Reply, Yield, Yielded
 from spillover.core.state import State
 from spillover.model.admission import matches
+from spillover.model.ids import node_key
 
 _UNMOVED = {Yield.STARTED: Unmoved.STARTED, Yield.UNKNOWN: Unmoved.UNKNOWN}
 
 
 def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Reply]:
     """A lease is wanted by an agent that has room for it; whoever holds it is asked."""
-    job = holder(state, proposal.lease, proposal.node)
+    job = holder(state, proposal.lease, node_key(proposal.cluster, proposal.node))
     thief = state.nodes.get(f"{proposal.cluster}/{proposal.thief}")
     if (
         job is None

@@ -29,6 +29,8 @@ from spillover.testing.faults.tasks import Machine
 from spillover.wire import agents_pb2 as pb
 
 MEMORY = 1 << 40
+OLD = "0123"
+"""Lives whose names end so renew with a call of its own, as agents did before there was a stream for it."""
 
 
 class _Spool(Spool):
@@ -85,6 +87,9 @@ class _Finder:
         """See Finder."""
         return Target(ADDRESS, TOKEN)
 
+    def found(self, target: Target) -> None:
+        """See Finder."""
+
 
 class _Peers(Peers):
     """Real in what it tells and asks, on the network of the story."""
@@ -124,6 +129,7 @@ class AgentLife:
         self.name = f"{dice.getrandbits(64):x}"
         """No two lives have the same."""
         self._introduction = introduce(options, self.name, pid=1)
+        self._introduction.stream = self.name[-1] not in OLD
         self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
         clocks = Clocks(self.host.monotonic, self.host.wall)
         self._life = life = Life(AgentState(capacity), self._spool, folder, clocks)

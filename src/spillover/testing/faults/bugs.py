@@ -18,7 +18,7 @@ from spillover.core.events import AnyEvent, Lease
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Proposal, Reply, Result, Yield, Yielded
 from spillover.core.state import State
-from spillover.model.ids import NodeName
+from spillover.model.ids import NodeKey
 from spillover.model.units import SECOND
 
 PATIENCE: Final = SECOND // 2
@@ -32,10 +32,10 @@ def no_seq_check() -> Iterator[None]:
     Both numbers go: seq rises with every attempt, so that one of them alone would still tell most leases apart.
     """
 
-    def holder(state: State, lease: Lease, node: NodeName) -> Job | None:
+    def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
         job = state.jobs.get(lease.job)
         phase = job.phase if job is not None else None
-        return job if isinstance(phase, Placed | Running) and phase.node == node else None
+        return job if isinstance(phase, Placed | Running) and phase.key == node else None
 
     with _instead(results, "holder", holder):
         yield
@@ -56,7 +56,7 @@ def early_hand_out() -> Iterator[None]:
             if not isinstance(phase, Placed) or phase.thief is None:
                 continue
             if now - asked.setdefault(job.lease, now) > PATIENCE:
-                early.append(Yielded(phase.node, job.lease, Yield.RELEASED))
+                early.append(Yielded(phase.key, job.lease, Yield.RELEASED))
         if early:
             await loop.propose(*early)
         return await look(self)

@@ -79,6 +79,8 @@ def _known(path: str, answer: Any) -> int | None:
             return pb.RegisterReply.FromString(answer).incarnation
         case "Heartbeat":
             return every if pb.HeartbeatReply.FromString(answer).fenced else None
+        case "Session" if answer is not None:
+            return every if pb.FromServer.FromString(answer).renewed.fenced else None
         case "Report":
             return every if pb.ReportReply.FromString(answer).fenced else None
         case _:

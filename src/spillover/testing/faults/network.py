@@ -28,6 +28,8 @@ LATE: Final = 5 * SECOND
 
 Deliver = Callable[[], object]
 
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+
 
 class Weather(Struct):
     """How messages fare between one host and all others."""
@@ -67,8 +69,9 @@ class Aborted(Exception):
 class Context:
     """What a service sees of a call."""
 
-    def __init__(self, metadata: Any) -> None:
+    def __init__(self, metadata: Any, stream: "Stream | None" = None) -> None:
         self._metadata = tuple(metadata or ())
+        self._stream = stream
 
     def invocation_metadata(self) -> Any:
         """What came along."""
@@ -77,6 +80,16 @@ class Context:
     async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
         """Refuse."""
         raise Aborted(code, details)
+
+    async def read(self) -> Any:
+        """What came next on a stream both ways."""
+        assert self._stream is not None
+        return await self._stream.uplink.get()
+
+    async def write(self, data: bytes) -> None:
+        """Say something on it."""
+        assert self._stream is not None
+        self._stream.say(data)
 
     def peer(self) -> str:
         """Who calls."""
@@ -108,7 +121,7 @@ class Network:
         self.met: Tally = Tally()
         """How messages fared."""
         self.heard: Callable[[Host, str, Any], None] = lambda *_: None
-        """Told of the answer to a call when it has come back: to whom, the path of the method, and the answer."""
+        """Told of the answer to a call, or a message of a stream, when it has come back: to whom, the path of the method, and it."""
         self._dice: dict[str, random.Random] = {}
         self._seed = seed
         self._held: dict[str, list[tuple[str, str, Deliver]]] = {}
@@ -193,6 +206,11 @@ class Channel:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def get_state(self) -> grpc.ChannelConnectivity:
+        """Whether somebody is there."""
+        there = self.network.callee(self.address) is not None
+        return grpc.ChannelConnectivity.READY if there else grpc.ChannelConnectivity.CONNECTING
+
     async def close(self, grace: float | None = None) -> None:  # noqa: ARG002 - as gRPC has it
         """Hang up."""
         for stream in self.streams:
@@ -218,6 +236,16 @@ class Channel:
 
         def call(request: Any, metadata: Any = None, timeout: float | None = None) -> "Stream":  # noqa: ARG001
             stream = Stream(self, path, metadata, request_serializer(request), response_deserializer)
+            self.streams.append(stream)
+            return stream
+
+        return call
+
+    def stream_stream(self, path: str, request_serializer: Any, response_deserializer: Any) -> Any:
+        """A call that goes on both ways."""
+
+        def call(metadata: Any = None) -> "Stream":
+            stream = Stream(self, path, metadata, None, response_deserializer, request_serializer)
             self.streams.append(stream)
             return stream
 
@@ -300,12 +328,29 @@ class _Call:
 
 
 class Stream:
-    """Answers, one after another, until either end finds that it is over."""
+    """Answers, one after another, until either end finds that it is over; perhaps with messages the other way too."""
 
-    def __init__(self, channel: Channel, path: str, metadata: Any, data: bytes, decode: Any) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        path: str,
+        metadata: Any,
+        data: bytes | None,
+        decode: Any,
+        encode: Any = None,
+    ) -> None:
         self._channel = channel
         self._network, self._host = channel.network, channel.host
         self._details, self._data, self._decode = Details(path, metadata), data, decode
+        self._encode = encode
+        """None if only the other end speaks."""
+        self.uplink: asyncio.Queue[bytes] = asyncio.Queue()
+        """What the other end has been told and not read yet."""
+        self._written = self._read = 0
+        self._unread: dict[int, bytes] = {}
+        """Messages to the other end that overtook another, or the beginning of the stream."""
+        self._endpoint: Endpoint | None = None
+        """Where the stream has arrived."""
         self._came: asyncio.Queue[Any] = asyncio.Queue()
         self._serving: asyncio.Task[Any] | None = None
         self._said = self._heard = 0
@@ -327,6 +372,31 @@ class Stream:
                 raise came
             yield self._decode(came)
 
+    async def read(self) -> Any:
+        """The next message, or that there will be none."""
+        came = await self._came.get()
+        if isinstance(came, grpc.aio.AioRpcError):
+            raise came
+        return _EOF if came is None else self._decode(came)
+
+    async def write(self, message: Any) -> None:
+        """Say something; a lost message breaks the stream."""
+        if self._broken:
+            return
+        self._written += 1
+        number, data = self._written, self._encode(message)
+        if not self._network.send(self._host.name, self._channel.peer, lambda: self._hear(number, data)):
+            self._break()
+
+    def _hear(self, number: int, data: bytes) -> None:
+        """Let the other end have messages in their order."""
+        self._unread[number] = data
+        while self._endpoint is not None and self._read + 1 in self._unread:
+            self._read += 1
+            said = self._unread.pop(self._read)
+            if not self._endpoint.host.dead:
+                self._endpoint.host.call_soon(self.uplink.put_nowait, said)
+
     def hang_up(self) -> None:
         """This end has left; the other end finds out now or later."""
         if not self._broken:
@@ -337,26 +407,32 @@ class Stream:
     def _arrive(self) -> None:
         endpoint = self._network.endpoints.get(self._channel.address)
         if endpoint is None or endpoint.host.dead:
-            self._say(failed(grpc.StatusCode.UNAVAILABLE, "connection refused"))
+            self.say(failed(grpc.StatusCode.UNAVAILABLE, "connection refused"))
         elif not self._broken:
             self._serving = endpoint.host.create_task(self._serve(endpoint))
+            self._endpoint = endpoint
+            if (first := self._unread.pop(1, None)) is not None:
+                self._hear(1, first)
 
     async def _serve(self, endpoint: Endpoint) -> None:
         method = endpoint.method(self._details)
-        request = method.request_deserializer(self._data)
+        context = Context(self._details.invocation_metadata, self)
         try:
-            async for message in method.unary_stream(request, Context(self._details.invocation_metadata)):
-                self._say(method.response_serializer(message))
+            if self._data is None:
+                await method.stream_stream(None, context)
+            else:
+                async for message in method.unary_stream(method.request_deserializer(self._data), context):
+                    self.say(method.response_serializer(message))
         except Aborted as error:
-            self._say(failed(error.code, error.details))
+            self.say(failed(error.code, error.details))
         except asyncio.CancelledError:
             if endpoint.host.dead and not self._broken:
                 self._end(failed(grpc.StatusCode.UNAVAILABLE, "the connection was reset"))
             raise
         else:
-            self._say(None)
+            self.say(None)
 
-    def _say(self, what: Any) -> None:
+    def say(self, what: Any) -> None:
         """Send one message; a lost one breaks the stream."""
         if self._broken:
             return
@@ -374,6 +450,7 @@ class Stream:
 
     def _deliver(self, what: Any) -> None:
         if not self._host.dead:
+            self._network.heard(self._host, self._details.method, what)
             self._host.call_soon(self._came.put_nowait, what)
 
     def _break(self) -> None:

@@ -24,6 +24,7 @@ from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
+from spillover.ports.cluster import FIRST_TERMS, LeaseTerms
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Journal, StoreError, Unwritable
 from spillover.stores.memory import Shelf, open_memory
@@ -106,9 +107,17 @@ class _Hub(Hub):
         super().__init__()
         self._checks = checks
 
-    def open(self, node: str, incarnation: int, monotonic: int, peer: str = "", life: str = "") -> None:
+    def open(
+        self,
+        node: str,
+        incarnation: int,
+        monotonic: int,
+        peer: str = "",
+        life: str = "",
+        terms: LeaseTerms = FIRST_TERMS,
+    ) -> None:
         """See Hub."""
-        super().open(node, incarnation, monotonic, peer, life)
+        super().open(node, incarnation, monotonic, peer, life, terms)
         self._checks.names.opened(incarnation, life)
 
 
@@ -174,9 +183,11 @@ class _Desk(Desk):
             self._checks.met[Situation.OUTLIVED] += len(welcome.keep)
         return welcome
 
-    async def heartbeat(self, incarnation: int, load: int = 0, wall: int = 0) -> Orders:
+    async def heartbeat(
+        self, incarnation: int, load: int = 0, wall: int = 0, lives_by: int | None = None
+    ) -> Orders:
         """See Desk."""
-        orders = await super().heartbeat(incarnation, load, wall)
+        orders = await super().heartbeat(incarnation, load, wall, lives_by)
         self._checks.met[Situation.FENCED] += orders.fenced
         return orders
 

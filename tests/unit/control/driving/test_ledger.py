@@ -12,7 +12,16 @@ from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
 from spillover.control.views import why_view
 from spillover.core.events import JobState, Lease, SeenNode, Usage
 from spillover.core.jobs import Running
-from spillover.core.proposals import HandBack, Outcome, Result, SeeBound, SeeCluster, SeeNodes, Started
+from spillover.core.proposals import (
+    DRIVER,
+    HandBack,
+    Outcome,
+    Result,
+    SeeBound,
+    SeeCluster,
+    SeeNodes,
+    Started,
+)
 from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -228,7 +237,7 @@ def test_what_no_node_takes_goes_back_and_is_not_tried_there_for_a_while(bench: 
     assert bench.do().stops == [(lease, 0)]
     bench.see(gone=(lease,))
     (given,) = bench.do().proposals
-    assert given == HandBack(given.node, (lease,), "so it says", 5 * MINUTE)  # type: ignore[union-attr]
+    assert given == HandBack(DRIVER, (lease,), "so it says", 5 * MINUTE)
     job = bench.world.job(lease.job)
     assert (job.state, job.attempt) == (JobState.QUEUED, 1)
     bench.world.wait(seconds=301)

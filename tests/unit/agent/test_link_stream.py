@@ -1,0 +1,117 @@
+"""Heartbeats on the stream on which leases come: one at a time, and by a call of their own where the stream is held up."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from spillover.agent.link import CALL_LIMIT
+from spillover.model.units import SECOND
+from spillover.testing.faults import agents
+from spillover.testing.faults.agents import AgentLife
+from spillover.testing.faults.hosts import Host, Universe
+from spillover.testing.faults.network import ADDRESS, SERVER, Endpoint, Network, Weather
+from spillover.testing.faults.plans import AgentPlan
+from spillover.testing.faults.tasks import Machine
+from spillover.wire import agents_pb2 as pb
+
+BEAT = 2 * SECOND
+
+
+class Server:
+    """Answers heartbeats, on the stream unless that is held up."""
+
+    def __init__(self, universe: Universe) -> None:
+        self.host = Host(universe, SERVER)
+        self.held_up = False
+        self.registrations = 0
+        self.beats: list[int] = []
+        """When heartbeats came on the stream."""
+        self.calls = 0
+
+    def endpoint(self) -> Endpoint:
+        unary = grpc.unary_unary_rpc_method_handler
+        methods = {
+            "Register": unary(self._register, pb.RegisterRequest.FromString, _bytes),
+            "Heartbeat": unary(self._heartbeat, pb.HeartbeatRequest.FromString, _bytes),
+            "Session": grpc.stream_stream_rpc_method_handler(self._session),
+        }
+        handler = grpc.method_handlers_generic_handler("spillover.agents.v1.Agents", methods)
+        return Endpoint(self.host, (handler,))
+
+    async def _register(self, request: pb.RegisterRequest, _: Any) -> pb.RegisterReply:
+        self.registrations += 1
+        return pb.RegisterReply(
+            epoch=1,
+            incarnation=self.registrations,
+            heartbeat=BEAT,
+            short_term=30 * SECOND,
+            stream=request.stream,
+        )
+
+    async def _heartbeat(self, _: pb.HeartbeatRequest, __: Any) -> pb.HeartbeatReply:
+        self.calls += 1
+        return pb.HeartbeatReply(epoch=1)
+
+    async def _session(self, _: Any, context: Any) -> None:
+        answer = pb.FromServer(epoch=1, renewed=pb.HeartbeatReply(epoch=1))
+        while True:
+            await context.read()
+            self.beats.append(self.host.universe.now)
+            while self.held_up:
+                await self.host.create_future()
+            await context.write(_bytes(answer))
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+class House:
+    """One agent and the server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.universe = Universe()
+        network = Network(self.universe, "1")
+        network.weather["n1"] = Weather()
+        self.server = Server(self.universe)
+        network.endpoints[ADDRESS] = self.server.endpoint()
+        dice = random.Random(1)
+        machine = Machine(self.universe, "n1", dice)
+        self.agent = AgentLife(AgentPlan("n1", 1, 1, 1.0), machine, network, folder, dice)
+
+    def goes_on(self, seconds: float) -> None:
+        until = self.universe.now + int(seconds * SECOND)
+        self.universe.at(until, lambda: None)
+        self.universe.run(lambda: self.universe.now >= until)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setattr(agents, "OLD", "")
+    house = House(tmp_path)
+    yield house
+    house.agent.kill(orphans=True)
+    house.server.host.kill()
+    assert not house.universe.mistakes
+
+
+def test_heartbeats_come_on_the_stream_at_their_pace(house: House) -> None:
+    house.goes_on(60)
+    times = house.server.beats
+    assert 28 <= len(times) <= 31
+    assert house.server.calls == 0
+    assert all(later - sooner >= BEAT * 99 // 100 for sooner, later in itertools.pairwise(times))
+
+
+def test_an_answer_that_is_held_up_behind_large_tasks_costs_no_connection(house: House) -> None:
+    house.goes_on(10)
+    house.server.held_up, before = True, len(house.server.beats)
+    house.goes_on(60)
+    assert len(house.server.beats) <= before + 1, "one is under way at a time"
+    assert house.server.calls >= 60 / (CALL_LIMIT + BEAT / SECOND) - 1
+    assert house.server.registrations == 1
