@@ -14,7 +14,7 @@ import structlog
 
 from spillover.control.clock import SteadyTime
 from spillover.control.gate import Gate
-from spillover.control.set_aside import SetAside
+from spillover.control.set_aside import SetAside, trace_of
 from spillover.control.watching import SLOW_AFTER, Watch
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.proposals import Jump, Proposal, Reply
@@ -233,7 +233,7 @@ class Loop:
             "could not decide; nothing of it happened",
             what=failure.what,
             subject=failure.subject,
-            exc_info=failure.error,
+            exception=trace_of(failure.error),
         )
 
     # --- writing
