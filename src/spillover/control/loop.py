@@ -15,7 +15,7 @@ import structlog
 from spillover.control.clock import ClockBounds, OtherClocks, SteadyTime
 from spillover.control.gate import Gate
 from spillover.control.loading import Progress, load
-from spillover.control.set_aside import SetAside
+from spillover.control.set_aside import SetAside, trace_of
 from spillover.control.slices import slices
 from spillover.control.subscribers import Subscribers
 from spillover.control.watching import SLOW_AFTER, Watch
@@ -320,7 +320,7 @@ class Loop:
             "could not decide; nothing of it happened",
             what=failure.what,
             subject=failure.subject,
-            exc_info=failure.error,
+            exception=trace_of(failure.error),
         )
 
     # --- writing

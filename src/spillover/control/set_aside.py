@@ -6,6 +6,7 @@ and is set aside again.
 """
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
@@ -21,6 +22,9 @@ SETTLED: Final = 60.0
 
 SHORTEST: Final = 0.1
 """Seconds between two tries, whatever is wrong: nothing here may keep a processor busy."""
+
+CALLS: Final = 12
+"""Of a traceback, how many calls are shown."""
 
 
 class SetAside:
@@ -46,7 +50,7 @@ class SetAside:
             reason=failed.reason,
             tries=failed.tries,
             again_in=f"{self.left(failed):.0f}s",
-            exc_info=error if failed.tries == 1 else None,
+            **({"exception": trace_of(error)} if failed.tries == 1 else {}),
         )
         return failed
 
@@ -70,6 +74,11 @@ class SetAside:
         """Seconds until this work may be tried again for some job; None if it is set aside for none."""
         left = [self.left(each) for each in self.of(work) if each.subject]
         return max(SHORTEST, min(left)) if left else None
+
+
+def trace_of(error: BaseException) -> str:
+    """Where something failed, for a log: the last calls alone, and as text, as what they hold may be all that the server knows."""
+    return "".join(traceback.format_exception(error, limit=-CALLS)).rstrip()
 
 
 async def surviving(work: str, run: Callable[[], Awaitable[None]], aside: SetAside) -> None:

@@ -77,8 +77,8 @@ class FileKeeping:
             found = await self._digests(jobs)
         except (StoreError, CommandError):
             raise
-        except Exception:
-            log.exception("cannot tell at once which files jobs need; asking one by one")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told of the job that it is about
+            log.warning("cannot tell at once which files jobs need; asking one by one", error=str(error))
         else:
             for each in aside.of(WORK):
                 aside.done(WORK, each.subject)
