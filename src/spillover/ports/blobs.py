@@ -79,7 +79,7 @@ class Blobs(Protocol):
         ...
 
     async def give(self, digests: Iterable[str], project: str) -> None:
-        """Those that are there are of a project too from now on. Durable on return."""
+        """Those that are there are of a project too from now on; at least until the store is closed, where it cannot be written."""
         ...
 
     async def keep(self, digests: Iterable[str], until: int) -> None:

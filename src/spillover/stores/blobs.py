@@ -31,6 +31,7 @@ PIECE: Final = 1 << 20
 MOST_RESERVE: Final = 1 << 30
 _DIGEST: Final = 64
 """Characters of a digest; what has more is a mark."""
+MOST_UNMARKED: Final = 100_000
 RESERVE: Final = 50
 """One in so many bytes of the disk, up to a GiB, is left to the journal, without which nothing goes on."""
 
@@ -52,6 +53,8 @@ class FileBlobs:
         self._used = 0
         self._coming = 0
         """Bytes of what is being written."""
+        self._unmarked: dict[tuple[str, str], None] = {}
+        """What was given to projects while the disk took nothing: it can be read until this process ends."""
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes], project: str | None = None) -> bool:
         """See Blobs."""
@@ -60,7 +63,7 @@ class FileBlobs:
             return False
         if project is not None and await asyncio.to_thread(self._there, digest, None):
             await self._compare(digest, pieces)
-            await self.give([digest], project)
+            await asyncio.to_thread(self._mark, [digest], project)
             return True
         incoming = _Incoming(self, digest, project)
         try:
@@ -145,11 +148,24 @@ class FileBlobs:
     def _sizes(self, digests: Sequence[str], project: str | None) -> dict[str, int]:
         until = self._now() + GRACE
         named = [each for each in digests if is_digest(each)]
-        own = [each for each in named if project is None or self.mark(each, project).exists()]
+        own = [each for each in named if project is None or self._is_of(each, project)]
         found = ((digest, self._stay(digest, until)) for digest in own)
         return {digest: size for digest, size in found if size is not None}
 
+    def _is_of(self, digest: str, project: str) -> bool:
+        return self.mark(digest, project).exists() or (digest, project) in self._unmarked
+
     def _give(self, digests: Iterable[str], project: str) -> None:
+        """Mark blobs, or at least remember them: a disk that is full keeps nobody from reading what is there."""
+        wanted = list(digests)
+        try:
+            self._mark(wanted, project)
+        except NoRoom:
+            if len(self._unmarked) > MOST_UNMARKED:
+                raise
+            self._unmarked.update(dict.fromkeys((digest, project) for digest in wanted))
+
+    def _mark(self, digests: Iterable[str], project: str) -> None:
         folders: dict[Path, None] = {}
         with _disk():
             for digest in filter(is_digest, digests):

@@ -1,6 +1,7 @@
 """Blobs in files: what a killed process leaves, a disk that is full, and one that is not ours."""
 
 import asyncio
+import errno
 import os
 import resource
 import shutil
@@ -199,3 +200,19 @@ async def test_a_file_that_is_no_blob_is_neither_kept_nor_dropped(tmp_path: Path
     assert await blobs.sizes([str(outside)]) == {}
     assert await blobs.forget((), time.time_ns() + 900 * DAY) == 0
     assert [path.stat().st_mtime_ns for path in (outside, stray)] == times
+
+
+async def test_a_disk_that_takes_nothing_keeps_nobody_from_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    blobs = FileBlobs(tmp_path)
+    await keep(blobs, b"data")
+    monkeypatch.setattr(Path, "touch", full)
+    await blobs.give([digest(b"data")], "vision")
+    assert await blobs.sizes([digest(b"data")], "vision") == {digest(b"data"): 4}
+    with pytest.raises(NoRoom, match="the disk is full"):
+        await keep(blobs, b"data", "nlp")
+    assert await blobs.sizes([digest(b"data")], "nlp") == {}
