@@ -80,7 +80,7 @@ def _standing(folder: Path) -> Iterator[_Place]:
                 "kubernetes": {"kubeconfig": str(kubeconfig), "image": "busybox", "keep": "2s"},
             },
         ]
-        agents = {"heartbeat": "1s", "lost_after": "5s", "keep_output": True}
+        agents = {"heartbeat": "2s", "lost_after": "8s", "keep_output": True}
         server = ServerProcess(folder, *write_config(folder, clusters=clusters, agents=agents))
         server.program = counting.__name__
         stack.callback(nothing_left, folder)
