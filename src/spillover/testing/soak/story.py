@@ -166,7 +166,7 @@ class _Story:
         """Each check, with the details of those that failed."""
         load = self._load
         rows = [*verdict.grown(before, after)]
-        details = [f"more objects: {line}" for line in verdict.growing(before, after)]
+        details = [f"of these there are more objects: {line}" for line in verdict.growing(before, after)]
         longest, most = self._gauge.longest, self._wanted.pause
         rows.append(
             Row("longest pause", "", f"{longest * 1000:.0f} ms", f"{most * 1000:.0f} ms", longest <= most)
