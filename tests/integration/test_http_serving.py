@@ -15,6 +15,7 @@ import pytest
 import structlog
 
 from spillover.api.http import bodies, build_app, serving, streams
+from spillover.ports.commands import CommandError, Kind
 from spillover.server.certificates import make_certificates
 from spillover.testing.commands import FakeCommands
 from spillover.testing.http import TOKEN, http_server, listen
@@ -240,6 +241,30 @@ async def test_a_stream_that_fails_midway_is_cut_off_and_logged(
             with pytest.raises(httpx.RemoteProtocolError):
                 await anext(chunks)
     assert [log["event"] for log in logs] == ["stream was cut"]
+
+
+async def test_a_stream_that_cannot_go_on_is_logged_as_what_it_is_and_not_as_a_fault(
+    http: httpx.AsyncClient, commands: FakeCommands
+) -> None:
+    gone = asyncio.Event()
+
+    async def failing(*_: Any) -> AsyncIterator[EventView]:
+        yield EventView(1, "", "x", None, "")
+        await gone.wait()
+        raise CommandError(Kind.UNAVAILABLE, "the output is on agent n1, which is not connected")
+
+    commands.events = failing  # type: ignore[method-assign,assignment]
+    with structlog.testing.capture_logs() as logs:
+        async with http.stream("GET", "/v1/events") as response:
+            chunks = response.aiter_raw()
+            await anext(chunks)
+            gone.set()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(chunks)
+    (log,) = logs
+    assert (log["event"], log["log_level"]) == ("stream was cut", "warning")
+    assert log["error"] == "the output is on agent n1, which is not connected"
+    assert "exc_info" not in log
 
 
 async def test_a_long_history_arrives_whole(http: httpx.AsyncClient, commands: FakeCommands) -> None:

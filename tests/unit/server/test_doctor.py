@@ -359,6 +359,11 @@ def test_what_is_no_blob_is_told(data: Path) -> None:
     assert found.found.startswith("4 entries are no blobs: ")
 
 
+def test_marks_that_say_of_which_project_a_blob_is_are_nothing_odd(data: Path) -> None:
+    (data / "blobs" / DIGEST[:2] / f"{DIGEST}.vision").touch()
+    assert examined(data).healthy
+
+
 def test_a_file_in_place_of_the_blobs_is_told(data: Path) -> None:
     shutil.rmtree(data / "blobs")
     (data / "blobs").touch()

@@ -161,7 +161,11 @@ def _refusal(scope: Any, error: BaseException) -> Refused:
 
 def _note_cut(path: str, cause: BaseException | None) -> None:
     """Log a stream that broke, unless the server stops or the token has ended: then the missing end mark says all."""
-    if not isinstance(cause, asyncio.CancelledError | Refused):
+    if isinstance(
+        cause, CommandError | BlobError
+    ):  # no fault of ours: an agent whose output was followed is gone, say
+        log.warning("stream was cut", path=path, error=str(cause))
+    elif not isinstance(cause, asyncio.CancelledError | Refused):
         log.error("stream was cut", path=path, exc_info=cause)
 
 

@@ -12,6 +12,7 @@ from spillover.core.jobs import Ended
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.files import File, is_digest
+from spillover.model.ids import is_name
 from spillover.model.units import format_memory
 from spillover.server.doctor.findings import MOST, Finding, count, ok, problem, some, warning
 from spillover.server.doctor.inspection import Inspection
@@ -101,6 +102,8 @@ def odd(inspection: Inspection) -> Iterator[Finding]:
     blobs = size = 0
     for path in _files(folder):
         found = path.lstat()
+        if _is_mark(path.name) and stat.S_ISREG(found.st_mode) and not found.st_size:
+            continue
         if not (stat.S_ISREG(found.st_mode) and is_digest(path.name) and path.parent.name == path.name[:2]):
             strange.append(str(path.relative_to(folder)))
         elif not found.st_size and path.name != _EMPTY:
@@ -121,6 +124,12 @@ def odd(inspection: Inspection) -> Iterator[Finding]:
         )
     if not strange and not damaged:
         yield ok("blobs", f"{count(blobs, 'blob')}{f', {format_memory(size)}' if size else ''}")
+
+
+def _is_mark(name: str) -> bool:
+    """Whether a name is that of an empty file beside a blob, which says that the blob is of a project: DIGEST.PROJECT."""
+    digest, _, project = name.partition(".")
+    return is_digest(digest) and is_name(project)
 
 
 def _files(folder: Path) -> Iterable[Path]:

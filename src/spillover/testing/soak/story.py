@@ -80,7 +80,7 @@ def _standing(folder: Path) -> Iterator[_Place]:
                 "kubernetes": {"kubeconfig": str(kubeconfig), "image": "busybox", "keep": "2s"},
             },
         ]
-        agents = {"heartbeat": "1s", "lost_after": "5s", "keep_output": True}
+        agents = {"heartbeat": "2s", "lost_after": "8s", "keep_output": True}
         server = ServerProcess(folder, *write_config(folder, clusters=clusters, agents=agents))
         server.program = counting.__name__
         stack.callback(nothing_left, folder)
@@ -166,7 +166,7 @@ class _Story:
         """Each check, with the details of those that failed."""
         load = self._load
         rows = [*verdict.grown(before, after)]
-        details = [f"more objects: {line}" for line in verdict.growing(before, after)]
+        details = [f"of these there are more objects: {line}" for line in verdict.growing(before, after)]
         longest, most = self._gauge.longest, self._wanted.pause
         rows.append(
             Row("longest pause", "", f"{longest * 1000:.0f} ms", f"{most * 1000:.0f} ms", longest <= most)

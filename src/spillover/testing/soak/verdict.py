@@ -15,6 +15,7 @@ from spillover.testing.soak.samples import Rest
 
 MIB: Final = 2**20
 KNOWN: Final[tuple[tuple[str, str], ...]] = (
+    (r"stream was cut .*which is not connected", "an agent went away whose output somebody followed"),
     (SICKNESS, "the played Kubernetes cluster does not answer for some seconds, once in each half"),
 )
 """Lines of the log that the load causes, each with how."""
