@@ -42,7 +42,7 @@ async def test_following_gives_what_becomes_durable_and_nothing_twice(control: I
     seen = [await waiting]
     while seen[-1].revision < control.loop.gate.durable:
         seen.append(await anext(following))
-    await following.aclose()  # type: ignore[attr-defined]
+    await following.aclose()
     assert [each.revision for each in seen] == list(range(after + 1, control.loop.gate.durable + 1))
 
 
@@ -75,4 +75,4 @@ async def test_following_from_before_all_that_is_kept_waits_for_what_comes(contr
     assert journal.tails == 1
     await control.submit("after")
     assert (await waiting).revision == end + 1
-    await following.aclose()  # type: ignore[attr-defined]
+    await following.aclose()
