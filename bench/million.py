@@ -44,6 +44,7 @@ from spillover.policies.loading import load
 from spillover.ports.commands import JobQuery
 from spillover.ports.journal import Batch, Changed
 from spillover.server.metrics import Metrics
+from spillover.server.up import COLLECT_AFTER
 from spillover.stores.blobs import FileBlobs
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
@@ -309,6 +310,8 @@ Found = dict[str, Taken]
 
 async def _measured(data: Path, count: int) -> tuple[Found, tuple[float, float]]:
     """Seconds and longest pause of each operation; and what a commit costs without followers and with them."""
+    gc.freeze()  # as a server does, and as seldom as it does
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     store = await open_store("sqlite", data)
     probe = Probe()
     probing = asyncio.create_task(probe.run())
