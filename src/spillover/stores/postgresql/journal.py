@@ -191,20 +191,21 @@ class PostgresqlJournal:
         """See Journal."""
         async with self._database.write() as connection:
             await fence(connection, epoch)
-        gone = 0
+        loose: list[bytes] = []
         for first, end in DIGEST_RANGES:
             async with self._database.read() as connection:
                 found = await connection.fetch(
                     f"SELECT digest {LOOSE} AND digest >= $1 AND digest < $2", first, end
                 )
-            loose = [digest for (digest,) in found if digest not in keep]
-            for start in range(0, len(loose), STEP_ROWS):
-                async with self._database.write() as connection:
-                    await fence(connection, epoch)
-                    status = await connection.execute(
-                        f"DELETE {LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
-                    )
-                gone += count_of(status)
+            loose += [digest for (digest,) in found if digest not in keep]
+        gone = 0
+        for start in range(0, len(loose), STEP_ROWS):
+            async with self._database.write() as connection:
+                await fence(connection, epoch)
+                status = await connection.execute(
+                    f"DELETE {LOOSE} AND digest = ANY($1::bytea[])", loose[start : start + STEP_ROWS]
+                )
+            gone += count_of(status)
         return gone
 
     async def close(self) -> None:

@@ -123,12 +123,13 @@ class SqliteJournal:
     async def forget_blobs(self, keep: Container[bytes], epoch: int) -> int:
         """See Journal."""
         await self._database.write(lambda connection: fence(connection, epoch))
-        gone = 0
+        loose: list[bytes] = []
         for first, end in DIGEST_RANGES:
-            loose = await self._database.read(partial(_loose, keep=keep, first=first, end=end))
-            for start in range(0, len(loose), STEP_ROWS):
-                some = loose[start : start + STEP_ROWS]
-                gone += await self._database.write(partial(_forget_blobs, digests=some, epoch=epoch))
+            loose += await self._database.read(partial(_loose, keep=keep, first=first, end=end))
+        gone = 0
+        for start in range(0, len(loose), STEP_ROWS):
+            some = loose[start : start + STEP_ROWS]
+            gone += await self._database.write(partial(_forget_blobs, digests=some, epoch=epoch))
         return gone
 
     async def _settle(self, epoch: int) -> None:
