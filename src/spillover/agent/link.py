@@ -39,6 +39,8 @@ LONGEST_LINGER: Final = 0.05
 """Seconds between two reports while there is enough to do."""
 LONGEST_SPREAD: Final = 60.0
 """Seconds that an agent waits before it looks for the server at the most, however many agents there are."""
+TOLD_WHY: Final = 1.0
+"""Seconds within which it is known why something could not be sent."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
@@ -272,7 +274,8 @@ class Link:
             beats.sends(sent)
             try:
                 await stream.write(self._heartbeat(incarnation))
-            except asyncio.InvalidStateError:  # as gRPC says it; whoever reads is told why
+            except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                await asyncio.sleep(TOLD_WHY)  # whoever reads is told, and ends this
                 raise Over("the stream has ended") from None
             while not await beats.is_answered(min(CALL_LIMIT, self._state.patience / 2e9)):
                 # Large tasks may be on their way down the stream, with the answer behind them: a call can pass them.

@@ -80,6 +80,8 @@ class Contact(Struct, frozen=True):
     """Which life of the agent it is; empty for one that does not say."""
     terms: LeaseTerms = FIRST_TERMS
     """The longest that it may live by."""
+    left: bool = False
+    """Whether its stream was open and is not any more."""
 
 
 class OutputAsked(Struct, frozen=True):

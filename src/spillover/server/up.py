@@ -147,7 +147,7 @@ def settings_of(
     return settings if data is None else structs.replace(settings, data=data)
 
 
-async def _serve(config: Config, data: Path, umask: int, files: int, *, standby: bool) -> int:
+async def _serve(config: Config, data: Path, umask: int, files: int | None = None, *, standby: bool) -> int:
     """Take the lead and serve."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

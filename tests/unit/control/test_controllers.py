@@ -134,6 +134,22 @@ async def test_agents_that_fell_silent_together_are_held_back_together_whenever_
         control.clock.pass_by(apart)
 
 
+async def test_an_agent_whose_stream_ended_is_lost_a_heartbeat_later_and_one_without_a_stream_yet_is_not(
+    control: Inside, yard: Yard
+) -> None:
+    for name in ("left", "new"):
+        await yard.agent(name)
+    session = yard.hub.session(1)
+    assert session is not None
+    stream = session.messages(1)
+    session.nudge()
+    await anext(stream)
+    await stream.aclose()  # type: ignore[attr-defined]
+    control.clock.pass_by(BEAT / SECOND + 1)
+    await yard.leases.look()
+    assert (yard.status("left"), yard.status("new")) == ("lost", "ready")
+
+
 async def test_an_agent_that_does_not_come_back_after_a_restart_is_lost_like_any_other(
     control: Inside, yard: Yard
 ) -> None:

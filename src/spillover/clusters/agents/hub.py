@@ -75,6 +75,8 @@ class Session:
         self.peer = peer
         self.load = 0
         self.connected = False
+        self.left = False
+        """Whether its stream was open and is not any more."""
         self.fenced = False
         self.secret = b""
         """What calls of this registration carry; empty until the agent is told, so that nobody has it before."""
@@ -147,7 +149,7 @@ class Session:
 
     async def messages(self, epoch: int) -> AsyncIterator[pb.FromServer]:
         """What to say, as it comes, until the session is fenced."""
-        self.connected = True
+        self.connected, self.left = True, False
         try:
             while not self.fenced:
                 await self._news.wait()
@@ -158,7 +160,7 @@ class Session:
                     nudge, self._nudge = self._nudge, False
                     yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
         finally:
-            self.connected = False
+            self.connected, self.left = False, True
 
     def _has_news(self) -> bool:
         """Whether there is something to say; to one that is fenced there is nothing."""
@@ -272,6 +274,7 @@ class Hub:
             session.load,
             session.life,
             session.terms,
+            session.left,
         )
 
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:

@@ -91,7 +91,8 @@ class Leases:
             silent = now - max(self._since, contact.heard if contact is not None else 0)
             if silent <= terms.heartbeat:
                 continue
-            left = contact is not None and not contact.connected
+            # One that has just registered may not have its stream yet: a server with much to do is late with that.
+            left = contact is not None and contact.left
             if node.status != "lost" and (left or silent > terms.short):
                 gone.append(AgentGone(node.cluster, node.name, node.incarnation))
             if not leased:
