@@ -48,7 +48,7 @@ _UNARY: Final = {
 }
 _STREAMS: Final = {"Listen": pb.ListenRequest, "GetBlob": pb.BlobRequest}
 _STREAMED: Final = {"Output": pb.OutputChunk, "PutBlob": pb.BlobPiece}
-_WHO: Final = ("agent", "agent", "agent", "agent", "other", "sessionless", "stranger")
+_WHO: Final = (*["agent"] * 7, "other", "sessionless", "stranger")
 
 
 def _mostly(usual: Any, odd: Values) -> Values:
@@ -61,7 +61,9 @@ _lease = st.one_of(
     _own,
     _own,
     st.builds(
-        lambda number, fields: {LEASE: number, **fields}, st.integers(0, 6), fields_of(pb.Lease.DESCRIPTOR, {})
+        lambda number, fields: {LEASE: number, **fields},
+        st.integers(0, 6),
+        fields_of(pb.Lease.DESCRIPTOR, {}),
     ),
     fields_of(pb.Lease.DESCRIPTOR, {}),
 )
@@ -86,7 +88,7 @@ _SPECIAL: Final = {
         st.just({"cpu": 4000, "memory": 2**40}), fields_of(pb.Resources.DESCRIPTOR, {})
     ),
 }
-_REQUIRED: Final = {
+_REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
     "Register": {
         "protocol": PROTOCOL,
         "cluster": NOISY,
@@ -119,7 +121,7 @@ def _messages() -> Values:
     ]
     raw = st.tuples(st.just("agent"), st.sampled_from([*_UNARY, *_STREAMS]), odd_bytes)
     reports = calls[2]  # what is told of tasks is what most can go wrong by
-    return st.one_of(*calls, reports, reports, raw)
+    return st.one_of(*calls, reports, reports, reports, reports, raw)
 
 
 class _Noise:
@@ -141,9 +143,10 @@ class _Noise:
             {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"where": {"cluster": [NOISY]}, **spec}}
             for spec in WORK
         ]
-        async with self._server.session() as session, session.post(
-            f"{self._server.url}/v1/jobs", json={"jobs": documents}
-        ) as reply:
+        async with (
+            self._server.session() as session,
+            session.post(f"{self._server.url}/v1/jobs", json={"jobs": documents}) as reply,
+        ):
             said = await reply.json()
             if "jobs" not in said:
                 raise Broken(f"jobs are refused: {said}")
@@ -152,7 +155,7 @@ class _Noise:
 
     async def close(self) -> None:
         """Hang up."""
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def say(self, who: str, method: str, fields: Any) -> None:
         """Send a message; raises Broken if the answer is that of a handler that failed."""
@@ -183,7 +186,9 @@ class _Noise:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LISTENS):
-                async for message in self._channel.unary_stream(path, _bytes_of, None)(request, metadata=metadata):
+                async for message in self._channel.unary_stream(path, _bytes_of, None)(
+                    request, metadata=metadata
+                ):
                     self._hear(method, message)
 
     def _hear(self, method: str, message: bytes) -> None:
@@ -208,7 +213,12 @@ class _Noise:
             parts = {name: self._meant(part) for name, part in value.items() if name != LEASE}
             if LEASE in value and self._leases:
                 lease = self._leases[value[LEASE] % len(self._leases)]
-                return {"job": lease.job, "attempt": lease.attempt, "seq": lease.seq, "task": lease.task} | parts
+                return {
+                    "job": lease.job,
+                    "attempt": lease.attempt,
+                    "seq": lease.seq,
+                    "task": lease.task,
+                } | parts
             return parts
         if isinstance(value, list):
             return [self._meant(part) for part in value]

@@ -31,6 +31,8 @@ class Canary:
         )
         self._incarnation = 0
         self._working: asyncio.Task[None] | None = None
+        self.begun = asyncio.Event()
+        """Set once it began something."""
         self.trouble: str = "none"
         """What its last call died of."""
 
@@ -50,7 +52,7 @@ class Canary:
         with contextlib.suppress(grpc.aio.AioRpcError):
             leaving = pb.ReportRequest(incarnation=self._incarnation, leaving=True)
             await self.call("Report", leaving, pb.ReportReply)
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def call(self, method: str, request: Any, kind: Any) -> Any:
         """Ask the server for something."""
@@ -75,9 +77,7 @@ class Canary:
             request_serializer=pb.ListenRequest.SerializeToString,
             response_deserializer=pb.FromServer.FromString,
         )
-        async for message in listen(
-            pb.ListenRequest(incarnation=self._incarnation), metadata=self._metadata
-        ):
+        async for message in listen(pb.ListenRequest(incarnation=self._incarnation), metadata=self._metadata):
             if message.grants:
                 await self._run([grant.lease for grant in message.grants])
 
@@ -91,7 +91,17 @@ class Canary:
         )
         await self.call("Report", report, pb.ReportReply)
 
+    async def begin(self, leases: list[pb.Lease]) -> None:
+        """Say that tasks run, and nothing more."""
+        started = [pb.StartedTask(lease=lease) for lease in leases]
+        await self.call(
+            "Report", pb.ReportRequest(incarnation=self._incarnation, started=started), pb.ReportReply
+        )
+        self.begun.set()
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(1)
-            await self.call("Heartbeat", pb.HeartbeatRequest(incarnation=self._incarnation), pb.HeartbeatReply)
+            await self.call(
+                "Heartbeat", pb.HeartbeatRequest(incarnation=self._incarnation), pb.HeartbeatReply
+            )

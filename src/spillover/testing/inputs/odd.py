@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
@@ -64,10 +64,10 @@ HUGE: Final = LongText("y" * 200_000)
 """Longer than what anything is named by."""
 
 odd_text: Final = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
+_EDGES: Final = (0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 odd_unsigned: Final = {
     bits: st.one_of(
-        st.sampled_from([0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1])
-        .filter(lambda number, most=most: number <= most),  # type: ignore[misc]
+        st.sampled_from([number for number in _EDGES if number <= most]),
         st.integers(0, most),
     )
     for bits, most in UNSIGNED.items()
@@ -79,9 +79,13 @@ odd_signed: Final = {
     )
     for bits in (32, 64)
 }
-odd_bytes: Final = st.one_of(st.sampled_from([b"", b"\0", LongBytes(b"\xff" * 40), LongBytes(b"x" * 70_000)]), st.binary(max_size=40))
+odd_bytes: Final = st.one_of(
+    st.sampled_from([b"", b"\0", LongBytes(b"\xff" * 40), LongBytes(b"x" * 70_000)]), st.binary(max_size=40)
+)
 odd_number: Final = st.one_of(
-    st.sampled_from([0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308]),
+    st.sampled_from(
+        [0, -1, 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308]
+    ),
     st.integers(),
     st.floats(allow_nan=False, allow_infinity=False),
 )
@@ -119,7 +123,7 @@ def _mostly(usual: Values, *others: Values) -> Values:
 # --- messages of gRPC
 
 
-def fields_of(kind: Descriptor, special: Mapping[str, Values], depth: int = 4) -> Values:
+def fields_of(kind: Any, special: Mapping[str, Values], depth: int = 4) -> Values:
     """Fields of a message as a dictionary, each odd, usual (`special`, by `Message.field`) or left out; a lease is always there."""
     fields = {
         field.name: _field(field, special, depth)
@@ -131,7 +135,7 @@ def fields_of(kind: Descriptor, special: Mapping[str, Values], depth: int = 4) -
     return st.fixed_dictionaries(whose, optional=fields)
 
 
-def _field(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> Values:
+def _field(field: Any, special: Mapping[str, Values], depth: int) -> Values:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = kind.fields
@@ -140,7 +144,7 @@ def _field(field: FieldDescriptor, special: Mapping[str, Values], depth: int) ->
     return st.lists(one, max_size=3) if field.is_repeated else one
 
 
-def _one(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> Values:
+def _one(field: Any, special: Mapping[str, Values], depth: int) -> Values:
     match field.type:
         case FieldDescriptor.TYPE_MESSAGE:
             usual = special.get(field.message_type.name)
@@ -162,7 +166,7 @@ def _one(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> V
         case FieldDescriptor.TYPE_BYTES:
             return odd_bytes
         case _:
-            return st.one_of(odd_text.filter(_is_text), st.just(HUGE))
+            return st.one_of(st.sampled_from([*TEXTS, HUGE]), odd_text.filter(_is_text))
 
 
 def _is_text(text: str) -> bool:

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from types import ModuleType, TracebackType
+from typing import Any, Final, Self, TypeAlias
 from unittest.mock import patch
 
 import aiohttp
@@ -21,10 +21,13 @@ from spillover.control.clock import SystemClock
 from spillover.control.controllers import archiving, files, keeping, leases
 from spillover.control.leader import Leader
 from spillover.control.replaying import replay
+from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
+from spillover.model.policy import PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.clock import Clock
+from spillover.server import server as building
 from spillover.server.files import read_whereabouts, token_of
 from spillover.server.server import Server
 from spillover.stores.open import open_journal, open_store
@@ -40,20 +43,24 @@ apiVersion: spillover/v1
 kind: Config
 http: 127.0.0.1:0
 grpc: 127.0.0.1:0
+budgets:
+- {{project: default, limit: 1000000, per: month}}
 clusters:
 - {{name: {QUIET}, kind: agents, role: owned}}
 - {{name: {NOISY}, kind: agents, role: rented, price: {{cpu_hour: 0.5, gpu_hour: 2}}}}
-budgets:
-- {{project: default, limit: 1000000, per: month}}
 """
-HURRY: Final = (
-    (archiving, {"LINGER": 0.01}),
-    (files, {"FIRST": 0.05, "SWEEP": 0.2}),
-    (keeping, {"EVERY": 0.05, "OLDEST": 0, "SWEEP": SECOND // 5}),
-    (leases, {"EVERY": 0.05}),
+"""What follows is more clusters; DATA in it is the data folder."""
+HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
+    (archiving, "LINGER", 0.01),
+    (files, "FIRST", 0.05),
+    (files, "SWEEP", 0.2),
+    (keeping, "EVERY", 0.05),
+    (keeping, "OLDEST", 0),
+    (keeping, "SWEEP", SECOND // 5),
+    (leases, "EVERY", 0.05),
 )
 """How soon controllers act that do so now and then: what they fail of must show before the story is over."""
-PATIENCE: Final = 20.0
+PATIENCE: Final = 10.0
 """Seconds within which anything must happen that is waited for: far more than it takes, so that only what never comes is late."""
 PAGES: Final = (
     "/v1/health",
@@ -76,6 +83,10 @@ FAST: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made below
 """Where the data are, if the machine has it: what is tried is what is written, not the disk."""
 
 
+Load: TypeAlias = Callable[[PolicySet], Policies]
+"""Makes the policies that are chosen."""
+
+
 class Broken(AssertionError):
     """Input that cost more than it may; the message says what is wrong with the server."""
 
@@ -83,10 +94,13 @@ class Broken(AssertionError):
 class LiveServer:
     """A server that is started, killed and started again on the same data."""
 
-    def __init__(self, config: str = CONFIG, clock: Clock | None = None) -> None:
+    def __init__(self, config: str = CONFIG, clock: Clock | None = None, load: Load = load_surely) -> None:
         self.data = Path(tempfile.mkdtemp(prefix="spill-inputs-", dir=FAST if FAST.is_dir() else None))
-        self.config: Config = replace(read_config(config), data=str(self.data))
+        self.config: Config = replace(
+            read_config(config.replace("DATA", str(self.data))), data=str(self.data)
+        )
         self.clock = clock or SystemClock()
+        self._load = load
         self.url = ""
         self.grpc = ""
         self.token = ""
@@ -100,8 +114,9 @@ class LiveServer:
         self._canaries = 0
 
     async def __aenter__(self) -> Self:
-        for module, settings in HURRY:
-            self._hurry.enter_context(patch.multiple(module, **settings))
+        for module, name, value in HURRY:
+            self._hurry.enter_context(patch.object(module, name, value))
+        self._hurry.enter_context(patch.object(building, "load_surely", self._load))
         try:
             await self.start()
         except BaseException:
@@ -134,7 +149,10 @@ class LiveServer:
         self._stop = asyncio.Event()
         with contextlib.redirect_stdout(io.StringIO()):  # it says that it is ready to whoever started it
             self._running = asyncio.create_task(server.run(leader, http, self._stop), name="server")
-            await self._until(lambda: self._is_served(leader.epoch), "the server starts")
+            starting = self._running
+            await self._until(lambda: starting.done() or self._is_served(leader.epoch), "the server starts")
+            if starting.done():
+                starting.result()
         where = read_whereabouts(self.data)
         if where is None:
             raise Broken("the server does not say where it is")
@@ -188,7 +206,10 @@ class LiveServer:
     async def canary(self) -> None:
         """A job on an agent that behaves succeeds."""
         self._canaries += 1
-        async with Canary(self.grpc, self.token, QUIET, f"canary-{self._canaries}") as agent, self.session() as session:
+        async with (
+            Canary(self.grpc, self.token, QUIET, f"canary-{self._canaries}") as agent,
+            self.session() as session,
+        ):
             document = {
                 "apiVersion": "spillover/v1",
                 "kind": "Job",
@@ -197,7 +218,7 @@ class LiveServer:
             }
             async with session.post(f"{self.url}/v1/jobs", json=document) as reply:
                 said = await reply.json()
-                if reply.status != 201:  # noqa: PLR2004 - created
+                if reply.status != 201:
                     raise Broken(f"a plain job is answered {reply.status}: {said}")
             job = said["jobs"][0]
             waiting = f"{self.url}/v1/jobs/{job}/wait?timeout={PATIENCE:g}"
@@ -221,7 +242,7 @@ class LiveServer:
         """Raise Broken unless each plan of its journal follows from the events before it."""
         journal = await open_journal(self.config.store, self.data)
         try:
-            replayed = await replay(journal, load_surely)
+            replayed = await replay(journal, self._load)
         finally:
             await journal.close()
         if replayed.difference is not None:
@@ -249,19 +270,20 @@ class LiveServer:
     async def _page(self, session: aiohttp.ClientSession, page: str) -> None:
         async with session.get(f"{self.url}{page}") as reply:
             body = await reply.read()
-            if reply.status >= 500:  # noqa: PLR2004 - of the server's own
+            if reply.status >= 500:
                 raise Broken(f"{page} is answered {reply.status}: {body[:500]!r}")
 
     async def _ready(self, session: aiohttp.ClientSession) -> Any:
         async with session.get(f"{self.url}/v1/ready") as reply:
-            return None if reply.status == 200 else await reply.text()  # noqa: PLR2004 - OK
+            return None if reply.status == 200 else await reply.text()
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait for something, or for the server to end."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not holds():
-                    self.alive()
                     await asyncio.sleep(0.002)
+                    if not holds():
+                        self.alive()
         except TimeoutError:
             raise Broken(f"{what}: not within {PATIENCE:g} s") from None
