@@ -71,7 +71,7 @@ _AMOUNTS: Final = st.sampled_from(
 _VERSIONS: Final = st.sampled_from(
     ["1", "0", "-1", "²", "٣", LongText("9" * 5000), "99999999999999999999", "abc", ""]
 )
-_ODD: Final = st.one_of(odd_json, _TIMES, _AMOUNTS, _VERSIONS)
+_TEXTS: Final = st.one_of(odd_text, _TIMES, _AMOUNTS, _VERSIONS)
 
 _META: Final = {"uid": "u1", "resourceVersion": "50", "creationTimestamp": "2026-11-16T07:00:00Z"}
 _NODE: Final = {
@@ -151,7 +151,7 @@ def _utterances() -> Values:
     """A line of a watch, a list, or an answer to a Job that is to be made or deleted."""
     kinds = st.sampled_from(sorted(_OBJECTS))
     types = st.one_of(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]), odd_text)
-    objects = {kind: mutated(made, _ODD) for kind, made in _OBJECTS.items()}
+    objects = {kind: mutated(made, _TEXTS) for kind, made in _OBJECTS.items()}
     line = kinds.flatmap(lambda kind: st.tuples(st.just("line"), st.just(kind), types, objects[kind]))
     listed = kinds.flatmap(
         lambda kind: st.tuples(
@@ -159,7 +159,7 @@ def _utterances() -> Values:
             st.just(kind),
             st.fixed_dictionaries(
                 {
-                    "metadata": mutated({"resourceVersion": "60", "continue": ""}, _ODD),
+                    "metadata": mutated({"resourceVersion": "60", "continue": ""}, _TEXTS),
                     "items": st.lists(objects[kind], max_size=3),
                 }
             ),
@@ -170,10 +170,10 @@ def _utterances() -> Values:
         st.sampled_from(["POST", "DELETE", "GET"]),
         st.sampled_from([200, 201, 204, 301, 400, 401, 404, 409, 410, 422, 429, 500, 503]),
         st.one_of(
-            _ODD,
+            odd_json,
             mutated(
                 {"kind": "Status", "code": 409, "reason": "X", "message": "no", "details": {"causes": []}},
-                _ODD,
+                odd_json,
             ),
             objects["job"],
         ),

@@ -1,6 +1,7 @@
 """Values that programs are not written for, as strategies of Hypothesis: numbers at edges, text that is no name, JSON of the wrong kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -97,27 +98,69 @@ odd_json: Final = st.recursive(
 )
 
 
-def mutated(value: Any, more: Values = odd_json) -> Values:
-    """A plain value of which some part, or nothing, is something else, is missing or is there twice."""
-    if isinstance(value, Mapping):
-        parts = {str(name): mutated(part, more) for name, part in value.items()}
-        whole = st.fixed_dictionaries(parts)
-        lacking = st.builds(
-            lambda full, gone: {name: part for name, part in full.items() if name != gone},
-            whole,
-            st.sampled_from([*parts, ""]),
-        )
-        added = st.builds(lambda full, name, part: {**full, name: part}, whole, odd_text, more)
-        return _mostly(whole, lacking, added, more)
-    if isinstance(value, list):
-        whole_list = st.tuples(*(mutated(part, more) for part in value)).map(list)
-        return _mostly(whole_list, whole_list.map(lambda full: full + full), st.just([]), more)
-    return _mostly(st.just(value), more)
+def mutated(value: Any, texts: Values = odd_text) -> Values:
+    """A plain value that is wrong in one or two places, or nowhere: most often by a value of the right kind, which is read before it hurts.
+
+    `texts` are what text may be instead.
+    """
+    places = list(_places(value))
+    change = st.sampled_from(places).flatmap(
+        lambda place: st.tuples(st.just(place), _instead(_at(value, place), texts))
+    )
+    return st.lists(change, max_size=2).map(lambda changes: _changed(value, changes))
 
 
-def _mostly(usual: Values, *others: Values) -> Values:
-    """The first in three of four cases, so that not everything is odd at once."""
-    return st.integers(0, 3).flatmap(lambda drawn: usual if drawn else st.one_of(*others))
+GONE: Final = "$gone"
+"""Stands for a part that is left out."""
+
+
+def _places(value: Any, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The ways to all parts of a plain value."""
+    parts = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for name, part in parts:
+        yield (*way, name)
+        yield from _places(part, (*way, name))
+
+
+def _at(value: Any, way: tuple[str | int, ...]) -> Any:
+    for part in way:
+        value = value[part]
+    return value
+
+
+def _instead(value: Any, texts: Values) -> Values:
+    """What may stand in place of a part."""
+    match value:
+        case bool():
+            alike: Values = st.booleans()
+        case int() | float():
+            alike = odd_number
+        case str():
+            alike = texts
+        case list():
+            alike = st.sampled_from([[], [*value, *value], value * 50])
+        case _:
+            alike = st.one_of(
+                st.just({}), st.dictionaries(texts, texts, max_size=3).map(lambda more: {**value, **more})
+            )
+    return st.one_of(alike, alike, alike, st.just(GONE), odd_json)
+
+
+def _changed(value: Any, changes: Sequence[tuple[tuple[str | int, ...], Any]]) -> Any:
+    """A value with these parts in place of what was there, as far as that is still there."""
+    whole = deepcopy(value)
+    for way, part in changes:
+        try:
+            inside = _at(whole, way[:-1])
+            if part == GONE:
+                del inside[way[-1]]
+            else:
+                inside[way[-1]] = part
+        except (KeyError, IndexError, TypeError):
+            continue
+    return whole
 
 
 # --- messages of gRPC

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeAlias
 from unittest.mock import patch
 
 import aiohttp
+import grpc
 from msgspec.structs import replace
 
 from spillover.config.config import Config
@@ -62,6 +63,8 @@ HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
 """How soon controllers act that do so now and then: what they fail of must show before the story is over."""
 PATIENCE: Final = 10.0
 """Seconds within which anything must happen that is waited for: far more than it takes, so that only what never comes is late."""
+ENDS: Final = 1.0
+"""Seconds that a server needs to end that has failed."""
 PAGES: Final = (
     "/v1/health",
     "/v1/server",
@@ -191,6 +194,14 @@ class LiveServer:
 
     async def check(self) -> None:
         """It answers everybody, and a job of somebody else runs to its end."""
+        try:
+            await self._check()
+        except (aiohttp.ClientError, grpc.aio.AioRpcError, TimeoutError) as error:
+            await asyncio.sleep(ENDS)  # it may be on its way out
+            self.alive()
+            raise Broken(f"the server does not answer: {error!r}") from error
+
+    async def _check(self) -> None:
         self.alive()
         async with self.session() as session:
             for page in (*PAGES, *(f"/v1/jobs/{job}{part}" for job in self.jobs for part in ("", "/why"))):
@@ -271,6 +282,8 @@ class LiveServer:
         async with session.get(f"{self.url}{page}") as reply:
             body = await reply.read()
             if reply.status >= 500:
+                await asyncio.sleep(ENDS)
+                self.alive()
                 raise Broken(f"{page} is answered {reply.status}: {body[:500]!r}")
 
     async def _ready(self, session: aiohttp.ClientSession) -> Any:
