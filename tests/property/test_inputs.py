@@ -8,7 +8,7 @@ import pytest
 from spillover.testing.inputs.source import explore
 from spillover.testing.inputs.sources import SOURCES
 
-STORIES = {"agents": 8, "clusters": 8, "requests": 8, "files": 15, "plugins": 10, "clocks": 8}
+STORIES = {"agents": 5, "clusters": 5, "requests": 6, "files": 12, "plugins": 6, "clocks": 6}
 """Of each source, so that each takes a few seconds."""
 
 
