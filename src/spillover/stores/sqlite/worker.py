@@ -33,8 +33,8 @@ class Worker:
         self._opening = opening
         self._failing = failing
         self._stale = stale
-        self._damaged = damaged
-        """What work raises, beside errors of SQLite, when the file holds what nobody wrote there."""
+        self._fatal: tuple[type[Exception], ...] = (apsw.Error, OSError, *damaged)
+        """After these the connection is not used again: of SQLite, of the system, and of work that meets what nobody wrote there."""
         self._connection: apsw.Connection | None = None
         """None before the first call and after an error."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
@@ -71,7 +71,7 @@ class Worker:
             return work(self._connection)
         except apsw.BusyError as error:  # nothing is wrong with this connection
             raise self._failing(error) from error
-        except (apsw.Error, OSError, *self._damaged) as error:
+        except self._fatal as error:
             self._drop()
             raise self._failing(error) from error
 
