@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz chaos chaos-kube soak check format proto docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs chaos chaos-kube soak check format proto docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -22,6 +22,13 @@ SEEDS ?= 1000
 FIRST ?= 1
 fuzz: $(STAMP)
 	@$(BIN)/python -m spillover.testing.fuzz --seeds $(SEEDS) --first $(FIRST)
+
+# Odd input of every source (or of SOURCE=agents, clusters, requests, files, plugins, clocks) against a real server; the first story that goes
+# wrong is printed whole, in its shortest form.
+SOURCE ?=
+fuzz-inputs: SEEDS = 200
+fuzz-inputs: $(STAMP)
+	@$(BIN)/python -m spillover.testing.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
 
 # Real agents, killed, stopped and cut off while so many jobs run.
 JOBS ?= 20000

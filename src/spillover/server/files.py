@@ -4,9 +4,14 @@ import contextlib
 import os
 import secrets
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Struct
+
+_FIRST: Final = 0x20
+_LAST: Final = 0x7F
+"""Between these are the characters of ASCII that can be seen."""
 
 
 class Whereabouts(Struct, frozen=True):
@@ -47,10 +52,13 @@ def forget_whereabouts(data: Path) -> None:
 
 
 def token_of(data: Path) -> str:
-    """The token, made at the first start and readable by its owner only; a file without one is made anew."""
+    """The token, made at the first start and readable by its owner only; a file without one is made anew.
+
+    Raises OSError for a file that holds something else: nobody could show it.
+    """
     path = data / "token"
     with contextlib.suppress(FileNotFoundError):
-        if token := path.read_text().strip():
+        if token := _read_token(path):
             return token
         path.unlink()
     fresh = data / f".token.{os.getpid()}"
@@ -63,4 +71,14 @@ def token_of(data: Path) -> str:
             os.link(fresh, path)
     finally:
         fresh.unlink()
-    return path.read_text().strip()
+    return _read_token(path)
+
+
+def _read_token(path: Path) -> str:
+    """What a file says without spaces around it; raises OSError if that cannot be part of a request."""
+    body = path.read_bytes().strip()
+    if not all(_FIRST < letter < _LAST for letter in body):
+        raise OSError(
+            f"{path} holds no token: write printable characters without spaces, or delete the file for a new one"
+        )
+    return body.decode("ascii")

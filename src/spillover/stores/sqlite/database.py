@@ -26,7 +26,14 @@ class Database:
         self._on_close: Callable[[], None] = lambda: None
         self._reading = Reading(self._path, vfs, untouched=untouched)
         self._writer = Worker("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
-        self._reader = Worker("sqlite-reader", self._reading.open, self._unreadable, self._reading.stale)
+        # What is read was written by us: a value of another kind, or no text, is a damage that SQLite does not see.
+        self._reader = Worker(
+            "sqlite-reader",
+            self._reading.open,
+            self._unreadable,
+            self._reading.stale,
+            (TypeError, ValueError),
+        )
 
     async def open(self) -> None:
         """Create or upgrade the data; data that cannot be written are opened for reading only."""

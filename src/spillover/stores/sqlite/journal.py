@@ -144,8 +144,11 @@ class SqliteJournal:
 
 
 def one(connection: apsw.Connection, statement: str) -> int:
-    """The only value of a statement, a number."""
-    return int(connection.execute(statement).get)
+    """The only value of a statement, a number; raises as SQLite does for a damaged file if it is none."""
+    value = connection.execute(statement).get
+    if not isinstance(value, int):
+        raise apsw.CorruptError(f"{statement} is {value!r}")
+    return value
 
 
 def fence(connection: apsw.Connection, epoch: int) -> None:

@@ -28,10 +28,13 @@ class Worker:
         opening: Callable[[], apsw.Connection],
         failing: Callable[[Exception], StoreError],
         stale: Callable[[], bool] = lambda: False,
+        damaged: tuple[type[Exception], ...] = (),
     ) -> None:
         self._opening = opening
         self._failing = failing
         self._stale = stale
+        self._fatal: tuple[type[Exception], ...] = (apsw.Error, OSError, *damaged)
+        """After these the connection is not used again: of SQLite, of the system, and of work that meets what nobody wrote there."""
         self._connection: apsw.Connection | None = None
         """None before the first call and after an error."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
@@ -68,7 +71,7 @@ class Worker:
             return work(self._connection)
         except apsw.BusyError as error:  # nothing is wrong with this connection
             raise self._failing(error) from error
-        except (apsw.Error, OSError) as error:
+        except self._fatal as error:
             self._drop()
             raise self._failing(error) from error
 
@@ -94,7 +97,7 @@ def cause(error: Exception, folder: Path) -> str:
         case apsw.Error():
             return _guess(folder) or str(error)
         case _:
-            return str(error)
+            return f"it is damaged: it holds what cannot be there ({error})"
 
 
 def _guess(folder: Path) -> str | None:

@@ -48,7 +48,7 @@ _UNARY: Final = {
 }
 _STREAMS: Final = {"Listen": pb.ListenRequest, "GetBlob": pb.BlobRequest}
 _STREAMED: Final = {"Output": pb.OutputChunk, "PutBlob": pb.BlobPiece}
-_WHO: Final = ("agent", "agent", "agent", "agent", "other", "sessionless", "stranger")
+_WHO: Final = (*["agent"] * 7, "other", "sessionless", "stranger")
 
 
 def _mostly(usual: Any, odd: Values) -> Values:
@@ -88,7 +88,7 @@ _SPECIAL: Final = {
         st.just({"cpu": 4000, "memory": 2**40}), fields_of(pb.Resources.DESCRIPTOR, {})
     ),
 }
-_REQUIRED: Final = {
+_REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
     "Register": {
         "protocol": PROTOCOL,
         "cluster": NOISY,
@@ -121,7 +121,7 @@ def _messages() -> Values:
     ]
     raw = st.tuples(st.just("agent"), st.sampled_from([*_UNARY, *_STREAMS]), odd_bytes)
     reports = calls[2]  # what is told of tasks is what most can go wrong by
-    return st.one_of(*calls, reports, reports, raw)
+    return st.one_of(*calls, reports, reports, reports, reports, raw)
 
 
 class _Noise:
@@ -155,7 +155,7 @@ class _Noise:
 
     async def close(self) -> None:
         """Hang up."""
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def say(self, who: str, method: str, fields: Any) -> None:
         """Send a message; raises Broken if the answer is that of a handler that failed."""

@@ -31,6 +31,8 @@ class Canary:
         )
         self._incarnation = 0
         self._working: asyncio.Task[None] | None = None
+        self.begun = asyncio.Event()
+        """Set once it began something."""
         self.trouble: str = "none"
         """What its last call died of."""
 
@@ -50,7 +52,7 @@ class Canary:
         with contextlib.suppress(grpc.aio.AioRpcError):
             leaving = pb.ReportRequest(incarnation=self._incarnation, leaving=True)
             await self.call("Report", leaving, pb.ReportReply)
-        await self._channel.close()
+        await self._channel.close(None)
 
     async def call(self, method: str, request: Any, kind: Any) -> Any:
         """Ask the server for something."""
@@ -88,6 +90,14 @@ class Canary:
             ],
         )
         await self.call("Report", report, pb.ReportReply)
+
+    async def begin(self, leases: list[pb.Lease]) -> None:
+        """Say that tasks run, and nothing more."""
+        started = [pb.StartedTask(lease=lease) for lease in leases]
+        await self.call(
+            "Report", pb.ReportRequest(incarnation=self._incarnation, started=started), pb.ReportReply
+        )
+        self.begun.set()
 
     async def _beat(self) -> None:
         while True:

@@ -1,9 +1,10 @@
 """Values that programs are not written for, as strategies of Hypothesis: numbers at edges, text that is no name, JSON of the wrong kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
@@ -64,11 +65,10 @@ HUGE: Final = LongText("y" * 200_000)
 """Longer than what anything is named by."""
 
 odd_text: Final = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
+_EDGES: Final = (0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 odd_unsigned: Final = {
     bits: st.one_of(
-        st.sampled_from(
-            [0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
-        ).filter(lambda number, most=most: number <= most),  # type: ignore[misc]
+        st.sampled_from([number for number in _EDGES if number <= most]),
         st.integers(0, most),
     )
     for bits, most in UNSIGNED.items()
@@ -98,33 +98,75 @@ odd_json: Final = st.recursive(
 )
 
 
-def mutated(value: Any, more: Values = odd_json) -> Values:
-    """A plain value of which some part, or nothing, is something else, is missing or is there twice."""
-    if isinstance(value, Mapping):
-        parts = {str(name): mutated(part, more) for name, part in value.items()}
-        whole = st.fixed_dictionaries(parts)
-        lacking = st.builds(
-            lambda full, gone: {name: part for name, part in full.items() if name != gone},
-            whole,
-            st.sampled_from([*parts, ""]),
-        )
-        added = st.builds(lambda full, name, part: {**full, name: part}, whole, odd_text, more)
-        return _mostly(whole, lacking, added, more)
-    if isinstance(value, list):
-        whole_list = st.tuples(*(mutated(part, more) for part in value)).map(list)
-        return _mostly(whole_list, whole_list.map(lambda full: full + full), st.just([]), more)
-    return _mostly(st.just(value), more)
+def mutated(value: Any, texts: Values = odd_text) -> Values:
+    """A plain value that is wrong in one or two places, or nowhere: most often by a value of the right kind, which is read before it hurts.
+
+    `texts` are what text may be instead.
+    """
+    places = list(_places(value))
+    change = st.sampled_from(places).flatmap(
+        lambda place: st.tuples(st.just(place), _instead(_at(value, place), texts))
+    )
+    return st.lists(change, max_size=2).map(lambda changes: _changed(value, changes))
 
 
-def _mostly(usual: Values, *others: Values) -> Values:
-    """The first in three of four cases, so that not everything is odd at once."""
-    return st.integers(0, 3).flatmap(lambda drawn: usual if drawn else st.one_of(*others))
+GONE: Final = "$gone"
+"""Stands for a part that is left out."""
+
+
+def _places(value: Any, way: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The ways to all parts of a plain value."""
+    parts = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for name, part in parts:
+        yield (*way, name)
+        yield from _places(part, (*way, name))
+
+
+def _at(value: Any, way: tuple[str | int, ...]) -> Any:
+    for part in way:
+        value = value[part]
+    return value
+
+
+def _instead(value: Any, texts: Values) -> Values:
+    """What may stand in place of a part."""
+    match value:
+        case bool():
+            alike: Values = st.booleans()
+        case int() | float():
+            alike = odd_number
+        case str():
+            alike = texts
+        case list():
+            alike = st.sampled_from([[], [*value, *value], value * 50])
+        case _:
+            alike = st.one_of(
+                st.just({}), st.dictionaries(texts, texts, max_size=3).map(lambda more: {**value, **more})
+            )
+    return st.one_of(alike, alike, alike, st.just(GONE), odd_json)
+
+
+def _changed(value: Any, changes: Sequence[tuple[tuple[str | int, ...], Any]]) -> Any:
+    """A value with these parts in place of what was there, as far as that is still there."""
+    whole = deepcopy(value)
+    for way, part in changes:
+        try:
+            inside = _at(whole, way[:-1])
+            if part == GONE:
+                del inside[way[-1]]
+            else:
+                inside[way[-1]] = part
+        except (KeyError, IndexError, TypeError):
+            continue
+    return whole
 
 
 # --- messages of gRPC
 
 
-def fields_of(kind: Descriptor, special: Mapping[str, Values], depth: int = 4) -> Values:
+def fields_of(kind: Any, special: Mapping[str, Values], depth: int = 4) -> Values:
     """Fields of a message as a dictionary, each odd, usual (`special`, by `Message.field`) or left out; a lease is always there."""
     fields = {
         field.name: _field(field, special, depth)
@@ -136,7 +178,7 @@ def fields_of(kind: Descriptor, special: Mapping[str, Values], depth: int = 4) -
     return st.fixed_dictionaries(whose, optional=fields)
 
 
-def _field(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> Values:
+def _field(field: Any, special: Mapping[str, Values], depth: int) -> Values:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = kind.fields
@@ -145,7 +187,7 @@ def _field(field: FieldDescriptor, special: Mapping[str, Values], depth: int) ->
     return st.lists(one, max_size=3) if field.is_repeated else one
 
 
-def _one(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> Values:
+def _one(field: Any, special: Mapping[str, Values], depth: int) -> Values:
     match field.type:
         case FieldDescriptor.TYPE_MESSAGE:
             usual = special.get(field.message_type.name)
@@ -167,7 +209,7 @@ def _one(field: FieldDescriptor, special: Mapping[str, Values], depth: int) -> V
         case FieldDescriptor.TYPE_BYTES:
             return odd_bytes
         case _:
-            return st.one_of(odd_text.filter(_is_text), st.just(HUGE))
+            return st.one_of(st.sampled_from([*TEXTS, HUGE]), odd_text.filter(_is_text))
 
 
 def _is_text(text: str) -> bool:

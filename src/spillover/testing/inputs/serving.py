@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from types import ModuleType, TracebackType
+from typing import Any, Final, Self, TypeAlias
 from unittest.mock import patch
 
 import aiohttp
+import grpc
 from msgspec.structs import replace
 
 from spillover.config.config import Config
@@ -21,10 +22,13 @@ from spillover.control.clock import SystemClock
 from spillover.control.controllers import archiving, files, keeping, leases
 from spillover.control.leader import Leader
 from spillover.control.replaying import replay
+from spillover.deciding.protocols import Policies
 from spillover.model.ids import JobId
+from spillover.model.policy import PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.clock import Clock
+from spillover.server import server as building
 from spillover.server.files import read_whereabouts, token_of
 from spillover.server.server import Server
 from spillover.stores.open import open_journal, open_store
@@ -40,21 +44,27 @@ apiVersion: spillover/v1
 kind: Config
 http: 127.0.0.1:0
 grpc: 127.0.0.1:0
+budgets:
+- {{project: default, limit: 1000000, per: month}}
 clusters:
 - {{name: {QUIET}, kind: agents, role: owned}}
 - {{name: {NOISY}, kind: agents, role: rented, price: {{cpu_hour: 0.5, gpu_hour: 2}}}}
-budgets:
-- {{project: default, limit: 1000000, per: month}}
 """
-HURRY: Final = (
-    (archiving, {"LINGER": 0.01}),
-    (files, {"FIRST": 0.05, "SWEEP": 0.2}),
-    (keeping, {"EVERY": 0.05, "OLDEST": 0, "SWEEP": SECOND // 5}),
-    (leases, {"EVERY": 0.05}),
+"""What follows is more clusters; DATA in it is the data folder."""
+HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
+    (archiving, "LINGER", 0.01),
+    (files, "FIRST", 0.05),
+    (files, "SWEEP", 0.2),
+    (keeping, "EVERY", 0.05),
+    (keeping, "OLDEST", 0),
+    (keeping, "SWEEP", SECOND // 5),
+    (leases, "EVERY", 0.05),
 )
 """How soon controllers act that do so now and then: what they fail of must show before the story is over."""
-PATIENCE: Final = 20.0
+PATIENCE: Final = 10.0
 """Seconds within which anything must happen that is waited for: far more than it takes, so that only what never comes is late."""
+ENDS: Final = 1.0
+"""Seconds that a server needs to end that has failed."""
 PAGES: Final = (
     "/v1/health",
     "/v1/server",
@@ -76,6 +86,10 @@ FAST: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made below
 """Where the data are, if the machine has it: what is tried is what is written, not the disk."""
 
 
+Load: TypeAlias = Callable[[PolicySet], Policies]
+"""Makes the policies that are chosen."""
+
+
 class Broken(AssertionError):
     """Input that cost more than it may; the message says what is wrong with the server."""
 
@@ -83,10 +97,13 @@ class Broken(AssertionError):
 class LiveServer:
     """A server that is started, killed and started again on the same data."""
 
-    def __init__(self, config: str = CONFIG, clock: Clock | None = None) -> None:
+    def __init__(self, config: str = CONFIG, clock: Clock | None = None, load: Load = load_surely) -> None:
         self.data = Path(tempfile.mkdtemp(prefix="spill-inputs-", dir=FAST if FAST.is_dir() else None))
-        self.config: Config = replace(read_config(config), data=str(self.data))
+        self.config: Config = replace(
+            read_config(config.replace("DATA", str(self.data))), data=str(self.data)
+        )
         self.clock = clock or SystemClock()
+        self._load = load
         self.url = ""
         self.grpc = ""
         self.token = ""
@@ -100,8 +117,9 @@ class LiveServer:
         self._canaries = 0
 
     async def __aenter__(self) -> Self:
-        for module, settings in HURRY:
-            self._hurry.enter_context(patch.multiple(module, **settings))
+        for module, name, value in HURRY:
+            self._hurry.enter_context(patch.object(module, name, value))
+        self._hurry.enter_context(patch.object(building, "load_surely", self._load))
         try:
             await self.start()
         except BaseException:
@@ -134,7 +152,10 @@ class LiveServer:
         self._stop = asyncio.Event()
         with contextlib.redirect_stdout(io.StringIO()):  # it says that it is ready to whoever started it
             self._running = asyncio.create_task(server.run(leader, http, self._stop), name="server")
-            await self._until(lambda: self._is_served(leader.epoch), "the server starts")
+            starting = self._running
+            await self._until(lambda: starting.done() or self._is_served(leader.epoch), "the server starts")
+            if starting.done():
+                starting.result()
         where = read_whereabouts(self.data)
         if where is None:
             raise Broken("the server does not say where it is")
@@ -173,6 +194,14 @@ class LiveServer:
 
     async def check(self) -> None:
         """It answers everybody, and a job of somebody else runs to its end."""
+        try:
+            await self._check()
+        except (aiohttp.ClientError, grpc.aio.AioRpcError, TimeoutError) as error:
+            await asyncio.sleep(ENDS)  # it may be on its way out
+            self.alive()
+            raise Broken(f"the server does not answer: {error!r}") from error
+
+    async def _check(self) -> None:
         self.alive()
         async with self.session() as session:
             for page in (*PAGES, *(f"/v1/jobs/{job}{part}" for job in self.jobs for part in ("", "/why"))):
@@ -224,7 +253,7 @@ class LiveServer:
         """Raise Broken unless each plan of its journal follows from the events before it."""
         journal = await open_journal(self.config.store, self.data)
         try:
-            replayed = await replay(journal, load_surely)
+            replayed = await replay(journal, self._load)
         finally:
             await journal.close()
         if replayed.difference is not None:
@@ -253,6 +282,8 @@ class LiveServer:
         async with session.get(f"{self.url}{page}") as reply:
             body = await reply.read()
             if reply.status >= 500:
+                await asyncio.sleep(ENDS)
+                self.alive()
                 raise Broken(f"{page} is answered {reply.status}: {body[:500]!r}")
 
     async def _ready(self, session: aiohttp.ClientSession) -> Any:
@@ -264,7 +295,8 @@ class LiveServer:
         try:
             async with asyncio.timeout(PATIENCE):
                 while not holds():
-                    self.alive()
                     await asyncio.sleep(0.002)
+                    if not holds():
+                        self.alive()
         except TimeoutError:
             raise Broken(f"{what}: not within {PATIENCE:g} s") from None
