@@ -21,6 +21,7 @@ TOPICS: Final = (
     "stealing",
     "submissions",
     "scheduling",
+    "pauses",
     "memory",
     "startup",
     "simulator",

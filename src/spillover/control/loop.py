@@ -31,8 +31,6 @@ log = structlog.get_logger()
 
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
-SOON: Final = 0.05
-"""Seconds between two looks whether the engine can decide."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 
@@ -72,6 +70,8 @@ class Loop:
         """Those who wait for all that is applied to be durable."""
         self._shown = asyncio.Event()
         """Set when no reader waits."""
+        self._stepped = asyncio.Event()
+        """Set when a step is over."""
         self.time = SteadyTime(clock)
         self.engine = Engine(State(), self.watch.load)
         self.gate = Gate(0)
@@ -140,7 +140,11 @@ class Loop:
     async def ready(self) -> Engine:
         """The engine, as `read` shows it, once it can decide: after a change of policies it looks at all jobs anew, some at a time."""
         while not (engine := await self.read()).is_ready:
-            await asyncio.sleep(SOON)
+            if self.lost_lead.is_set():
+                raise self.unavailable()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT):
+                    await self._stepped.wait()
         return engine
 
     def unavailable(self) -> CommandError:
@@ -171,8 +175,9 @@ class Loop:
             self._wake.clear()
             if self._readers:
                 await self._shown.wait()
-            if self.problem is None:
-                self._step()
+            if self.problem is None and self._step():
+                self._wake.set()
+                await asyncio.sleep(0)  # nothing else lets others have their turn between two steps
 
     def _pause(self) -> float:
         """Seconds until the engine asked to be called; while nothing can be written, whoever recovers wakes us."""
@@ -181,8 +186,8 @@ class Loop:
         wait = (self.engine.next_time() - self.now()) / SECOND
         return min(LONGEST_WAIT, max(0.0, wait))
 
-    def _step(self) -> None:
-        """One step with all that came in."""
+    def _step(self) -> bool:
+        """One step with all that came in; whether there is more to do right away."""
         asks, self._inbox = self._inbox, []
         now = self.time.now()
         jumped = self.time.take_jump()
@@ -195,14 +200,17 @@ class Loop:
         self.watch.begin()
         proposals = [*disabled, *(proposal for ask in asks for proposal in ask.proposals)]
         step = self.engine.step(now, proposals, short=True)
-        if self.watch.end() or step.more:
+        if self.watch.end():
             self._wake.set()
         self._take(step)
+        self._stepped.set()
+        self._stepped = asyncio.Event()
         at = len(disabled)
         for ask in asks:
             self._pending_blobs.update(ask.blobs)
             self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])
             at += len(ask.proposals)
+        return step.more
 
     def _take(self, step: Step) -> None:
         """Have the events of a step written."""

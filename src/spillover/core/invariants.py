@@ -157,7 +157,9 @@ def _counts(state: State) -> list[str]:
     due = sum(wait for job, wait in waits.items() if state.jobs[job].due is not None)
     counted = state.facts.tally.granted, state.granted_due
     if (sum(waits.values()), due) != counted:
-        found.append(f"queued jobs may wait {sum(waits.values())}, of which {due} are due; {counted} are counted")
+        found.append(
+            f"queued jobs may wait {sum(waits.values())}, of which {due} are due; {counted} are counted"
+        )
     partly = [job.id for job in state.jobs.values() if type(job.phase) is Queued and job.partly_due]
     if not state.partly_due.keys() >= set(partly):
         found.append(f"{partly} are partly due, {list(state.partly_due)} are known to be")

@@ -47,7 +47,7 @@ _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APP
 """For each event what changes the state, and what the board follows it by, if anything."""
 _NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
-SLICE: Final = 2000
+SLICE = 2000
 """Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 
@@ -95,6 +95,8 @@ class Engine:
         self._load = load
         self._outdated = False
         """Whether the policies and the board are those of a book that has changed too much for them."""
+        self._ready = False
+        """Whether the board is up to date and has all jobs of the book."""
         self._old_board: Board | None = None
         """The one before, while it is freed."""
         self._take_policies(whole=whole)
@@ -116,16 +118,26 @@ class Engine:
     @property
     def is_ready(self) -> bool:
         """Whether the board is up to date and has all jobs of the book."""
-        return not self._outdated and self._board.is_whole
+        return self._ready
 
-    def build(self, most: int = SLICE) -> bool:
+    def build(self, most: int | None = None) -> bool:
         """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
+        if most is None:
+            most = SLICE
         if self._outdated:
             self._old_board = self._board
             self._take_policies(whole=False)
         if self._old_board is not None and self._old_board.dismantle(8 * most):
             self._old_board = None
-        return self._board.build(most)
+        self._ready = self._board.build(most)
+        return self._ready
+
+    def _prepare(self, *, short: bool) -> bool:
+        """Take a part of the jobs, or all, into a new board; whether it is ready."""
+        if short:
+            return self.build()
+        self._ready = self.board.build()
+        return self._ready
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
         """Decide proposals in their order, then run cycles for as long as anything could come of them.
@@ -138,8 +150,9 @@ class Engine:
         state = self.state
         events: list[AnyEvent] = []
         replies: list[Reply] = []
-        if self._board.alarms.heap and not self._outdated:
-            for what, job in self._board.alarms.due(now):
+        more = not self._ready and not self._prepare(short=short)
+        if self._board.alarms.heap:
+            for what, job in self._board.alarms.due(now, SLICE if short else None):
                 self._accept(_ALARMS[what](state, job, now), events)
         for proposal in proposals:
             happens, reply = DECIDERS[type(proposal)](state, proposal, now)
@@ -147,19 +160,22 @@ class Engine:
             replies.append(reply)
         plan: Plan | None = None
         decided = 0
-        more = short and not self.is_ready and not self.build()
-        while not more and self.board.stirred(now):
+        if not self._ready and not more:
+            more = not self._prepare(short=short)
+        board = self._board
+        while not more and board.stirred(now):
             following = self._cycle(now, events)
             if following is None:
                 break  # one that decided may have made way for others
             if plan is None:
                 plan = following
-            decided += len(following.admitted) + len(following.expired) + len(following.placements)
-            more = short and decided >= SLICE
+            if short:
+                decided += len(following.admitted) + len(following.expired) + len(following.placements)
+                more = decided >= SLICE
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, events)
-        return Step(events, replies, plan, more)
+        return Step(events, replies, plan, more or (short and board.alarms.rings(now)))
 
     def apply(self, event: AnyEvent) -> None:
         """Take in an event of the journal, or of this very step."""
@@ -176,6 +192,7 @@ class Engine:
             guard.look_at(self.state)
         self.state.moved.clear()
         self._board = Board(self.state, self._policies, whole=whole)
+        self._ready = self._board.is_whole
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
@@ -188,10 +205,10 @@ class Engine:
         if isinstance(reply, Refusal):
             return reply
         board = self.board
-        board.build()
+        self._ready = board.build()
         numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
         tally = structs.replace(self.state.facts.tally)
-        self.state.dirty, board.alarms = {}, Alarms(self.state)  # both may be long: not to be copied, or searched
+        self.state.dirty, board.alarms = {}, Alarms(self.state)  # as both may be long
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
@@ -236,10 +253,10 @@ class Engine:
 
     def _cycle(self, now: int, events: list[AnyEvent]) -> Plan | None:
         """Run a cycle and carry its plan out; None if it decided nothing."""
-        state, board, debug = self.state, self.board, self.debug
+        state, board, debug = self.state, self._board, self.debug
         before = _fingerprint(board) if debug else None
         found = cycle.run(
-            state, board, self.policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+            state, board, self._policies, now, state.facts.cycles, keep=not debug, rules=self.rules
         )
         if debug and before != _fingerprint(board):
             raise invariants.Broken("a cycle left the board otherwise than it found it")
@@ -263,7 +280,7 @@ class Engine:
                 if not self._outdated:
                     follow(board, event)
             elif type(event) in _NEW_BOARD:
-                self._outdated = True  # one new board for all such events, when it is needed
+                self._ready, self._outdated = False, True  # one board for all such events, once it is needed
         events += decided
 
 
