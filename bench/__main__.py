@@ -22,6 +22,7 @@ TOPICS: Final = (
     "stealing",
     "submissions",
     "scheduling",
+    "pauses",
     "memory",
     "million",
     "startup",

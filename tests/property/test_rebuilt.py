@@ -14,6 +14,7 @@ from spillover.core.proposals import (
     AgentGone,
     Change,
     Drain,
+    Forget,
     HandBack,
     Jump,
     Outcome,
@@ -204,6 +205,10 @@ class WilderStory(Story):
             case 7:
                 if jobs := self._in(JobState.PLACED, JobState.RUNNING):
                     yield Change(Act.REQUEUE, (dice.choice(jobs),), "x")
+            case 8 | 9 if len(state.nodes) > 3:
+                node = dice.choice(list(state.nodes.values()))
+                yield AgentGone(node.cluster, node.name, node.incarnation)
+                yield Forget(node.cluster, node.name, "x")
 
     def _back(self, node: Node, incarnation: int) -> Register:
         """An agent comes back, with all or nothing of what it held."""
@@ -260,7 +265,7 @@ def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int)
     tell(WilderStory(seed))
 
 
-@pytest.mark.parametrize("seed", [*range(8), 11, 17])
+@pytest.mark.parametrize("seed", [*range(8), 11, 17, 170])
 def test_so_it_does_when_looks_and_plans_are_bounded_so_tightly_that_most_have_to_wait_for_their_turn(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,6 @@ IN_ONE: Final = 10_000
 """Records that are written in one commit; more are staged, which takes twice as long in all."""
 ROUNDS: Final = 8
 """Rounds after which a checkpoint is written although many records have changed meanwhile."""
-SOON: Final = 0.05
-"""Seconds between two looks whether the engine can decide."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 MOST_TOLD: Final = 10_000
@@ -93,6 +91,8 @@ class Loop:
         self._shown = asyncio.Event()
         """Set when no reader waits."""
         self._checkpointing = asyncio.Lock()
+        self._stepped = asyncio.Event()
+        """Set when a step is over."""
         self._bounds = bounds
         self.time = SteadyTime(clock, bounds=bounds)
         self.clocks = OtherClocks()
@@ -203,7 +203,11 @@ class Loop:
     async def ready(self) -> Engine:
         """The engine, as `read` shows it, once it can decide: after a change of policies it looks at all jobs anew, some at a time."""
         while not (engine := await self.read()).is_ready:
-            await asyncio.sleep(SOON)
+            if self.lost_lead.is_set():
+                raise self.unavailable()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_WAIT):
+                    await self._stepped.wait()
         return engine
 
     def unavailable(self) -> CommandError:
@@ -234,8 +238,9 @@ class Loop:
             self._wake.clear()
             if self._readers:
                 await self._shown.wait()
-            if self.problem is None:
-                self._step()
+            if self.problem is None and self._step():
+                self._wake.set()
+                await asyncio.sleep(0)  # nothing else lets others have their turn between two steps
 
     def _pause(self) -> float:
         """Seconds until the engine asked to be called; while nothing can be written, whoever recovers wakes us."""
@@ -244,8 +249,8 @@ class Loop:
         wait = (self.engine.next_time() - self.now()) / SECOND
         return min(LONGEST_WAIT, max(0.0, wait))
 
-    def _step(self) -> None:
-        """One step with all that came in."""
+    def _step(self) -> bool:
+        """One step with all that came in; whether there is more to do right away."""
         asks, self._inbox = self._inbox, []
         self._mind_the_clock()
         now = self.time.now()
@@ -260,14 +265,17 @@ class Loop:
         self.watch.begin()
         proposals = [*disabled, *(proposal for ask in asks for proposal in ask.proposals)]
         step = self.engine.step(now, proposals, short=True)
-        if self.watch.end() or step.more:
+        if self.watch.end():
             self._wake.set()
         self._take(step)
+        self._stepped.set()
+        self._stepped = asyncio.Event()
         at = len(disabled)
         for ask in asks:
             self._pending_blobs.update(ask.blobs)
             self.gate.answer(self.applied, ask.reply, step.replies[at : at + len(ask.proposals)])
             at += len(ask.proposals)
+        return step.more
 
     def _mind_the_clock(self) -> None:
         """Tell of a jump that is held back, and follow it once clocks of other machines agree with it."""

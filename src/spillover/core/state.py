@@ -28,7 +28,7 @@ Shared = TypeVar("Shared", str, bytes, Kind, Terms)
 class State:
     """The whole book, with the indexes that deciding needs to look things up."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 - a book has so many parts
         self.facts = Facts()
         self.jobs: dict[JobId, Job] = {}
         self.nodes: dict[str, Node] = {}

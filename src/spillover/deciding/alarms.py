@@ -51,10 +51,14 @@ class Alarms:
         if (back := self._back(job)) is not None:
             self._push(back)
 
-    def due(self, now: int) -> list[tuple[str, JobId]]:
-        """What falls due, each alarm once."""
+    def rings(self, now: int) -> bool:
+        """Whether any may fall due."""
+        return bool(self.heap) and self.heap[0][0] <= now
+
+    def due(self, now: int, most: int | None = None) -> list[tuple[str, JobId]]:
+        """What falls due, each alarm once; so many at the most."""
         ringing: dict[tuple[str, JobId], None] = {}
-        while self.heap and self.heap[0][0] <= now:
+        while self.heap and self.heap[0][0] <= now and (most is None or len(ringing) < most):
             alarm = heapq.heappop(self.heap)
             _, _, what, job = alarm
             if what in MOVING:

@@ -13,6 +13,7 @@ from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
 from spillover.deciding.estimates import late_on
 from spillover.deciding.heaps import in_order
+from spillover.deciding.holders import Holders
 from spillover.deciding.lanes import Entry, Lane, Line
 from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
@@ -31,6 +32,8 @@ from spillover.model.units import FOREVER
 
 SOME = 16
 """Lanes of which each is looked at faster than a cycle is begun."""
+FEW_FRESH = 1000
+"""Jobs that no cycle has looked at which are sorted faster than they are kept in order."""
 IDLE = 1024
 """Lanes without jobs that are kept, because jobs like the last ones are likely to come."""
 
@@ -38,7 +41,7 @@ IDLE = 1024
 class Board:
     """What waits, where there is room, and when something is due."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a board has so many parts
         self, state: State, policies: Policies, aside: dict[JobId, None] | None = None, *, whole: bool = True
     ) -> None:
         """All of a book, or at first its clusters only: `build` takes the jobs in, while events are followed already."""
@@ -69,7 +72,7 @@ class Board:
         self.fresh: dict[JobId, None] = {}
         """Queued jobs that no cycle has looked at."""
         self.arrivals: list[tuple[int, JobId]] = []
-        """Heap of the same by their numbers; those that are not in `fresh` are void."""
+        """Heap of the same by their numbers, if they are many; those that are not in `fresh` are void."""
         self.turns = Turns(state)
         self.turn: Turn | None = None
         """Whose turn it was when the last cycle did not look at everybody; None if it did."""
@@ -95,8 +98,7 @@ class Board:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
-        self.holders: dict[str, dict[JobId, None]] = {}
-        """By the key of a budget in its period, jobs without a walltime that hold what was left of it; some do no more."""
+        self.holders = Holders(state)
         self._rest: list[Job] = []
         """Jobs that are not taken in yet, the first one last."""
         self._scrap: list[list[Any]] | None = None
@@ -143,7 +145,7 @@ class Board:
         self.take_up(job)
         self.move_in(job)
         self.alarms.set(job)
-        self.hold(job)
+        self.holders.note(job)
         if self.ends is not None:
             self.ends.set(job)
 
@@ -225,19 +227,6 @@ class Board:
         rentable = job.kind.shape.burst is not Burst.NEVER and self.can_rent
         return rentable and self.policies.max_queue is not None and type(job.phase) is Queued
 
-    def holder_of(self, key: str) -> Job | None:
-        """The job without a walltime that holds most of a budget; None if none does."""
-        jobs, holders = self.state.jobs, self.holders.get(key, {})
-        found: Job | None = None
-        for each in list(holders):
-            job = jobs.get(each)
-            hold = None if job is None else job.extra.hold
-            if job is None or hold is None or hold.limit is None or key not in hold.purses:
-                del holders[each]
-            elif found is None or found.extra.hold is None or hold.amount > found.extra.hold.amount:
-                found = job
-        return found
-
     def next_time(self) -> int:
         """When something falls due that no event announces; FOREVER if nothing will."""
         times = [self.again]
@@ -271,7 +260,7 @@ class Board:
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
                 self.gained, self.turn = False, None  # nobody is there who could use it
-            elif self.gains(now):
+            elif self.gained or self.gains(now):
                 return True
         return bool(self.waits) and self.waits[0][0] <= now - state.facts.jumped
 
@@ -303,17 +292,27 @@ class Board:
             self.ranking.settle()
         self.queue.woken.clear()
         self.due.woken.clear()
-        while self.arrivals and self.arrivals[0][1] not in self.fresh:
-            heapq.heappop(self.arrivals)
+        if self.arrivals:
+            self._drop_arrivals()
         if self.waits:
             self.forget_waits()
+
+    def _drop_arrivals(self) -> None:
+        """Drop jobs that a cycle has looked at from the front of the others."""
+        if len(self.fresh) <= FEW_FRESH:
+            self.arrivals = []
+        while self.arrivals and self.arrivals[0][1] not in self.fresh:
+            heapq.heappop(self.arrivals)
 
     def waiting(self, wait: tuple[int, int, JobId]) -> Job | None:
         """The job of an entry of `waits`, if it still waits so."""
         job = self.state.jobs.get(wait[2])
-        if job is None or self.state.latest(job) != wait[0] or (job.due is not None and not job.partly_due):
+        if job is None or job.latest != wait[0] or (job.due is not None and not job.partly_due):
             return None
-        return job if type(job.phase) is Queued or self.is_ahead(job) else None
+        if type(job.phase) is Queued:
+            void = job.round != self.state.facts.rounds and self.state.latest(job) is None
+            return None if void else job
+        return job if self.is_ahead(job) else None
 
     def is_ahead(self, job: Job) -> bool:
         """Whether a job was leased ahead of room, so that its wait goes on."""
@@ -324,6 +323,9 @@ class Board:
 
     def first_arrivals(self) -> Iterator[JobId]:
         """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
+        if not self.arrivals:
+            yield from sorted(self.fresh, key=lambda job: (self.state.jobs[job].number, job))
+            return
         previous: JobId | None = None
         for _, job in in_order(self.arrivals):
             if job != previous and job in self.fresh:
@@ -385,14 +387,23 @@ class Board:
         if job.due is not None:
             self.due.push(lane, entry)
         self.turns.enter(job)
-        if self.state.latest(job) is None:
-            if job.id not in self.fresh:
-                self.fresh[job.id] = None
-                heapq.heappush(self.arrivals, (job.number, job.id))
+        if job.latest is None or self.state.latest(job) is None:
+            self.fresh[job.id] = None
+            if len(self.fresh) > FEW_FRESH:
+                self._line_up_fresh(job)
         elif job.due is None or job.partly_due:
             self.wait(job)
         if self.line_up is not None:
             self.line_up.keep(job)
+
+    def _line_up_fresh(self, job: Job) -> None:
+        """Keep many jobs that no cycle has looked at in their order."""
+        if not self.arrivals:
+            jobs = self.state.jobs
+            self.arrivals = [(jobs[each].number, each) for each in self.fresh]
+            heapq.heapify(self.arrivals)
+        else:
+            heapq.heappush(self.arrivals, (job.number, job.id))
 
     def change_lane(self, job: Job, before: Kind) -> None:
         """A job was of another kind before."""
@@ -418,15 +429,6 @@ class Board:
             if limits.leave(job):
                 self.gained = True
 
-    def hold(self, job: Job) -> None:
-        """A job may hold what was left of budgets."""
-        hold = job.extra.hold
-        if hold is not None and hold.limit is not None:
-            for key in hold.purses:
-                self.holders.setdefault(key, {})[job.id] = None
-                if len(self.holders[key]) > SPARE:
-                    self.holder_of(key)  # which drops those that hold no more
-
     def leave(self, job: Job) -> None:
         """A job is not queued any more, or less of it is."""
         if type(job.phase) is not Queued:
@@ -449,8 +451,8 @@ class Board:
 
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
-        latest = self.state.latest(job)
-        if latest is None:
+        latest = job.latest
+        if latest is None or (job.round != self.state.facts.rounds and self.state.latest(job) is None):
             return
         if latest < FOREVER:
             heapq.heappush(self.waits, (latest, job.number, job.id))

@@ -48,7 +48,7 @@ _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APP
 """For each event what changes the state, and what the board follows it by, if anything."""
 _NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
-SLICE: Final = 2000
+SLICE = 2000
 """Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 
@@ -121,6 +121,8 @@ class Engine:
         self._load = load
         self._outdated = False
         """Whether the policies and the board are those of a book that has changed too much for them."""
+        self._ready = False
+        """Whether the board is up to date and has all jobs of the book."""
         self._old_board: Board | None = None
         """The one before, while it is freed."""
         self._take_policies(whole=whole)
@@ -142,16 +144,26 @@ class Engine:
     @property
     def is_ready(self) -> bool:
         """Whether the board is up to date and has all jobs of the book."""
-        return not self._outdated and self._board.is_whole
+        return self._ready
 
-    def build(self, most: int = SLICE) -> bool:
+    def build(self, most: int | None = None) -> bool:
         """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
+        if most is None:
+            most = SLICE
         if self._outdated:
             self._old_board = self._board
             self._take_policies(whole=False)
         if self._old_board is not None and self._old_board.dismantle(8 * most):
             self._old_board = None
-        return self._board.build(most)
+        self._ready = self._board.build(most)
+        return self._ready
+
+    def _prepare(self, *, short: bool) -> bool:
+        """Take a part of the jobs, or all, into a new board; whether it is ready."""
+        if short:
+            return self.build()
+        self._ready = self.board.build()
+        return self._ready
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
         """Decide proposals in their order, then run cycles for as long as anything could come of them.
@@ -162,10 +174,11 @@ class Engine:
             now = self.now
         self.now = now
         state, step = self.state, Step([], [])
+        step.more = not self._ready and not self._prepare(short=short)
         if self.aside:
             self._try_again(now, step)
-        if self._board.alarms.heap and not self._outdated:
-            for what, job in self._board.alarms.due(now):
+        if self._board.alarms.heap:
+            for what, job in self._board.alarms.due(now, SLICE if short else None):
                 self._ring(what, job, now, step)
         for proposal in proposals:
             try:
@@ -176,18 +189,21 @@ class Engine:
                 continue
             self._accept(happens, encoded, step)
             step.replies.append(reply)
-        step.more = short and not self.is_ready and not self.build()
+        if not self._ready and not step.more:
+            step.more = not self._prepare(short=short)
         if not step.more:
             self._run_cycles(now, step, short=short)
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, step.events)
+        if short and not step.more:
+            step.more = self._board.alarms.rings(now)
         return step
 
     def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
         """Run cycles until none could decide anything, or enough was decided for one step."""
         decided = 0
-        while self.board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+        while self._board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:
@@ -197,10 +213,11 @@ class Engine:
                 break  # one that decided may have made way for others
             if step.plan is None:
                 step.plan = plan
-            decided += len(plan.admitted) + len(plan.expired) + len(plan.placements)
-            if short and decided >= SLICE:
-                step.more = True
-                return
+            if short:
+                decided += len(plan.admitted) + len(plan.expired) + len(plan.placements)
+                if decided >= SLICE:
+                    step.more = True
+                    return
         if self.aside:
             self._forget_mended(now)
 
@@ -224,6 +241,7 @@ class Engine:
         self.state.moved.clear()
         aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
         self._board = Board(self.state, self._policies, aside, whole=whole)
+        self._ready = self._board.is_whole
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
@@ -243,13 +261,10 @@ class Engine:
         if isinstance(reply, Refusal):
             return reply
         board = self.board
-        board.build()
+        self._ready = board.build()
         numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
         tally = structs.replace(self.state.facts.tally)
-        self.state.dirty, board.alarms = (
-            {},
-            Alarms(self.state),
-        )  # both may be long: not to be copied, or searched
+        self.state.dirty, board.alarms = {}, Alarms(self.state)  # as both may be long
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
@@ -298,13 +313,13 @@ class Engine:
 
     def _cycle(self, now: int, step: Step) -> Plan | None:
         """Run a cycle and carry its plan out; None if it decided nothing. Raises _CycleFailed."""
-        state, board, debug = self.state, self.board, self.debug
+        state, board, debug = self.state, self._board, self.debug
         before = _fingerprint(board) if debug else None
         board.looking_at = None
         plan: Plan | None = None
         try:
             found = cycle.run(
-                state, board, self.policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+                state, board, self._policies, now, state.facts.cycles, keep=not debug, rules=self.rules
             )
             plan = found.plan
             decided = events_of(plan, state, self._policies_digest, self.rules) if plan else []
@@ -402,7 +417,7 @@ class Engine:
                 if not self._outdated:
                     follow(board, event)
             elif type(event) in _NEW_BOARD:
-                self._outdated = True  # one new board for all such events, when it is needed
+                self._ready, self._outdated = False, True  # one board for all such events, once it is needed
         step.events += decided
         step.encoded += encoded
 

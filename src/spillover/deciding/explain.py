@@ -46,7 +46,7 @@ from spillover.model.reasons import (
 )
 from spillover.model.units import FOREVER, format_duration
 
-MOST_AHEAD: Final = 10_000
+MOST_AHEAD: Final = 5000
 """Jobs ahead of one that are counted, in the order in which they are tried."""
 
 
@@ -155,9 +155,9 @@ def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
     """The same, with the job that holds what was left of the budget because it has no walltime, if there is one."""
     for cap in engine.state.caps.on(job.kind.project, job.user, engine.now):
         if (f"{cap.budget.of} {cap.name}", cap.budget.per) == (over.whose, over.per):
-            holder = engine.board.holder_of(cap.key)
-            if holder is not None and holder.extra.hold is not None:
-                return structs.replace(over, holder=holder.id, held=holder.extra.hold.amount)
+            found = engine.board.holders.most(cap.key)
+            if found is not None:
+                return structs.replace(over, holder=found[0], held=found[1])
     return over
 
 

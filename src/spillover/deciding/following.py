@@ -135,8 +135,10 @@ def _opened(board: Board, event: ClusterChanged | EpochStarted) -> None:
 def _jumped(board: Board, event: ClockJumped) -> None:
     del event
     if board.ends is not None:
-        for job in board.state.jobs.values():
-            board.ends.set(job)
+        state = board.state
+        placed = (each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
+        for job in dict.fromkeys(placed):
+            board.ends.set(state.jobs[job])
 
 
 def _admitted(board: Board, event: JobsAdmitted) -> None:
@@ -161,7 +163,7 @@ def _expired(board: Board, event: WaitsExpired) -> None:
 
 
 def _held(board: Board, event: CostHeld) -> None:
-    board.hold(board.state.jobs[event.job])
+    board.holders.note(board.state.jobs[event.job])
 
 
 FOLLOWERS: Final[dict[type, Callable[[Board, Any], None]]] = {

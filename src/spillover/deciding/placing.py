@@ -39,6 +39,7 @@ class Placer:
 
     __slots__ = (
         "_board",
+        "_bounded",
         "_counted",
         "_draft",
         "_keep",
@@ -50,7 +51,6 @@ class Placer:
         "_policies",
         "_state",
         "_trials",
-        "_turn",
         "_turns",
         "cut",
         "holds",
@@ -89,10 +89,10 @@ class Placer:
         self._looks = LOOKS
         self._left_out: dict[Lane, Entry] = {}
         """Lanes of which not every job was looked at, with the last one that was."""
-        self._turn = board.turns.at(draft.now) if bounded else None
-        """Whose turn it is of those who are left out; None if nobody has one."""
+        self._bounded = bounded
+        """Whether a cycle finds so many places at the most, and those who are left out have their turns."""
         self.turn: Turn | None = None
-        """The same, if some are left out whose turn it is not."""
+        """Whose turn it is, if some are left out whose turn it is not."""
         self._most = MOST_PLACED if bounded else FOREVER
         self.cut = False
         """Whether so many places were found as a cycle finds, so that others may not have been looked at."""
@@ -104,17 +104,18 @@ class Placer:
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
         queue, board = self._board.queue, self._board
-        if board.in_turn or board.gains(self._draft.now) or self._compete(queue):
+        calm = board.turn is None and board.ranking is None  # as in most cycles
+        gains = board.gained or (not calm and board.gains(self._draft.now))
+        if board.in_turn or gains or (board.spent and self._compete(queue)):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
             return
-        self.spent = board.spent
-        self.passed = board.passed  # of those that are not looked at
+        self.passed, self.spent, self.turn = board.passed, board.spent, board.turn  # of those not looked at
         if queue.woken and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
 
     def _compete(self, line: Line) -> bool:
         """Whether lanes that are to be tried may spend looks that others spent too: then all are looked at, in order."""
-        return self._board.spent and any(lane.timed or line is self._board.due for lane in line.woken)
+        return any(lane.timed or line is self._board.due for lane in line.woken)
 
     def _place_newcomer(self, queue: Line) -> bool:
         """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
@@ -142,10 +143,12 @@ class Placer:
                 newly.setdefault(self._board.lane_of(job), []).append(self._board.spot(job))
         for entries in newly.values():
             entries.sort()
-        everything = bool(newly) or self._board.gains(draft.now) or self._compete(due)
+        everything = bool(newly) or self._board.gains(draft.now)
+        everything = everything or (self._board.spent and self._compete(due))
         if not everything:
             self.passed = self.passed or self._board.passed
             self.spent = self.spent or self._board.spent
+            self.turn = self.turn or self._board.turn
         if everything or due.woken:
             self._fill(self._walk(due, everything, newly), RENTED, strict=False)
 
@@ -207,7 +210,7 @@ class Placer:
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
         keeper = self.keeper if role is OWNED else None
-        self._left_out.clear()
+        self._left_out = {}
         while (found := walk.next()) is not None:
             entry, lane = found
             board.looking_at = entry[2]
@@ -224,23 +227,12 @@ class Placer:
                 if keeper.looks > 0:
                     walk.go_on(lane)
                 continue
-            self._look_anew()
-            if (ceiling is not None and ceiling.rules_out(lane.kind.shape)) or not self._place(
-                job, lane, role
-            ):
+            if (ceiling is not None and self._rules_out(ceiling, lane)) or not self._place(job, lane, role):
                 if strict:
                     self.passed = True
                     return
-                if self._late:  # another of its lane may have more time
-                    self._pass_over(walk, entry, lane)
+                if self._is_passed_over(job, walk, entry, lane):
                     continue
-                if self.till is not None and self.till.refusals:
-                    self.passed = self.spent = True
-                    if self.till.goes_on(job, self._board.seating.rented_for(lane)):
-                        walk.go_on(lane)
-                        continue
-                    if self.till.worth_a_look:
-                        self._left_out[lane] = entry
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
@@ -262,12 +254,13 @@ class Placer:
                 walk.again(entry, lane)
             else:
                 walk.go_on(lane)
-        if self._left_out and self._turn is not None:
-            self._take_turns(self._turn, role, strict=strict)
+        if self._left_out and self._bounded:
+            self._take_turns(role, strict=strict)
 
-    def _take_turns(self, turn: Turn, role: Role, *, strict: bool) -> None:
+    def _take_turns(self, role: Role, *, strict: bool) -> None:
         """Look at those jobs of lanes that were left out whose turn it is, in order."""
         draft, keeper = self._draft, self.keeper if role is OWNED else None
+        turn = self._board.turns.at(draft.now)
         if not turn.is_everybodys:
             self.turn, self.passed = turn, True
         stuck: set[Lane] = set()
@@ -280,7 +273,6 @@ class Placer:
                 continue
             fits = True
             while fits and draft.left(job, role) > 0:
-                self._look_anew()
                 fits = self._place(job, lane, role)
                 if fits and len(draft.placements) >= self._most:
                     self.passed = self.cut = True
@@ -289,13 +281,19 @@ class Placer:
                 continue
             if self.till is not None and self.till.refusals:
                 self.till.goes_on(job, self._board.seating.rented_for(lane))
-            elif strict:
+                continue
+            if strict:
                 self.passed = True
                 return
+            if keeper is not None and not keeper.keeps and self._is_kept_for(job):
+                keeper.keep_for(lane)
+            if keeper is not None and keeper.blocked:  # a shorter one of the lane may start
+                self.passed = True
+                keeper.block(lane)
             else:
                 stuck.add(lane)
 
-    def _whose_turn(self, turn: Turn, role: Role) -> "list[tuple[Lane, Job]]":
+    def _whose_turn(self, turn: Turn, role: Role) -> list[tuple[Lane, Job]]:
         """Jobs behind those that were looked at whose turn it is, in order."""
         board, draft, jobs = self._board, self._draft, self._state.jobs
         found: list[tuple[Entry, Lane]] = []
@@ -312,13 +310,35 @@ class Placer:
         found.sort()
         return [(lane, jobs[spot[2]]) for spot, lane in found[: 4 * MOST]]
 
+    def _is_passed_over(self, job: Job, walk: Walk, entry: Entry, lane: Lane) -> bool:
+        """Whether a job that found no place is late, or refused by its caps, so that another of its lane may start."""
+        if self._late:
+            self._pass_over(walk, entry, lane)
+            return True
+        if self.till is None or not self.till.refusals:
+            return False
+        self.passed = self.spent = True
+        if self.till.goes_on(job, self._board.seating.rented_for(lane)):
+            walk.go_on(lane)
+            return True
+        if self.till.worth_a_look:
+            self._left_out[lane] = entry
+        return False
+
     def _look_anew(self) -> None:
         """Another job is looked at: what kept the one before from starting is not known of this one."""
         self._late = False
-        if self.till is not None and self.till.refusals:
+        if self.till is not None:
             self.till.refusals = []
         if self.keeper is not None:
             self.keeper.blocked = False
+
+    def _rules_out(self, ceiling: Ceiling, lane: Lane) -> bool:
+        """Whether nothing has enough room for jobs of a lane, so that they need not be tried."""
+        if not ceiling.rules_out(lane.kind.shape):
+            return False
+        self._look_anew()
+        return True
 
     def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
         """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
@@ -349,6 +369,8 @@ class Placer:
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
         self._late = False
+        if self.till is not None or self.keeper is not None:
+            self._look_anew()
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
         owned = role is OWNED

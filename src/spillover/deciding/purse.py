@@ -55,6 +55,8 @@ class Purser:
         self._refused: dict[Kind, int] = {}
         """Jobs that were refused, by lane."""
         self._refusals = 0
+        self._known: dict[tuple[str, str], list[Cap]] = {}
+        """Caps that were asked for, by project and user."""
         self.renews = FOREVER
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
         self.worth_a_look = False
@@ -132,8 +134,11 @@ class Purser:
         return True
 
     def _caps(self, job: Job) -> list[Cap]:
-        caps = self._state.caps
-        return caps.on(job.kind.project, job.user, self._now) if caps else []
+        whose = job.kind.project, job.user
+        caps = self._known.get(whose)
+        if caps is None:
+            caps = self._known[whose] = self._state.caps.on(*whose, self._now) if self._state.caps else []
+        return caps
 
     def left(self, cap: Cap) -> int:
         """What a cap leaves, in millionths."""

@@ -78,7 +78,9 @@ class Seating:
 
     def rented_for(self, lane: Lane) -> list[ClusterSpec]:
         """Rented clusters that jobs of a lane may run on."""
-        return [room.spec for room in self.rooms_of(lane, Role.RENTED)]
+        if lane.kind.shape.tasks > 1:
+            return [room.spec for room in self.rooms_of(lane, Role.RENTED)]
+        return [seat.room.spec for seat in self.seats(lane, RENTED)]
 
     def eager(self) -> bool:
         """Whether any machine takes leases ahead of room."""

@@ -191,7 +191,7 @@ class WhyView(Struct, frozen=True):
     ends_at: Time | None = None
     """When it is expected to end; null unless it is placed. One that has run longer than expected ends a minute from now."""
     more_ahead: bool = False
-    """Whether more than `ahead` may come before it: in a long queue the first 10,000 are counted."""
+    """Whether more than `ahead` may come before it: in a long queue the first 5,000 are counted."""
 
 
 class CostView(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Policies are shown and changed while the server runs; what cannot be made is refused before it is proposed."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,12 @@ import pytest
 from spillover.control.history import text_of
 from spillover.control.policies import PolicyDesk
 from spillover.core.events import PolicyChanged, PolicyDisabled
-from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
+from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch, Submit
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies import loading
 from spillover.ports.commands import CommandError, Kind
+from spillover.testing.builders import a_job
 from spillover.testing.inside import Inside
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import PolicyPatch
@@ -209,3 +211,18 @@ def test_changes_read_as_sentences_in_the_history() -> None:
     slow, gone = PolicyDisabled(1, "wait", "half", SECOND), PolicyDisabled(1, "wait", "half", 0, "it is gone")
     assert text_of(slow) == "policy wait.half is disabled: it took 1s in one step"
     assert text_of(gone) == "policy wait.half is disabled: it is gone"
+
+
+async def test_others_have_their_turn_while_jobs_are_looked_at_anew_by_other_policies(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillover.deciding.engine.SLICE", 2)
+    jobs = Submit(tuple(a_job(f"job-{number}").cpus(999).build() for number in range(40)), "ada")
+    await control.loop.propose(jobs)
+    await control.loop.propose(SetPolicies(PolicySet(wait=Choice("zero")), "ada"))
+    turns = 0
+    while not control.loop.engine.is_ready:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+    assert (await control.loop.ready()).policies.chosen.wait.name == "zero"

@@ -132,6 +132,19 @@ def test_those_whom_a_look_leaves_out_have_a_turn_within_minutes(monkeypatch: py
     leads_to_the_same_plans(w)
 
 
+def test_turns_go_on_when_other_jobs_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MOST", 50)
+    w = a_full_world()
+    w.submit(*(a_minute(f"dear-{number}").max_cost(MONEY) for number in range(800)))
+    w.submit(*(a_minute(f"fine-{number}") for number in range(20)))
+    left = [f"fine-{number}" for number in range(20) if w.where(f"fine-{number}") is None]
+    w.submit(a_job("small").memory(1).burst(Burst.NEVER))
+    assert w.engine.board.turn is not None
+    w.wait(seconds=5 * 60)
+    assert left
+    assert all(w.where(each) == "cloud/v1" for each in left)
+
+
 def test_while_everybody_was_looked_at_nothing_is_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     w = a_full_world()
     w.submit(*(a_minute(f"dear-{number}").max_cost(MONEY) for number in range(100)))

@@ -54,7 +54,8 @@ def count_wait(state: State, job: Job, seq: int, at: int) -> None:
     waited = at - facts.jumped - job.arrived
     if waited > 0:
         tally.waited += waited
-    tally.settled += granted(state, job)
+    if job.latest is not None:
+        tally.settled += granted(state, job)
     if not job.extra.returned:
         tally.ran += expected_of(job)
 
@@ -69,10 +70,14 @@ def leave_queue(state: State, job: Job) -> None:
 
 def grant(state: State, job: Job, latest: int | None) -> None:
     """Let a queued job wait until then, in steady time; None takes back what it was granted."""
-    before = granted(state, job)
+    more = 0 if job.latest is None else -granted(state, job)
     job.latest = latest
     job.round = state.facts.rounds
-    count_granted(state, job, granted(state, job) - before)
+    if latest is not None:
+        more += granted(state, job)
+    state.facts.tally.granted += more
+    if job.due is not None:
+        state.granted_due += more
 
 
 def count_granted(state: State, job: Job, more: int) -> None:
@@ -84,8 +89,8 @@ def count_granted(state: State, job: Job, more: int) -> None:
 
 def granted(state: State, job: Job) -> int:
     """Nanoseconds that a queued job may wait, all pending members of an array together; 0 if that has no limit."""
-    latest = state.latest(job)
-    if latest is None or latest >= FOREVER:
+    latest = job.latest
+    if latest is None or latest >= FOREVER or (job.round != state.facts.rounds and state.latest(job) is None):
         return 0
     return (latest - job.arrived) * weight(job)
 
