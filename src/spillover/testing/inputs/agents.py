@@ -17,7 +17,7 @@ from spillover.testing.inputs.serving import NOISY, Broken, LiveServer
 from spillover.testing.inputs.source import Source, with_server
 from spillover.wire import agents_pb2 as pb
 
-LIMIT: Final = 5.0
+LIMIT: Final = 30.0
 """Seconds that a call may take."""
 LISTENS: Final = 0.05
 """Seconds for which somebody listens who only wants to try."""

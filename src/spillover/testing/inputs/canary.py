@@ -11,7 +11,7 @@ from spillover.api.grpc.agents import PROTOCOL, SERVICE
 from spillover.api.grpc.entry import SESSION
 from spillover.wire import agents_pb2 as pb
 
-LIMIT: Final = 20.0
+LIMIT: Final = 30.0
 """Seconds that one call may take."""
 
 

@@ -61,7 +61,7 @@ HURRY: Final[tuple[tuple[ModuleType, str, float], ...]] = (
     (leases, "EVERY", 0.05),
 )
 """How soon controllers act that do so now and then: what they fail of must show before the story is over."""
-PATIENCE: Final = 10.0
+PATIENCE: Final = 30.0
 """Seconds within which anything must happen that is waited for: far more than it takes, so that only what never comes is late."""
 ENDS: Final = 1.0
 """Seconds that a server needs to end that has failed."""
