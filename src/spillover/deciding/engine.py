@@ -153,9 +153,10 @@ class Engine:
         if self._outdated:
             self._old_board = self._board
             self._take_policies(whole=False)
-        if self._old_board is not None and self._old_board.dismantle(8 * most):
-            self._old_board = None
+        done = self._old_board is None or self._old_board.dismantle(8 * most)
         self._ready = self._board.build(most)
+        if done or self._ready:
+            self._old_board = None
         return self._ready
 
     def _prepare(self, *, short: bool) -> bool:
@@ -163,6 +164,7 @@ class Engine:
         if short:
             return self.build()
         self._ready = self.board.build()
+        self._old_board = None
         return self._ready
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
