@@ -8,8 +8,6 @@ from spillover.testing.inputs.agents import LEASE, MINE
 from spillover.testing.inputs.source import tell
 from spillover.testing.inputs.sources import SOURCES
 
-BOUNDS = pytest.mark.xfail(run=False, reason="input of agents and Kubernetes is not checked and bounded yet")
-
 NODE_META = {"name": "node-1", "uid": "u1", "resourceVersion": "50"}
 
 
@@ -26,7 +24,7 @@ def a_result(**fields: object) -> tuple[str, str, dict[str, Any]]:
 @pytest.mark.parametrize(
     "digest",
     [
-        pytest.param("\0", marks=BOUNDS, id="with NUL"),
+        pytest.param("\0", id="with NUL"),
         pytest.param("../../../etc/passwd", id="a path"),
         pytest.param("y" * 5000, id="too long for a name"),
     ],
@@ -41,12 +39,10 @@ def test_a_result_with_numbers_at_their_edges() -> None:
 
 
 @pytest.mark.parametrize("amount", ["1e30", "999Ei", "x"])
-@BOUNDS
 def test_a_node_with_an_amount_that_cannot_be_kept(amount: str) -> None:
     tell(SOURCES["clusters"], [("line", "node", "MODIFIED", a_node(cpu=amount, memory="1Gi"))])
 
 
-@BOUNDS
 def test_an_object_of_a_version_that_no_number_holds() -> None:
     meta = {"name": "p", "namespace": "batch", "uid": "u2", "resourceVersion": "9" * 5000}
     tell(SOURCES["clusters"], [("line", "pod", "ADDED", {"metadata": meta})])
