@@ -216,7 +216,9 @@ class Desk:
         match reply:
             case Registered(keep):
                 self._arrivals.add(key, len(keep))
-                if keep:  # something may have been decided about these while it was away
+                if (
+                    keep and intro.adapts
+                ):  # its first heartbeat is not due yet, and something may be decided about these
                     self._agents.wake(key)
                 return Welcome(
                     self._loop.epoch,

@@ -161,7 +161,7 @@ class AgentsService:
         # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
         turn = asyncio.Lock()  # gRPC takes one message at a time
         renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))
-        saying = asyncio.create_task(self._say(session, context, turn))
+        saying = asyncio.create_task(_told(self._say(session, context, turn), context))
         try:
             await asyncio.wait((renewing, saying), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -204,8 +204,9 @@ class AgentsService:
             async with turn:
                 await context.write(message.SerializeToString())
         if self._entry.holds(session):
+            orders = await self._desk.heartbeat(session.incarnation)
             async with turn:
-                await context.write(_renewed(Orders(self._epoch(), fenced=True)))
+                await context.write(_renewed(orders))
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
         node = NodeKey(self._hub.current(request.incarnation) or "")
