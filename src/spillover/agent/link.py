@@ -170,8 +170,10 @@ class Link:
             delay = FIRST_DELAY if lasted else min(LONGEST_DELAY, delay * 2)
             self.connected = False
             # So that agents do not come back all at once.
-            among = self._draw(0, 1) * min(max(crowd, self._spread), self._leisure())
-            await asyncio.sleep(max(pause * self._draw(0.5, 1), among))
+            pause *= self._draw(0.5, 1)
+            if crowd or self._spread:
+                pause = max(pause, self._draw(0, 1) * min(max(crowd, self._spread), self._leisure()))
+            await asyncio.sleep(pause)
 
     def _leisure(self) -> float:
         """Seconds that we can wait for our turn to come back: what we hold must not be over meanwhile."""

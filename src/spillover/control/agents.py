@@ -228,7 +228,8 @@ class Desk:
             case Registered(keep):
                 self._arrivals.add(key, len(keep))
                 self._loop.clocks.introduce(key, intro.boot)
-                if keep:  # something may have been decided about these while it was away
+                # The first heartbeat of such an agent is not due yet, and something may be decided about what it kept.
+                if keep and intro.adapts:
                     self._agents.wake(key)
                 return Welcome(
                     self._loop.epoch,

@@ -26,8 +26,8 @@ def lease_terms(agents: int, heartbeat: int | None = None, *, adapts: bool = Tru
 
 
 def spread(agents: int) -> int:
-    """Nanoseconds that so many agents are to take to come back to a server that was away."""
-    return agents * SECOND // RETURNING
+    """Nanoseconds that so many agents are to take to come back to a server that was away; few need not take any."""
+    return agents * SECOND // RETURNING if agents > RETURNING // 10 else 0
 
 
 def lasting(lost_after: int, heartbeat: int) -> int:

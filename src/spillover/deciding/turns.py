@@ -42,15 +42,18 @@ class Turns:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._parts: list[list[JobId]] = [[] for _ in range(PARTS)]
+        self._parts: dict[int, list[JobId]] = {}
         """Those that are not queued any more are void."""
-        self._limits = [SPARE] * PARTS
+        self._limits: dict[int, int] = {}
         """How long each part may grow before void ones are dropped."""
 
     def enter(self, job: Job) -> None:
         """A job is queued."""
         at = job.number % PARTS
-        part = self._parts[at]
+        part = self._parts.get(at)
+        if part is None:
+            self._parts[at], self._limits[at] = [job.id], SPARE
+            return
         part.append(job.id)
         if len(part) > self._limits[at]:
             part = self._parts[at] = self._queued(part)
@@ -66,7 +69,7 @@ class Turns:
     def of(self, turn: Turn) -> Iterator[JobId]:
         """Queued jobs whose turn it is, each once, in no order."""
         for at in range(turn.slot % turn.groups, PARTS, turn.groups):
-            yield from self._queued(self._parts[at])
+            yield from self._queued(self._parts.get(at, []))
 
     def _queued(self, jobs: list[JobId]) -> list[JobId]:
         """Those that are queued, each once."""

@@ -234,8 +234,9 @@ class AgentsService:
                 self._desk.check_lead()
                 await context.write(message.SerializeToString())
         if self._entry.holds(session):
+            orders = await self._desk.heartbeat(session.incarnation)
             async with turn:
-                await context.write(_renewed(Orders(self._epoch(), fenced=True)))
+                await context.write(_renewed(orders))
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
         if (problem := _too_many(request)) is not None:
