@@ -11,9 +11,9 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import httpx
 from msgspec import Struct
@@ -23,6 +23,8 @@ from spillover.client.calling import Options
 from spillover.model.units import SECOND, format_time
 from spillover.testing.processes import clean_environment
 from spillover.wire.api import JobView
+
+T = TypeVar("T")
 
 PATIENCE: Final = 60.0
 """Seconds within which a round's jobs must have ended: agents go away meanwhile, and the machine may be busy."""
@@ -136,6 +138,16 @@ def must(got: object, wanted: object, what: str) -> None:
         raise Surprise(f"{what}: {str(got)[:200]!r}, not {str(wanted)[:200]!r}")
 
 
+@contextlib.contextmanager
+def left(stream: Iterator[T]) -> Iterator[Iterator[T]]:
+    """A stream that somebody leaves before its end."""
+    try:
+        yield stream
+    finally:
+        if isinstance(stream, Generator):
+            stream.close()
+
+
 # --- rounds
 
 
@@ -169,8 +181,8 @@ def followed(load: Load, client: Client, dice: random.Random) -> None:
     lines = dice.choice((5, 20))
     run = f"for i in $(seq {lines}); do echo line $i; sleep 0.05; done"
     job = load.submit(client, name="talks", run=run, where={"cluster": "local"})
-    for _, piece in zip(range(2), client.logs(job, follow=True), strict=False):
-        del piece
+    with left(client.logs(job, follow=True)) as pieces:
+        next(pieces, None)
     heard = b"".join(client.logs(job, follow=True)).decode()
     (view,) = load.ended(client, job)
     if view.attempt == 1:  # one who follows a job hears all of its attempts
@@ -180,13 +192,10 @@ def followed(load: Load, client: Client, dice: random.Random) -> None:
 def watched(load: Load, client: Client, dice: random.Random) -> None:
     """Followers of history that come, see some of it, and leave."""
     job = load.submit(client, name="seen", run="true")
-    for event in client.events(0, follow=True, job=job):
-        if event.type == "job_ended":
-            break
-    begun = time.monotonic()
-    for _ in client.events(follow=True):
-        if time.monotonic() - begun > dice.uniform(0.1, 2):
-            break
+    with left(client.events(0, follow=True, job=job)) as events:
+        next(event for event in events if event.type == "job_ended")
+    with left(client.events(client.server().revision - dice.randint(1, 3), follow=True)) as events:
+        next(events)
 
 
 def calls(load: Load, client: Client, dice: random.Random) -> None:
@@ -285,7 +294,7 @@ def refusals(load: Load, client: Client, _: random.Random) -> None:
     asks: Iterable[Callable[[], object]] = (
         lambda: client.submit(run="true", cpu=-1),
         lambda: client.job("nobodyknowsit"),
-        lambda: Client(server=load.target.url, token="wrong").server(),  # noqa: S106 - it opens nothing
+        lambda: _with_a_wrong_token(load.target.url),
         lambda: client.submit(run="true", inputs=[{"path": "a", "digest": "0" * 64, "size": 3}]),
     )
     for ask in asks:
@@ -294,6 +303,11 @@ def refusals(load: Load, client: Client, _: random.Random) -> None:
         except SpillError:
             continue
         raise Surprise("something was accepted that must be refused")
+
+
+def _with_a_wrong_token(url: str) -> None:
+    with Client(server=url, token="wrong") as client:  # noqa: S106 - it opens nothing
+        client.server()
 
 
 def pods(load: Load, client: Client, dice: random.Random) -> None:
