@@ -78,7 +78,7 @@ def test_a_healthy_server_elsewhere_is_one_line(
 ) -> None:
     assert type_it("--server", "http://127.0.0.1:7070") == 0
     assert capsys.readouterr().out == (
-        "ok       all  server, version, server's clock, clusters, agents, policies, tokens\n"
+        "ok       all  server, version, server's clock, set aside, clusters, agents, policies, tokens\n"
     )
 
 
@@ -100,7 +100,7 @@ def test_what_somebody_should_see_to_comes_first_and_the_exit_code_says_so(
         "warning  agents  1 agent is lost: onprem/n1; read agent.log on its machine; "
         "gone for good: `spill agents forget onprem/n1`"
     )
-    assert second == "ok               server, version, server's clock, clusters, policies, tokens"
+    assert second == "ok               server, version, server's clock, set aside, clusters, policies, tokens"
 
 
 def test_json_has_all_findings(
