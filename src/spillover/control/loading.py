@@ -12,7 +12,7 @@ from spillover.core.rebuild import Rebuilding
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.model.backoff import reason_of
-from spillover.ports.journal import Damaged, Journal, Moved
+from spillover.ports.journal import Damaged, Journal, Moved, StoreError
 from spillover.wire.journal import BadRecord, decode_event, decode_records
 
 log = structlog.get_logger()
@@ -20,7 +20,7 @@ log = structlog.get_logger()
 STEP: Final = 500
 """Events that are applied before somebody else has a turn: some milliseconds."""
 MANY: Final = 100_000
-"""Records and events from which on an engine is built in a thread, and they are kept from the collector of garbage."""
+"""Records and events from which on they are kept from the collector of garbage."""
 TRIES: Final = 3
 """How often a checkpoint that was replaced while it was read is read anew."""
 TOLD: Final = 3.0
@@ -59,13 +59,13 @@ class Progress:
 
 
 async def load(journal: Journal, build: Callable[[State], Engine], progress: Progress) -> Brought:
-    """The engine at the end of a journal; raises StoreError if it cannot be read."""
+    """The engine at the end of a journal; raises StoreError if it cannot be read.
+
+    `build` makes one that is not whole: its board would be one long step, and is built here instead.
+    """
     with _not_collecting():
         revision, state = await load_checkpoint(journal, progress)
-        # An engine is built in one step, of seconds for a million jobs. In a thread it shares the interpreter with the event loop.
-        # Nobody else knows this state yet.
-        many = progress.total >= MANY
-        engine = await asyncio.to_thread(build, state) if many else build(state)
+        engine = build(state)
         at, taken = state.facts.now, 0
         async for stored in journal.tail(revision):
             try:
@@ -78,7 +78,9 @@ async def load(journal: Journal, build: Callable[[State], Engine], progress: Pro
                 progress.add(taken)
                 taken = 0
                 await asyncio.sleep(0)
-    if many:
+        while not engine.build():  # noqa: ASYNC110 - nobody else builds it, a part at a time
+            await asyncio.sleep(0)
+    if progress.total >= MANY:
         gc.freeze()  # what is loaded stays; the first look at all of it would stop the server for seconds
     engine.now = max(engine.now, at)
     return Brought(engine, revision, at)
@@ -97,16 +99,19 @@ async def _load_checkpoint(journal: Journal, progress: Progress | None) -> tuple
     if progress is not None:
         progress.done, progress.total = 0, loaded.count + loaded.last - loaded.checkpoint
     rebuilding = Rebuilding()
-    async for records in journal.records(loaded.checkpoint):
-        try:
+    try:
+        async for records in journal.records(loaded.checkpoint):
             rebuilding.take(decode_records(records))
-        except BadRecord as error:
-            raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", str(error)) from error
-        if progress is not None:
-            progress.add(len(records))
-        await asyncio.sleep(0)
-    for _ in rebuilding.index():
-        await asyncio.sleep(0)
+            if progress is not None:
+                progress.add(len(records))
+            await asyncio.sleep(0)
+        for _ in rebuilding.index():
+            await asyncio.sleep(0)
+    except StoreError:
+        raise
+    except Exception as error:  # of whatever kind: records that can be decoded may contradict each other
+        why = str(error) if isinstance(error, BadRecord) else reason_of(error)
+        raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", why) from error
     return loaded.checkpoint, rebuilding.state
 
 

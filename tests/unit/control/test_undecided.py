@@ -1,6 +1,8 @@
 """The live loop when something cannot be decided or read: it is told as what it is, and the loop goes on."""
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
@@ -75,4 +77,14 @@ async def test_a_checkpoint_with_a_record_that_cannot_be_read_names_it(
     last = control.loop.gate.durable
     await control.store.journal.checkpoint(Changed(last, {(kind, "x"): body}), control.loop.epoch)
     with pytest.raises(Damaged, match=rf"the checkpoint at revision {last} cannot be read \({why}"):
+        await control.loop.load()
+
+
+async def test_a_checkpoint_whose_records_can_be_read_and_not_used_is_told_as_damage(control: Inside) -> None:
+    last = control.loop.gate.durable
+    odd = replace(control.loop.state.facts.kept, sums=("not a number",))
+    await control.store.journal.checkpoint(
+        Changed(last, {("facts", ""): msgspec.msgpack.encode(odd)}), control.loop.epoch
+    )
+    with pytest.raises(Damaged, match=rf"the checkpoint at revision {last} cannot be read \(ValueError: "):
         await control.loop.load()

@@ -182,7 +182,9 @@ class Inspection:
     async def _restart(self, journal: Journal) -> Restarted:
         checkpoint = (await journal.load()).checkpoint
         try:
-            brought = await load(journal, lambda state: Engine(state, load_surely), Progress(self.tell))
+            brought = await load(
+                journal, lambda state: Engine(state, load_surely, whole=False), Progress(self.tell)
+            )
         except Damaged as error:
             raise Unfit(f"{error.what} cannot be read: {' '.join(error.why.split())[:200]}") from error
         return Restarted(brought.engine.state, brought.revision, brought.at, brought.revision - checkpoint)
