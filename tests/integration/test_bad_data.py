@@ -179,7 +179,7 @@ async def test_a_job_that_cannot_be_archived_is_set_aside_where_everybody_can_se
         assert overview.set_aside_in_all == 1
         bad.clear()
         await serves.archived(job)
-        assert not serves.loop.aside
+        await until(lambda: not serves.loop.aside, "that it is archived")
 
 
 async def test_a_controller_that_fails_as_a_whole_does_not_end_the_server(

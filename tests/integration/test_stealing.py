@@ -156,7 +156,7 @@ def test_an_agent_is_drained_resumed_and_forgotten_by_name(server: ServerProcess
         assert "draining" in shown.stdout
         refused = server.spill("agents", "forget", "one")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-        assert "only a lost one can be forgotten" in refused.stderr
+        assert "it can be forgotten once it is lost" in refused.stderr
         assert server.spill("agents", "drain", "nobody").returncode != 0
         assert server.spill("agents", "resume", "lab/one").returncode == 0
         assert client.wait(job, timeout=30)[0].state == "SUCCEEDED"

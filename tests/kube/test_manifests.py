@@ -180,6 +180,7 @@ def without_ours(job: dict[str, Any], ident: str) -> dict[str, Any]:
         assert labels.pop("spillover.dev/attempt") == "1"
         assert labels.pop("spillover.dev/owner")
         assert labels.pop("spillover.dev/seq")
+        assert labels.pop("spillover.dev/epoch") == "1"
     notes = plain["metadata"]["annotations"]
     for key in [key for key in notes if key.startswith("spillover.dev/")]:
         del notes[key]

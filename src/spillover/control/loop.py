@@ -42,6 +42,8 @@ PIECE: Final = 2_000
 """Records that a checkpoint encodes at once, and stages at once: some milliseconds of the event loop, and of who waits to append."""
 IN_ONE: Final = 10_000
 """Records that are written in one commit; more are staged, which takes twice as long in all."""
+NEAR: Final = 20_000
+"""Records that a checkpoint brings in order at once: some milliseconds likewise."""
 ROUNDS: Final = 8
 """Rounds after which a checkpoint is written although many records have changed meanwhile."""
 LONGEST_WAIT: Final = 1.0
@@ -490,9 +492,11 @@ class Loop:
         gathered: dict[tuple[str, str], bytes | None] = {}
         staged = len(state.dirty) > IN_ONE
         try:
-            for begun, piece in enumerate(self._pieces(state, written)):
-                if staged:
-                    await self._journal.stage(piece, self.epoch, anew=not begun)
+            anew = True
+            for piece in self._pieces(state, written):
+                if staged and piece:
+                    await self._journal.stage(piece, self.epoch, anew=anew)
+                    anew = False
                 else:
                     gathered.update(piece)
                     await asyncio.sleep(0)
@@ -513,7 +517,7 @@ class Loop:
     def _pieces(
         self, state: State, written: dict[tuple[str, str], None]
     ) -> Iterator[dict[tuple[str, str], bytes | None]]:
-        """Records that changed, some at a time, until few are left; `written` gets which.
+        """Records that changed, some at a time or none yet, until few are left; `written` gets which.
 
         Others have their turn between two pieces. What changes after it was given is given again, so that the last ones of all, with
         those that are left, are the state at one revision. Each round has only what changed during the one before; should that
@@ -522,15 +526,23 @@ class Loop:
         for _ in range(ROUNDS):
             if len(state.dirty) <= PIECE:
                 return
+            near: dict[tuple[str, str], list[tuple[str, str]]] = {}
             dirty = list(state.dirty)
-            for start in range(0, len(dirty), PIECE):
-                if state is not self.state:
-                    raise Gate.dropped("the state was loaded anew")
-                piece = dirty[start : start + PIECE]
-                written.update(dict.fromkeys(piece))
-                for key in piece:
-                    state.dirty.pop(key, None)
-                yield changed_records(state, piece)
+            for start in range(0, len(dirty), NEAR):
+                for kind, key in dirty[start : start + NEAR]:
+                    near.setdefault((kind, key[:2]), []).append((kind, key))
+                yield {}
+            # In the order of their keys: a piece is then a few pages of the store, and not as many as it has records.
+            for group in sorted(near):
+                keys = sorted(near.pop(group))
+                for start in range(0, len(keys), PIECE):
+                    if state is not self.state:
+                        raise Gate.dropped("the state was loaded anew")
+                    piece = keys[start : start + PIECE]
+                    written.update(dict.fromkeys(piece))
+                    for each in piece:
+                        state.dirty.pop(each, None)
+                    yield changed_records(state, piece)
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.

@@ -29,7 +29,7 @@ from spillover.model.job import ALWAYS, NEVER, Shape
 from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
 from spillover.model.units import FOREVER
 
-MOST_WAITS = 2000
+MOST_WAITS = 1000
 """Jobs that a cycle admits, lets be rented because their wait is over, or because the queue is full: what is left is for the next one."""
 QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")

@@ -48,7 +48,7 @@ _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APP
 """For each event what changes the state, and what the board follows it by, if anything."""
 _NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
-SLICE = 2000
+SLICE = 1000
 """Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 

@@ -29,7 +29,7 @@ LOOKS = 1000
 """Jobs that could not end in time anywhere, or not where there is room, that a cycle passes over in their lanes."""
 SOME = 16
 """Lanes of which each is tried faster than it is found out what fits at the most."""
-MOST_PLACED = 2000
+MOST_PLACED = 1000
 """Places that a cycle finds: what is left is for the next one, so that no cycle takes long."""
 _ENTRY = itemgetter(0)
 

@@ -52,7 +52,8 @@ class Turns:
         at = job.number % PARTS
         part = self._parts.get(at)
         if part is None:
-            self._parts[at], self._limits[at] = [job.id], SPARE
+            # Numbers go round all parts, so they grow alike: with limits of their own they are not all swept at once.
+            self._parts[at], self._limits[at] = [job.id], SPARE + at * SPARE // PARTS
             return
         part.append(job.id)
         if len(part) > self._limits[at]:
