@@ -93,9 +93,8 @@ async def _candidates(loop: Loop, query: JobQuery, before: Place | None) -> Asyn
             fresh = list(itertools.islice(reversed(state.jobs.values()), FRESH))
             yield _matching(fresh, query, before)
             before = next(((job.number, job.id) for job in reversed(fresh) if "." not in job.id), None)
-        jobs = list(state.jobs.values())
-        jobs.reverse()
-        async for some in slices(jobs if before is None else jobs[_index_after(jobs, before) :]):
+        jobs = list(reversed(state.jobs.values()))
+        async for some in slices(jobs, first=0 if before is None else _index_after(jobs, before)):
             if matching := _matching(some, query, before):
                 yield matching
 

@@ -80,8 +80,8 @@ async def load(journal: Journal, build: Callable[[State], Engine], progress: Pro
                 await asyncio.sleep(0)
         while not engine.build():  # noqa: ASYNC110 - nobody else builds it, a part at a time
             await asyncio.sleep(0)
-    if progress.total >= MANY:
-        gc.freeze()  # what is loaded stays; the first look at all of it would stop the server for seconds
+        if progress.total >= MANY:
+            gc.freeze()  # what is loaded stays; the first look at all of it would stop the server for a second
     engine.now = max(engine.now, at)
     return Brought(engine, revision, at)
 

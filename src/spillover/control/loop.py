@@ -7,6 +7,7 @@ told to retry, and the state is loaded again from what is durable.
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -488,36 +489,35 @@ class Loop:
 
     async def _checkpoint(self) -> int:
         state = self.state
-        written: dict[tuple[str, str], None] = {}
+        taken: list[dict[tuple[str, str], None]] = []
         gathered: dict[tuple[str, str], bytes | None] = {}
-        staged = len(state.dirty) > IN_ONE
+        staged, anew = len(state.dirty) > IN_ONE, True
         try:
-            anew = True
-            for piece in self._pieces(state, written):
+            for piece in self._pieces(state, taken):
                 if staged and piece:
                     await self._journal.stage(piece, self.epoch, anew=anew)
                     anew = False
                 else:
                     gathered.update(piece)
                     await asyncio.sleep(0)
-            if written:
+            if taken:
                 state.touch_facts()  # those of the pieces are of earlier revisions
             revision, records = self.applied, {**gathered, **changed_records(state, state.dirty)}
-            written.update(state.dirty)
+            taken.append(state.dirty)
             state.dirty = {}
             await self.gate.passed(revision)
             await self._journal.checkpoint(Changed(revision, records, staged), self.epoch)
         except BaseException:
             if state is self.state:
-                written.update(state.dirty)
-                state.dirty = written
+                for keys in reversed(taken):
+                    state.dirty = {**keys, **state.dirty}
             raise
-        return len(written)
+        return sum(map(len, taken))
 
     def _pieces(
-        self, state: State, written: dict[tuple[str, str], None]
+        self, state: State, taken: list[dict[tuple[str, str], None]]
     ) -> Iterator[dict[tuple[str, str], bytes | None]]:
-        """Records that changed, some at a time or none yet, until few are left; `written` gets which.
+        """Records that changed, some at a time or none yet, until few are left; `taken` gets which, a round at a time.
 
         Others have their turn between two pieces. What changes after it was given is given again, so that the last ones of all, with
         those that are left, are the state at one revision. Each round has only what changed during the one before; should that
@@ -526,10 +526,12 @@ class Loop:
         for _ in range(ROUNDS):
             if len(state.dirty) <= PIECE:
                 return
+            dirty, state.dirty = state.dirty, {}
+            taken.append(dirty)
             near: dict[tuple[str, str], list[tuple[str, str]]] = {}
-            dirty = list(state.dirty)
-            for start in range(0, len(dirty), NEAR):
-                for kind, key in dirty[start : start + NEAR]:
+            left = iter(dirty)
+            while some := list(itertools.islice(left, NEAR)):
+                for kind, key in some:
                     near.setdefault((kind, key[:2]), []).append((kind, key))
                 yield {}
             # In the order of their keys: a piece is then a few pages of the store, and not as many as it has records.
@@ -538,11 +540,7 @@ class Loop:
                 for start in range(0, len(keys), PIECE):
                     if state is not self.state:
                         raise Gate.dropped("the state was loaded anew")
-                    piece = keys[start : start + PIECE]
-                    written.update(dict.fromkeys(piece))
-                    for each in piece:
-                        state.dirty.pop(each, None)
-                    yield changed_records(state, piece)
+                    yield changed_records(state, keys[start : start + PIECE])
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.

@@ -10,8 +10,8 @@ SLICE: Final = 5_000
 """Jobs that are looked at before others get their turn: some milliseconds."""
 
 
-async def slices(items: Sequence[T], size: int = SLICE) -> AsyncIterator[Sequence[T]]:
-    """All items in their order, some at a time; others get their turn after each."""
-    for start in range(0, len(items), size):
+async def slices(items: Sequence[T], size: int = SLICE, first: int = 0) -> AsyncIterator[Sequence[T]]:
+    """All items from the first on in their order, some at a time; others get their turn after each."""
+    for start in range(first, len(items), size):
         yield items[start : start + size]
         await asyncio.sleep(0)
