@@ -202,7 +202,9 @@ def tokens(inspection: Inspection) -> Iterator[Finding]:
     for _, left, token in sorted(ending, key=lambda each: each[:2])[:MOST]:
         whose = token.note or token.user or token.cluster or token.project or f"made by {token.created_by}"
         told = f"token {token.id} of role {token.role} ({whose}) ends in {format_duration(max(0, left))}"
-        then = ", and restart its agents with it" if token.role == "agent" else ""
+        then = (
+            f", give it to its agents, then `spill token revoke {token.id}`" if token.role == "agent" else ""
+        )
         yield warning("tokens", told, f"`spill token create --role {token.role}`{then}")
     if (more := len(ending) - MOST) > 0:
         yield warning(

@@ -151,7 +151,9 @@ def clock(inspection: Inspection) -> Iterator[Finding]:
     if at > now + AHEAD:
         told = f"the last event is of {format_moment(at)}, {format_duration(at - now)} ahead of this machine's clock"
         yield warning(
-            "clock", told, "set the clock; until it has caught up, the server's time goes on from that event"
+            "clock",
+            told,
+            "if this clock is wrong, set it; if it is right, see `A wrong clock` in docs/operations.md",
         )
     elif now - at > LONG_AGO and inspection.server is not None:
         told = f"the last event is {format_duration(now - at)} old"
