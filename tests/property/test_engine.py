@@ -368,9 +368,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES), back=st.booleans(), most=st.integers(1, 4))
     def give_up_leases(self, node: NodeName, back: bool, most: int) -> None:
-        placed = [job for job in self.placed() if job.phase.node == node][:most]
-        for key in dict.fromkeys(job.phase.key for job in placed):
-            leases = tuple(job.lease for job in placed if job.phase.key == key)
+        held = [(job.phase.key, job.lease) for job in self.placed() if job.phase.node == node][:most]
+        for key in dict.fromkeys(key for key, _ in held):
+            leases = tuple(lease for of, lease in held if of == key)
             self.old_leases += [(key, lease) for lease in leases]
             self.propose(HandBack(key, leases) if back else Reclaim(key, leases))
 

@@ -140,7 +140,8 @@ class Loop:
             brought = await load(self._journal, self._build, self.loading)
         finally:
             self.loading = None
-        self.engine = brought.engine
+        before, self.engine = self.engine, brought.engine
+        before.retire()
         self.applied = brought.revision
         self.gate.open(brought.revision)
         return brought.at
@@ -241,9 +242,17 @@ class Loop:
             self._wake.clear()
             if self._readers:
                 await self._shown.wait()
-            if self.problem is None and self._step():
+            if self.problem is None and self._step_surely():
                 self._wake.set()
                 await asyncio.sleep(0)  # nothing else lets others have their turn between two steps
+
+    def _step_surely(self) -> bool:
+        """One step; a state that one has left half way is not written any more, not even as the server ends."""
+        try:
+            return self._step()
+        except Exception:
+            self.problem = "a step failed"
+            raise
 
     def _pause(self) -> float:
         """Seconds until the engine asked to be called; while nothing can be written, whoever recovers wakes us."""
@@ -265,6 +274,8 @@ class Loop:
             who, self._accepted_by = self._accepted_by, ""
             self._take(self.engine.step(self.engine.now, [*disabled, Jump(jumped, who)], short=True))
             disabled = []
+        else:
+            self._accepted_by = ""  # there was nothing to follow
         self.watch.begin()
         proposals = [*disabled, *(proposal for ask in asks for proposal in ask.proposals)]
         step = self.engine.step(now, proposals, short=True)
@@ -500,6 +511,7 @@ class Loop:
                 else:
                     gathered.update(piece)
                     await asyncio.sleep(0)
+            self._check_kept(state)
             if taken:
                 state.touch_facts()  # those of the pieces are of earlier revisions
             revision, records = self.applied, {**gathered, **changed_records(state, state.dirty)}
@@ -513,6 +525,11 @@ class Loop:
                     state.dirty = {**keys, **state.dirty}
             raise
         return sum(map(len, taken))
+
+    def _check_kept(self, state: State) -> None:
+        """Refuse to write a state that was given up, or is about to be: what it shows may never become durable."""
+        if state is not self.state or self.problem is not None:
+            raise Gate.dropped(self.problem or "the state was loaded anew")
 
     def _pieces(
         self, state: State, taken: list[dict[tuple[str, str], None]]
@@ -538,16 +555,16 @@ class Loop:
             for group in sorted(near):
                 keys = sorted(near.pop(group))
                 for start in range(0, len(keys), PIECE):
-                    if state is not self.state:
-                        raise Gate.dropped("the state was loaded anew")
+                    self._check_kept(state)
                     yield changed_records(state, keys[start : start + PIECE])
 
     async def forget_blobs(self) -> int:
         """Drop specs that no job has any more; returns how many.
 
-        What is submitted meanwhile is safe, as long as no checkpoint is written: the store spares what batches after the last one name.
+        No checkpoint is written meanwhile, so what is submitted is safe: the store spares what batches after the last one name.
         """
-        kept: set[bytes] = set()
-        async for jobs in slices(list(self.state.jobs.values())):
-            kept.update([job.spec for job in jobs])
-        return await self._journal.forget_blobs(kept, self.epoch)
+        async with self._checkpointing:
+            kept: set[bytes] = set()
+            async for jobs in slices(list(self.state.jobs.values())):
+                kept.update([job.spec for job in jobs])
+            return await self._journal.forget_blobs(kept, self.epoch)

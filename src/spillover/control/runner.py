@@ -189,6 +189,7 @@ class Runner:
         for grant in grants:
             if grant.spec not in specs:
                 self._fail(grant.node, Unsendable(grant.lease, "what it runs is missing from the store"))
+                self._loop.aside.done(WORK, grant.lease.job)
                 continue
             try:
                 spec, peer = _limited(specs[grant.spec], grant.limit), self._peer(grant)

@@ -73,6 +73,13 @@ class Alarms:
             ringing[what, job] = None
         return list(ringing)
 
+    def is_due(self, what: str, job: JobId, now: int) -> bool:
+        """Whether an alarm that rang before would ring now: one of an attempt that is over does not."""
+        if what not in MOVING:
+            return True
+        late = self._anew(what, self._state.jobs.get(job))
+        return late is not None and late[0] <= now
+
     def next_time(self) -> int:
         """When the next one rings, be it void by then; FOREVER if none does."""
         return self.heap[0][0] if self.heap else FOREVER

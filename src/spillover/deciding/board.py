@@ -162,6 +162,10 @@ class Board:
                 self._scrap.pop()
         return not self._scrap
 
+    def retire(self) -> None:
+        """Let go of everything: its parts refer to it, and what is kept from the collector of garbage would never be freed."""
+        vars(self).clear()
+
     # --- what the cycle asks
 
     def entry(self, job: Job) -> Entry:
@@ -180,7 +184,7 @@ class Board:
             self.serial += 1
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
             if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
-                self.lanes = {each.kind: each for each in (*self.queue.heaps, lane)}
+                self.lanes = {each.kind: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
                 self.seating.forget()
         return lane
 

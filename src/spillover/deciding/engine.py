@@ -155,9 +155,14 @@ class Engine:
             self._take_policies(whole=False)
         done = self._old_board is None or self._old_board.dismantle(8 * most)
         self._ready = self._board.build(most)
-        if done or self._ready:
+        if self._old_board is not None and (done or self._ready):
+            self._old_board.retire()
             self._old_board = None
         return self._ready
+
+    def retire(self) -> None:
+        """Let go of all that refers to itself: another engine takes its place."""
+        self._board.retire()
 
     def _prepare(self, *, short: bool) -> bool:
         """Take a part of the jobs, or all, into a new board; whether it is ready."""
@@ -191,8 +196,10 @@ class Engine:
                 continue
             self._accept(happens, encoded, step)
             step.replies.append(reply)
-        if not self._ready and not step.more:
+        if not self._ready and (self._outdated or not step.more):
             step.more = not self._prepare(short=short)
+        if step.more:
+            self._board.look_at_what_moved()  # as no cycle does
         if not step.more:
             self._run_cycles(now, step, short=short)
         if self.debug:
@@ -395,7 +402,10 @@ class Engine:
         """Look again at what was set aside long enough."""
         for what in _ALARMS:
             for job in self.aside.due(what, now):
-                self._ring(what, JobId(job), now, step)
+                if self._board.alarms.is_due(what, JobId(job), now):
+                    self._ring(what, JobId(job), now, step)
+                else:  # of an attempt that is over
+                    self.aside.done(what, job)
         for subject in self.aside.due(CYCLE, now):
             found = self.state.jobs.get(JobId(subject))
             self.board.aside.pop(JobId(subject), None)

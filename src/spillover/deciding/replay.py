@@ -26,6 +26,7 @@ from spillover.deciding import cycle
 from spillover.deciding.engine import Engine
 from spillover.deciding.plan import digest_of, events_of
 from spillover.deciding.protocols import Policies
+from spillover.model.backoff import reason_of
 from spillover.model.ids import member_id
 from spillover.model.policy import PolicySet
 from spillover.model.reasons import code_of
@@ -116,7 +117,11 @@ class Replay:
             return
         self._at = event.now
         board.gained = True  # what the server knew to be in vain is tried all the same
-        plan = cycle.run(state, board, policies, event.now, event.seed, rules=event.rules).plan
+        try:
+            plan = cycle.run(state, board, policies, event.now, event.seed, rules=event.rules).plan
+        except Exception as error:  # noqa: BLE001 - the server set aside a job on which its cycle failed, and decided without it
+            self._differ(revision, f"no plan can be made of what is before it: {reason_of(error)}")
+            return
         board.calm(decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
         self._found, self._stored = tuple(map(self._told, events)), []

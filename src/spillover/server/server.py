@@ -344,12 +344,19 @@ class Server:
             config.ahead,
             self._known_as,
         )
-        taking = asyncio.create_task(self.loop.propose(proposal))
-        await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)
-        if not taking.done():
-            taking.cancel()
-            looping.result()
-        (reply,) = await taking
+        while True:
+            taking = asyncio.create_task(self.loop.propose(proposal))
+            await asyncio.wait({taking, looping}, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                taking.cancel()
+                looping.result()
+            try:
+                (reply,) = await taking
+                break
+            except CommandError:
+                if self.loop.held is None:
+                    raise
+                await asyncio.sleep(RETRY)  # until it is known whether another server leads
         if isinstance(reply, Refusal):
             raise CommandError(Kind.INTERNAL, f"cannot take the lead: {reply.message}")
         self._archiving.begin()

@@ -5,7 +5,9 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from spillover.control import loop
 from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
+from spillover.deciding.engine import Step
 from spillover.model.ids import JobId
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import Batch, Changed, Damaged
@@ -88,3 +90,32 @@ async def test_a_checkpoint_whose_records_can_be_read_and_not_used_is_told_as_da
     )
     with pytest.raises(Damaged, match=rf"the checkpoint at revision {last} cannot be read \(ValueError: "):
         await control.loop.load()
+
+
+async def test_a_checkpoint_of_a_state_that_is_given_up_is_not_written(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "PIECE", 1)
+    await control.submit("a", "b", "c")
+    before, dirty = (await control.store.journal.load()).checkpoint, dict(control.loop.state.dirty)
+    control.loop.problem = "the disk is full"
+    with pytest.raises(CommandError, match="the disk is full"):
+        await control.loop.checkpoint()
+    assert (await control.store.journal.load()).checkpoint == before
+    assert control.loop.state.dirty == dirty
+    control.loop.problem = None
+
+
+async def test_what_a_failing_step_left_is_not_written(
+    control: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> Step:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(control.loop.engine, "step", failing)
+        with pytest.raises(ZeroDivisionError):
+            control.loop._step_surely()
+    with pytest.raises(CommandError, match="a step failed"):
+        await control.loop.checkpoint()
+    control.loop.problem = None

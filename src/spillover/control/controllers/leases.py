@@ -106,19 +106,22 @@ class Leases:
         elif self._holds_back(expired, counted, now):
             reclaims = []
         forgets = self._outdated(state)
-        if gone or reclaims or forgets:
-            proposals = (*gone, *reclaims, *forgets)
-            replies = await self._loop.propose(*proposals)
-            await self._one_by_one(
-                [each for each, reply in zip(proposals, replies, strict=True) if isinstance(reply, Refusal)]
-            )
+        proposals = (*gone, *reclaims, *forgets)
+        replies = await self._loop.propose(*proposals) if proposals else []
+        await self._one_by_one(
+            [each for each, reply in zip(proposals, replies, strict=True) if isinstance(reply, Refusal)]
+        )
 
     async def _one_by_one(self, failed: list[Proposal]) -> None:
         """Reclaim leases apart that could not be together: what is wrong with one costs the others nothing."""
         leases = [(each.node, lease) for each in failed if isinstance(each, Reclaim) for lease in each.leases]
+        aside = self._loop.aside
+        wanted = {lease.job for _, lease in leases}
+        for each in aside.of(WORK) if aside else ():
+            if each.subject and each.subject not in wanted:  # it was reclaimed since, or ended otherwise
+                aside.done(WORK, each.subject)
         if not leases:
             return
-        aside = self._loop.aside
         tried = [(node, lease) for node, lease in leases if not aside.waits(WORK, lease.job)]
         replies = (
             await self._loop.propose(*[Reclaim(node, (lease,)) for node, lease in tried]) if tried else []

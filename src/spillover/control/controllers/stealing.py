@@ -59,7 +59,7 @@ class Stealing:
         """Ask for what would start sooner elsewhere; returns how many leases that are."""
         if not self._waits():
             return 0
-        engine = await self._loop.read()
+        engine = await self._loop.ready()
         now = self._loop.time.monotonic()
         self._spared = {job: until for job, until in self._spared.items() if until > now}
         state = engine.state
