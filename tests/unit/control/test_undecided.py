@@ -119,3 +119,14 @@ async def test_what_a_failing_step_left_is_not_written(
     with pytest.raises(CommandError, match="a step failed"):
         await control.loop.checkpoint()
     control.loop.problem = None
+
+
+async def test_while_nothing_can_be_written_what_is_due_is_not_asked_for_again_and_again(
+    control: Inside,
+) -> None:
+    control.loop.engine.now = control.loop.now()
+    control.loop.engine._ready = False  # so that a step is due at once
+    assert control.loop._pause() == 0
+    control.loop.problem = "the disk is full"
+    assert control.loop._pause() == loop.LONGEST_WAIT
+    control.loop.engine._ready, control.loop.problem = True, None

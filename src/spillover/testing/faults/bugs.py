@@ -139,22 +139,6 @@ def untellable_news() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def restless() -> Iterator[None]:
-    """A server that cannot write asks again and again for what is due."""
-    real = Loop._pause  # noqa: SLF001 - there is no other way to it
-
-    def pause(self: Loop) -> float:
-        problem, self.problem = self.problem, None
-        try:
-            return real(self)
-        finally:
-            self.problem = problem
-
-    with _instead(Loop, "_pause", pause):
-        yield
-
-
 BUGS: Final[dict[str, Callable[[], Any]]] = {
     "no-seq-check": no_seq_check,
     "early-hand-out": early_hand_out,
@@ -163,7 +147,6 @@ BUGS: Final[dict[str, Callable[[], Any]]] = {
     "over-for-good": over_for_good,
     "unfenced-namesake": unfenced_namesake,
     "untellable-news": untellable_news,
-    "restless": restless,
 }
 
 
