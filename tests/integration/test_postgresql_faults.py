@@ -282,7 +282,7 @@ async def test_a_client_that_falls_silent_within_a_write_does_not_keep_others_fr
     assert isinstance(await other.election.campaign("two", ""), Holder)
     clock.now = 10
     assert await other.election.campaign("two", "") == 2
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)):
         await silent.execute("UPDATE leader SET epoch = 1")
     silent.terminate()
     with pytest.raises(Fenced):
