@@ -253,9 +253,9 @@ async def _operations(inside: Inside, count: int) -> list[tuple[str, Callable[[]
 
     await touch_all()
     return [
-        ("checkpoint of all jobs", loop.checkpoint),
+        ("checkpoint of all jobs", loop.checkpoints.write),
         ("change 5,000 jobs in one commit", lambda: inside.change(some, 1)),
-        ("checkpoint of those", loop.checkpoint),
+        ("checkpoint of those", loop.checkpoints.write),
         ("list, first page", lambda: inside.listed(limit=100)),
         ("list by name", lambda: inside.listed(name="rare", limit=100)),
         ("list by project", lambda: inside.listed(project="rare", limit=100)),

@@ -486,7 +486,7 @@ async def test_a_revision_that_was_not_reached_is_refused(program: Program) -> N
 
 async def test_history_that_is_gone_is_told(program: Program) -> None:
     await program.submit(job("one"))
-    await program.control.loop.checkpoint()
+    await program.control.loop.checkpoints.write()
     await program.control.store.journal.compact(program.control.loop.applied, program.control.loop.epoch)
     code, told, _ = await refused(program.watch(after=1).read())
     assert code is grpc.StatusCode.FAILED_PRECONDITION

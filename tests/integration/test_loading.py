@@ -168,7 +168,7 @@ async def test_others_have_a_turn_while_a_state_is_loaded(monkeypatch: pytest.Mo
     jobs, turns = 5_000, 0
     async with leading() as control:
         await control.submitting.submit([form("train", resources={"cpu": 64})] * jobs, "ada")
-        await control.loop.checkpoint()
+        await control.loop.checkpoints.write()
         await control.submitting.submit([form("later", resources={"cpu": 64})] * jobs, "ada")
         again = Loop(control.store.journal, load, control.clock)
 

@@ -55,7 +55,7 @@ async def test_a_clock_that_jumps_forward_ends_no_walltime_early() -> None:
         await one_runs_one_waits(live)
         live.clock.set_wall(seconds=3600)
         await live.look()
-        await live.loop.checkpoint()
+        await live.loop.checkpoints.write()
         await live.loop.load()  # a restart knows of the jump too
         live.clock.pass_by(seconds=1700)
         await live.look()

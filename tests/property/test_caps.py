@@ -298,11 +298,11 @@ class Spending(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        dirty, records = dict(world.state.dirty), Checkpoints()
+        dirty, records = world.state.dirty.copy(), Checkpoints()
         for job in world.state.jobs:
             world.state.touch_job(job)
         for node in world.state.nodes:
-            world.state.dirty["node", node] = None
+            world.state.dirty["node"][node] = None
         for purse in world.state.purses:
             world.state.touch_purse(purse)
         world.state.touch_facts()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spillover.control import loop as control_loop
+from spillover.control import checkpoints
 from spillover.control.loop import Loop
 from spillover.core.proposals import Act, Archived, Change, SetPriority
 from spillover.core.transitions import TERMINAL
@@ -81,9 +81,9 @@ async def _as_started(live: Live, journal: Any) -> dict[str, Any]:
 async def test_a_start_at_any_moment_finds_the_durable_state(
     seed: int, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_loop, "PIECE", 3)
-    monkeypatch.setattr(control_loop, "IN_ONE", 12)
-    monkeypatch.setattr(control_loop, "ROUNDS", 3)
+    monkeypatch.setattr(checkpoints, "PIECE", 3)
+    monkeypatch.setattr(checkpoints, "IN_ONE", 12)
+    monkeypatch.setattr(checkpoints, "ROUNDS", 3)
     dice = Random(seed)
     async with a_live_loop(PolicySet()) as live:
         inner = live.journal._journal
@@ -94,7 +94,7 @@ async def test_a_start_at_any_moment_finds_the_durable_state(
         async def checkpointing() -> None:
             while True:
                 with contextlib.suppress(StoreError, CommandError):
-                    await live.loop.checkpoint()
+                    await live.loop.checkpoints.write()
                 await turn()
 
         tasks = [asyncio.create_task(checkpointing()) for _ in range(2)]
@@ -112,6 +112,6 @@ async def test_a_start_at_any_moment_finds_the_durable_state(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         journal.failing = False
-        await live.loop.checkpoint()
+        await live.loop.checkpoints.write()
         assert (await journal.load()).checkpoint == live.loop.applied
         assert await _as_started(live, journal) == said_by(live.loop.state)

@@ -518,7 +518,7 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        dirty = dict(world.state.dirty)
+        dirty = world.state.dirty.copy()
         latest = Checkpoints()
         latest._records = dict(self.checkpoints._records)
         latest.write(world.state)

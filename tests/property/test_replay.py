@@ -116,7 +116,7 @@ def test_a_trial_leaves_no_trace(cpus: list[int], queued: int, odd: str, order: 
             jobs[0].priority(5)
     engine = world.engine
     before, board = said_by(world.state), board_said(engine.board)
-    dirty, order_of_jobs = dict(world.state.dirty), list(world.state.jobs)
+    dirty, order_of_jobs = world.state.dirty.copy(), list(world.state.jobs)
     tried = engine.trial(world.now, Submit(tuple(job.build() for job in jobs), "ada"))
     assert not isinstance(tried, Refusal)
     assert said_by(world.state) == before

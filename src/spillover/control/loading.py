@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import structlog
 
+from spillover.control.collecting import Spared, not_collecting
 from spillover.core.rebuild import Rebuilding
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
@@ -19,8 +19,6 @@ log = structlog.get_logger()
 
 STEP: Final = 500
 """Events that are applied before somebody else has a turn: some milliseconds."""
-MANY: Final = 100_000
-"""Records and events from which on they are kept from the collector of garbage."""
 TRIES: Final = 3
 """How often a checkpoint that was replaced while it was read is read anew."""
 TOLD: Final = 3.0
@@ -63,7 +61,7 @@ async def load(journal: Journal, build: Callable[[State], Engine], progress: Pro
 
     `build` makes one that is not whole: its board would be one long step, and is built here instead.
     """
-    with _not_collecting():
+    with not_collecting():
         revision, state = await load_checkpoint(journal, progress)
         engine = build(state)
         at, taken = state.facts.now, 0
@@ -80,8 +78,7 @@ async def load(journal: Journal, build: Callable[[State], Engine], progress: Pro
                 await asyncio.sleep(0)
         while not engine.build():  # noqa: ASYNC110 - nobody else builds it, a part at a time
             await asyncio.sleep(0)
-        if progress.total >= MANY:
-            gc.freeze()  # what is loaded stays; the first look at all of it would stop the server for a second
+        Spared().look(len(state.jobs))
     engine.now = max(engine.now, at)
     return Brought(engine, revision, at)
 
@@ -113,15 +110,3 @@ async def _load_checkpoint(journal: Journal, progress: Progress | None) -> tuple
         why = str(error) if isinstance(error, BadRecord) else reason_of(error)
         raise Damaged(f"the checkpoint at revision {loaded.checkpoint}", why) from error
     return loaded.checkpoint, rebuilding.state
-
-
-@contextlib.contextmanager
-def _not_collecting() -> Iterator[None]:
-    """Look for no cycles meanwhile: nothing that is loaded has any, and each look goes through all that is there so far."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

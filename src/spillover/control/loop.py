@@ -7,13 +7,14 @@ told to retry, and the state is loaded again from what is durable.
 
 import asyncio
 import contextlib
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
+from spillover.control.checkpoints import Checkpoints
 from spillover.control.clock import ClockBounds, OtherClocks, SteadyTime
+from spillover.control.collecting import Spared
 from spillover.control.gate import Gate
 from spillover.control.loading import Progress, load
 from spillover.control.set_aside import SetAside, trace_of
@@ -30,8 +31,8 @@ from spillover.model.policy import PolicySet
 from spillover.model.units import FOREVER, HOUR, SECOND, format_time
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
-from spillover.ports.journal import Batch, Changed, Fenced, Journal, Moved, StoreError
-from spillover.wire.journal import changed_records, decode_event, encode_event
+from spillover.ports.journal import Batch, Fenced, Journal, Moved, StoreError
+from spillover.wire.journal import decode_event, encode_event
 
 log = structlog.get_logger()
 
@@ -39,14 +40,6 @@ T = TypeVar("T")
 
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
-PIECE: Final = 2_000
-"""Records that a checkpoint encodes at once, and stages at once: some milliseconds of the event loop, and of who waits to append."""
-IN_ONE: Final = 10_000
-"""Records that are written in one commit; more are staged, which takes twice as long in all."""
-NEAR: Final = 20_000
-"""Records that a checkpoint brings in order at once: some milliseconds likewise."""
-ROUNDS: Final = 8
-"""Rounds after which a checkpoint is written although many records have changed meanwhile."""
 LONGEST_WAIT: Final = 1.0
 """Seconds after which the loop looks at the clock even if nothing was announced, so that a jump is seen."""
 MOST_TOLD: Final = 10_000
@@ -93,7 +86,6 @@ class Loop:
         """Those who wait for all that is applied to be durable."""
         self._shown = asyncio.Event()
         """Set when no reader waits."""
-        self._checkpointing = asyncio.Lock()
         self._stepped = asyncio.Event()
         """Set when a step is over."""
         self._bounds = bounds
@@ -123,6 +115,8 @@ class Loop:
         """Until when this process surely leads, on the monotonic clock; FOREVER where nobody else could."""
         self.lost_lead = asyncio.Event()
         """Set when a newer epoch has begun: this process must not act any more."""
+        self.checkpoints = Checkpoints(journal, self)
+        self._spared = Spared()
 
     @property
     def state(self) -> State:
@@ -282,6 +276,7 @@ class Loop:
         if self.watch.end():
             self._wake.set()
         self._take(step)
+        self._spared.look(len(self.state.jobs), made_anew=not self.engine.is_ready)
         self._stepped.set()
         self._stepped = asyncio.Event()
         at = len(disabled)
@@ -490,81 +485,3 @@ class Loop:
         self._wake.set()
         log.info("can write again")
         return True
-
-    # --- checkpoints
-
-    async def checkpoint(self) -> int:
-        """Write the records that changed since the last one; returns how many were written."""
-        async with self._checkpointing:  # what is staged is of one
-            return await self._checkpoint()
-
-    async def _checkpoint(self) -> int:
-        state = self.state
-        taken: list[dict[tuple[str, str], None]] = []
-        gathered: dict[tuple[str, str], bytes | None] = {}
-        staged, anew = len(state.dirty) > IN_ONE, True
-        try:
-            for piece in self._pieces(state, taken):
-                if staged and piece:
-                    await self._journal.stage(piece, self.epoch, anew=anew)
-                    anew = False
-                else:
-                    gathered.update(piece)
-                    await asyncio.sleep(0)
-            self._check_kept(state)
-            if taken:
-                state.touch_facts()  # those of the pieces are of earlier revisions
-            revision, records = self.applied, {**gathered, **changed_records(state, state.dirty)}
-            taken.append(state.dirty)
-            state.dirty = {}
-            await self.gate.passed(revision)
-            await self._journal.checkpoint(Changed(revision, records, staged), self.epoch)
-        except BaseException:
-            if state is self.state:
-                for keys in reversed(taken):
-                    state.dirty = {**keys, **state.dirty}
-            raise
-        return sum(map(len, taken))
-
-    def _check_kept(self, state: State) -> None:
-        """Refuse to write a state that was given up, or is about to be: what it shows may never become durable."""
-        if state is not self.state or self.problem is not None:
-            raise Gate.dropped(self.problem or "the state was loaded anew")
-
-    def _pieces(
-        self, state: State, taken: list[dict[tuple[str, str], None]]
-    ) -> Iterator[dict[tuple[str, str], bytes | None]]:
-        """Records that changed, some at a time or none yet, until few are left; `taken` gets which, a round at a time.
-
-        Others have their turn between two pieces. What changes after it was given is given again, so that the last ones of all, with
-        those that are left, are the state at one revision. Each round has only what changed during the one before; should that
-        always be much, the rest is left after some rounds.
-        """
-        for _ in range(ROUNDS):
-            if len(state.dirty) <= PIECE:
-                return
-            dirty, state.dirty = state.dirty, {}
-            taken.append(dirty)
-            near: dict[tuple[str, str], list[tuple[str, str]]] = {}
-            left = iter(dirty)
-            while some := list(itertools.islice(left, NEAR)):
-                for kind, key in some:
-                    near.setdefault((kind, key[:2]), []).append((kind, key))
-                yield {}
-            # In the order of their keys: a piece is then a few pages of the store, and not as many as it has records.
-            for group in sorted(near):
-                keys = sorted(near.pop(group))
-                for start in range(0, len(keys), PIECE):
-                    self._check_kept(state)
-                    yield changed_records(state, keys[start : start + PIECE])
-
-    async def forget_blobs(self) -> int:
-        """Drop specs that no job has any more; returns how many.
-
-        No checkpoint is written meanwhile, so what is submitted is safe: the store spares what batches after the last one name.
-        """
-        async with self._checkpointing:
-            kept: set[bytes] = set()
-            async for jobs in slices(list(self.state.jobs.values())):
-                kept.update([job.spec for job in jobs])
-            return await self._journal.forget_blobs(kept, self.epoch)

@@ -76,7 +76,7 @@ def _add(state: State, sample: Sample, ran: int) -> None:
     sample.used = state.facts.learned
     if sample.count >= 2 * WINDOW:
         sample.halve()
-    state.dirty["history", sample.key] = None
+    state.dirty["history"][sample.key] = None
 
 
 def _age(sample: Sample) -> tuple[int, int]:
@@ -86,4 +86,4 @@ def _age(sample: Sample) -> tuple[int, int]:
 def _forget(state: State, dropped: list[Sample]) -> None:
     for sample in dropped:
         del state.history[sample.about], state.samples[sample.key]
-        state.dirty["history", sample.key] = None
+        state.dirty["history"][sample.key] = None

@@ -1,5 +1,6 @@
 """The book: everything that was decided, as `apply` left it."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,31 @@ START: Final = 3
 """Letters that a prefix of an id has at the least: few jobs share them, and a short name is not taken for a prefix."""
 
 Shared = TypeVar("Shared", str, bytes, Kind, Terms)
+
+
+class Dirty(defaultdict[str, dict[str, None]]):
+    """Records that differ from the last checkpoint: their keys by their kind.
+
+    There may be a million. One costs an entry and no object of its own, and Python's collector does not look into mappings of strings.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.values()))
+
+    def copy(self) -> "Dirty":
+        """The same, as they are now."""
+        return Dirty().add(self)
+
+    def add(self, others: "Dirty") -> "Dirty":
+        """Have others too."""
+        for kind, keys in others.items():
+            self[kind].update(keys)
+        return self
 
 
 class State:
@@ -77,8 +103,7 @@ class State:
         """Jobs of each project that have not ended, members of arrays counted one by one."""
         self.alive = 0
         """Those of all projects."""
-        self.dirty: dict[tuple[str, str], None] = {}
-        """Records that differ from the last checkpoint."""
+        self.dirty = Dirty()
         self.moved: dict[str, None] = {}
         """Nodes whose record changed since somebody who keeps up with the state last looked."""
         self._shared: dict[Any, Any] = {}
@@ -225,29 +250,29 @@ class State:
 
     def touch_job(self, job: JobId) -> None:
         """Remember that a job's record has to be written at the next checkpoint."""
-        self.dirty["job", job] = None
+        self.dirty["job"][job] = None
 
     def touch_node(self, node: str) -> None:
         """Remember that a node's record has to be written at the next checkpoint."""
-        self.dirty["node", node] = None
+        self.dirty["node"][node] = None
         self.moved[node] = None
 
     def touch_cluster(self, cluster: ClusterName) -> None:
         """Remember that the condition of a cluster has to be written at the next checkpoint."""
-        self.dirty["cluster", cluster] = None
+        self.dirty["cluster"][cluster] = None
 
     def touch_purse(self, key: str) -> None:
         """Remember that a purse has to be written at the next checkpoint."""
-        self.dirty["purse", key] = None
+        self.dirty["purse"][key] = None
 
     def touch_policies(self) -> None:
         """Remember that the changes of policies have to be written at the next checkpoint."""
-        self.dirty["policies", ""] = None
+        self.dirty["policies"][""] = None
 
     def touch_token(self, token: str) -> None:
         """Remember that a token has to be written at the next checkpoint."""
-        self.dirty["token", token] = None
+        self.dirty["token"][token] = None
 
     def touch_facts(self) -> None:
         """Remember that the single facts have to be written at the next checkpoint."""
-        self.dirty["facts", ""] = None
+        self.dirty["facts"][""] = None

@@ -80,7 +80,7 @@ def follow(state: State, at: int) -> None:
     if measure == (None if sharing is None else sharing.measure):
         return
     for project in state.usage:
-        state.dirty["usage", project] = None
+        state.dirty["usage"][project] = None
     state.usage.clear()
     state.holders = 0
     state.uses += 1
@@ -109,7 +109,7 @@ def _change(state: State, job: Job, at: int, more: int) -> None:
     state.uses += 1
     using.spent -= size * sharing.grown(at)
     sharing.last = max(sharing.last, at)
-    state.dirty["usage", project] = None
+    state.dirty["usage"][project] = None
     state.touch_facts()
 
 
@@ -119,6 +119,6 @@ def _set_back(state: State, sharing: Sharing, half_lives: int) -> Sharing:
         using.spent = sharing.carried(using, half_lives)
         if not using.rate and using.spent <= 0:
             del state.usage[using.project]
-        state.dirty["usage", using.project] = None
+        state.dirty["usage"][using.project] = None
     state.facts.sharing = sharing.set_back(half_lives)
     return state.facts.sharing

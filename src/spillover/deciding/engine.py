@@ -23,7 +23,7 @@ from spillover.core.events import (
 )
 from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Refused, Reply, Submit
-from spillover.core.state import State
+from spillover.core.state import Dirty, State
 from spillover.deciding import cycle
 from spillover.deciding.alarms import Alarms
 from spillover.deciding.board import Board
@@ -273,7 +273,7 @@ class Engine:
         self._ready = board.build()
         numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
         tally = structs.replace(self.state.facts.tally)
-        self.state.dirty, board.alarms = {}, Alarms(self.state)  # as both may be long
+        self.state.dirty, board.alarms = Dirty(), Alarms(self.state)  # as both may be long
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:

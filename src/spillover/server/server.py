@@ -372,7 +372,7 @@ class Server:
         with contextlib.suppress(StoreError, CommandError, TimeoutError):
             if not lost and self.loop.problem is None:
                 async with asyncio.timeout(1.0):
-                    await self.loop.checkpoint()
+                    await self.loop.checkpoints.write()
         await grpc_server.stop(0.2)  # type: ignore[attr-defined]
         for task in tasks:
             task.cancel()

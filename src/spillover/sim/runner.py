@@ -4,10 +4,9 @@ Nothing here decides. The clock goes to the next moment at which something happe
 step, and what the engine decided is carried out.
 """
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
+from spillover.control.collecting import not_collecting
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     Archived,
@@ -54,7 +53,7 @@ def simulate(
     ended: Ended | None = None,
 ) -> list[Outcome]:
     """What would become of these jobs, in their order; policies that failed are added to `failures`."""
-    with _no_sweeping():
+    with not_collecting():
         scene = setting.scene if isinstance(setting, Setting) else setting
         simulation = _Simulation(jobs, scene, sink, ended)
         outcomes = simulation.run()
@@ -165,15 +164,3 @@ class _Simulation:
         policies = load(chosen)
         self.guards += policies.guards
         return policies
-
-
-@contextmanager
-def _no_sweeping() -> Iterator[None]:
-    """Without looking for reference cycles, of which a simulation makes none."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from spillover.core.state import State
+from spillover.core.state import Dirty, State
 from spillover.wire.journal import changed_records, load_state
 
 
@@ -44,7 +44,7 @@ class Checkpoints:
                 self._records.pop(key, None)
             else:
                 self._records[key] = body
-        state.dirty = {}
+        state.dirty = Dirty()
 
     def load(self) -> State:
         """The state as a server would start with it."""

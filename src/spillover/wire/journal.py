@@ -4,7 +4,7 @@ A field is only ever added at the end with a default, so what an older version w
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -77,15 +77,18 @@ def encode_value(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def changed_records(state: State, changed: Iterable[tuple[str, str]]) -> dict[tuple[str, str], bytes | None]:
-    """Records of these kinds and keys, as the state is now; None for those that are gone.
+def changed_records(
+    state: State, changed: Mapping[str, Iterable[str]]
+) -> dict[tuple[str, str], bytes | None]:
+    """Records of these keys, by their kind, as the state is now; None for those that are gone.
 
     The single facts go with any other: sums over all jobs are among them.
     """
     records: dict[tuple[str, str], bytes | None] = {}
-    for kind, key in changed:
-        record = state.record(kind, key)
-        records[kind, key] = None if record is None else _encoder.encode(record)
+    for kind, keys in changed.items():
+        for key in keys:
+            record = state.record(kind, key)
+            records[kind, key] = None if record is None else _encoder.encode(record)
     if records:
         records["facts", ""] = _encoder.encode(state.facts.kept)
     return records

@@ -252,7 +252,7 @@ async def test_a_sweep_forgets_what_is_old_and_keeps_specs_that_are_used(control
     await control.archive()
     control.clock.pass_by(2 * DAY / SECOND)
     await control.submit("later", priority=4)
-    await control.loop.checkpoint()
+    await control.loop.checkpoints.write()
     await keeping.sweep()
     assert await control.store.archive.count() == 0
     assert list(await control.store.journal.blobs(specs)) == specs[1:]
@@ -265,7 +265,7 @@ async def test_a_sweep_forgets_all_events_that_are_old_and_no_other(control: Ins
     for _ in range(10):
         control.clock.pass_by(DAY / SECOND)
         await control.submit("daily")
-    await control.loop.checkpoint()
+    await control.loop.checkpoints.write()
     events = [each async for each in control.store.journal.tail(0)]
     await keeping.sweep()
     left = [each async for each in control.store.journal.tail(0)]

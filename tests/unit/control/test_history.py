@@ -64,7 +64,7 @@ class Counted:
 
 async def test_following_from_before_all_that_is_kept_waits_for_what_comes(control: Inside) -> None:
     await control.submit("before")
-    await control.loop.checkpoint()
+    await control.loop.checkpoints.write()
     end = control.loop.gate.durable
     await control.store.journal.compact(end, control.loop.epoch)
     assert await control.store.journal.oldest() == end + 1

@@ -52,7 +52,7 @@ async def test_what_is_told_of_a_job_is_what_all_of_history_says(control: Inside
             after = dice.choice([0, dice.randrange(control.loop.gate.durable)])
             assert await revisions(control, job, after) == await plainly(control, job, after)
         if dice.random() < 0.1:
-            await control.loop.checkpoint()
+            await control.loop.checkpoints.write()
             await control.store.journal.compact(dice.randrange(control.loop.gate.durable), control.loop.epoch)
     for _ in range(200):
         await turn()

@@ -1,10 +1,13 @@
 """A long queue is looked at in slices: everybody else gets their turn, and what is told is what is there."""
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from spillover.control import collecting
+from spillover.control.collecting import MANY, Spared
 from spillover.control.listing import list_jobs
 from spillover.control.slices import SLICE
 from spillover.core.apply import apply
@@ -21,6 +24,13 @@ from spillover.testing.inside import Inside
 from spillover.testing.waiting import turn
 
 JOBS = 2 * SLICE + 100
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Nothing is kept from the collector in other tests."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -100,7 +110,7 @@ async def test_others_get_their_turn_while_a_long_queue_is_looked_at(control: In
     for look in (
         lambda: all_pages(control, JobQuery(user="rare")),
         lambda: control.loop.scan(lambda jobs: jobs),
-        control.loop.forget_blobs,
+        control.loop.checkpoints.forget_blobs,
     ):
         turns = 0
         await look()
@@ -155,3 +165,41 @@ async def test_a_job_is_found_among_many_by_name_and_by_the_first_letters_of_its
         await control.lookup.find("rare")
     with pytest.raises(CommandError, match="there is no job"):
         await control.lookup.within("default").find("rare")
+
+
+async def test_the_collector_does_not_look_into_what_has_to_be_written(
+    control: Inside, queue: list[Job]
+) -> None:
+    assert len(control.loop.state.dirty["job"]) == JOBS
+    assert not gc.is_tracked(control.loop.state.dirty["job"])
+
+
+def test_the_collector_is_kept_from_a_queue_each_time_it_has_grown_by_much() -> None:
+    spared = Spared()
+    assert [spared.look(jobs) for jobs in (10, MANY - 1, MANY, 2 * MANY - 1, 2 * MANY, 3 * MANY)] == [
+        *(False, False, True),
+        *(False, True, True),
+    ]
+    assert not spared.look(2 * MANY)
+    assert not spared.look(3 * MANY)
+    assert not spared.look(MANY)  # of lists that were spared, many are gone
+    assert spared.look(2 * MANY)
+
+
+def test_the_collector_is_kept_from_long_lists_that_are_made_anew_and_not_from_short_ones() -> None:
+    spared = Spared()
+    assert not spared.look(MANY - 1, made_anew=True)
+    assert spared.look(MANY, made_anew=True)
+    assert spared.look(MANY, made_anew=True)
+    assert not spared.look(MANY)
+
+
+async def test_a_server_spares_the_collector_a_long_queue(
+    control: Inside, queue: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "MANY", JOBS)
+    held = [*range(300, 400)]
+    await control.submit("one")
+    assert not any(each is held for each in gc.get_objects())
+    gc.unfreeze()
+    assert any(each is held for each in gc.get_objects())

@@ -102,7 +102,7 @@ async def test_a_job_whose_spec_is_missing_ends(served: Served) -> None:
     served.control.specs._kept.clear()
     kept = frozenset({served.job(jobs[1]).spec})
     assert digest not in kept
-    await served.control.loop.checkpoint()
+    await served.control.loop.checkpoints.write()
     assert await served.control.store.journal.forget_blobs(kept, served.control.loop.epoch)
     await served.register()
     assert await served.granted(1) == [jobs[1]]

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from spillover.control import loop
+from spillover.control import checkpoints, loop
 from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
 from spillover.deciding.engine import Step
 from spillover.model.ids import JobId
@@ -95,12 +95,12 @@ async def test_a_checkpoint_whose_records_can_be_read_and_not_used_is_told_as_da
 async def test_a_checkpoint_of_a_state_that_is_given_up_is_not_written(
     control: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "PIECE", 1)
+    monkeypatch.setattr(checkpoints, "PIECE", 1)
     await control.submit("a", "b", "c")
-    before, dirty = (await control.store.journal.load()).checkpoint, dict(control.loop.state.dirty)
+    before, dirty = (await control.store.journal.load()).checkpoint, control.loop.state.dirty.copy()
     control.loop.problem = "the disk is full"
     with pytest.raises(CommandError, match="the disk is full"):
-        await control.loop.checkpoint()
+        await control.loop.checkpoints.write()
     assert (await control.store.journal.load()).checkpoint == before
     assert control.loop.state.dirty == dirty
     control.loop.problem = None
@@ -117,7 +117,7 @@ async def test_what_a_failing_step_left_is_not_written(
         with pytest.raises(ZeroDivisionError):
             control.loop._step_surely()
     with pytest.raises(CommandError, match="a step failed"):
-        await control.loop.checkpoint()
+        await control.loop.checkpoints.write()
     control.loop.problem = None
 
 

@@ -275,7 +275,7 @@ def test_the_mark_and_the_counts_outlive_a_restart() -> None:
     place.answers(place.job("b").lease, Yield.RELEASED)
     place.propose(Drain(LAB, VICTIM, "ada"))
     state = place.state
-    records = [(kind, state.record(kind, key)) for kind, key in [*state.dirty]]
+    records = [(kind, state.record(kind, key)) for kind, keys in state.dirty.items() for key in keys]
     again = rebuild([record for _, record in records if record is not None])
     assert again.jobs[place.job("c").id].phase == place.job("c").phase
     assert again.nodes["onprem/victim"] == place.victim

@@ -67,7 +67,7 @@ async def _write(data: Path) -> None:
                 Register(ClusterName("onprem"), NodeName("n1"), 1, Resources(2000), (), {}, 0, ())
             )
             await inside.submit("first", "second", "third")
-            await inside.loop.checkpoint()
+            await inside.loop.checkpoints.write()
             await inside.submit(
                 "needy", inputs=[{"path": "in.txt", "digest": DIGEST, "size": len(INPUT)}], queue="later"
             )

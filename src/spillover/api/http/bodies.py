@@ -5,9 +5,7 @@ that the answer can name every problem of every job.
 """
 
 import asyncio
-import gc
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
@@ -16,6 +14,7 @@ import msgspec
 
 from spillover.api.http.guard import Headers
 from spillover.api.http.problems import Refused, invalid, misfit, not_json
+from spillover.control.collecting import not_collecting
 from spillover.forms.jobs import JobForm, from_doc, read_job
 from spillover.forms.problems import BadForm
 from spillover.wire.api import FieldProblem, Jobs
@@ -108,28 +107,16 @@ async def _fast(body: bytes) -> list[JobForm]:
     """Typed decoding; any failure means that the careful road has something to say."""
     if not body[:100].lstrip(b" \t\r\n{").startswith(b'"jobs"'):
         return [from_doc(_one.decode(body))]
-    with _uncollected():
+    with not_collecting():
         docs = _many.decode(body).jobs
     _check_count(docs)
     forms: list[JobForm] = []
     for start in range(0, len(docs), _BREATH):
         if start:
             await asyncio.sleep(0)
-        with _uncollected():
+        with not_collecting():
             forms += [from_doc(doc) for doc in docs[start : start + _BREATH]]
     return forms
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Make many values that are all kept, without the collector looking through them again and again (a third of the time)."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 async def _careful(body: bytes) -> list[JobForm]:

@@ -54,9 +54,9 @@ class Keeping:
 
     async def look(self) -> None:
         """Do what is due."""
-        now, dirty = self._loop.time.monotonic(), len(self._loop.state.dirty)
+        now, dirty = self._loop.time.monotonic(), self._loop.state.dirty.count
         if dirty >= DIRTY or (dirty and now - self._checkpoint_at >= OLDEST):
-            await self._loop.checkpoint()
+            await self._loop.checkpoints.write()
             self._checkpoint_at = now
         if now - self._swept_at >= SWEEP:
             self._swept_at = now
@@ -67,7 +67,7 @@ class Keeping:
         now, epoch = self._loop.now(), self._loop.epoch
         jobs = await self._archive.forget(now - self._retention.jobs, epoch)
         events = await self._journal.compact(await self._last_before(now - self._retention.events), epoch)
-        blobs = await self._loop.forget_blobs()
+        blobs = await self._loop.checkpoints.forget_blobs()
         if jobs or events or blobs:
             log.info("forgot what is past its retention", jobs=jobs, events=events, blobs=blobs)
 

@@ -202,7 +202,7 @@ def decided(state: State, event: Decided) -> None:
     if event.now > facts.now:
         facts.now = event.now
     facts.cycles += 1
-    state.dirty["facts", ""] = None
+    state.dirty["facts"][""] = None
 
 
 def _wait_anew(state: State) -> None:

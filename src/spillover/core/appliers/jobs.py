@@ -76,7 +76,7 @@ def submitted(state: State, event: JobSubmitted) -> None:
     )
     state.jobs[event.job] = job
     state.enter(job)
-    state.dirty["job", event.job] = None
+    state.dirty["job"][event.job] = None
     state.count_live(kind.project, 1 if members is None else members.size)
     expected = terms.estimate or terms.walltime or event.predicted
     if expected:

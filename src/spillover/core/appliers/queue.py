@@ -18,7 +18,7 @@ def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
     found = state.jobs.get(job)
     if found is None or (type(found.phase), type(event)) not in _ALLOWED:
         raise Impossible(f"{type(event).__name__} on {found or job!r}: {event}")
-    state.dirty["job", job] = None
+    state.dirty["job"][job] = None
     return found
 
 

@@ -288,6 +288,6 @@ class ServerLife:
         while True:
             await asyncio.sleep(CHECKPOINT)
             try:
-                await self.loop.checkpoint()
+                await self.loop.checkpoints.write()
             except (StoreError, CommandError):
                 continue
