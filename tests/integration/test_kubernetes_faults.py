@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import socket
+import ssl
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from aiohttp import web
@@ -22,6 +26,7 @@ from spillover.model.job import JobSpec, Shape, Shell
 from spillover.model.resources import Resources
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Changes, DriverError, Link, Made
+from spillover.server.certificates import make_certificates
 from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER, Leading
 
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
@@ -721,3 +726,56 @@ async def test_an_object_that_cannot_be_read_costs_itself(running: Running, serv
     await running.until(lambda: any(each.name == "n3" for told in running.told for each in told.nodes))
     assert running.cluster.connection().link is Link.UP
     assert server.asked[f"GET {nodes}"] == 1
+
+
+# --- closing
+
+
+@pytest.fixture
+def deaf(tmp_path: Path) -> Iterator["Deaf"]:
+    with Deaf(tmp_path / "tls") as listening:
+        yield listening
+
+
+class Deaf:
+    """A server that hears what is asked, and from then on does nothing at all, not even take part in closing a connection."""
+
+    def __init__(self, folder: Path) -> None:
+        make_certificates(folder, ["127.0.0.1"], 1)
+        self._shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._shown.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._hear)
+        self._over = threading.Event()
+        self.heard = threading.Event()
+        url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.access = Access(url, User(), (folder / "ca.pem").read_text())
+
+    def _hear(self) -> None:
+        accepted, _ = self._listener.accept()
+        with self._shown.wrap_socket(accepted, server_side=True) as connection:
+            connection.recv(10_000)
+            self.heard.set()
+            self._over.wait()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._listener.close()
+
+
+async def test_a_question_that_is_given_up_leaves_no_connection_behind(deaf: Deaf) -> None:
+    asked = api.Api(deaf.access)
+    asking = asyncio.create_task(asked.ask("GET", "/version"))
+    await asyncio.to_thread(deaf.heard.wait, 30)
+    asking.cancel()
+    with suppress(asyncio.CancelledError):
+        await asking
+    (connected,) = asked._sockets
+    assert connected.fileno() >= 0
+    await asked.close()
+    assert connected.fileno() < 0

@@ -6,9 +6,10 @@ import socket
 import ssl
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -25,6 +26,8 @@ CONNECT: Final = 10.0
 """Seconds for a connection to come about."""
 ANSWER: Final = 30.0
 """Seconds for an answer, all of it."""
+CLOSE: Final = 2.0
+"""Seconds for connections that are broken off to be closed: a moment, unless the machine stands still."""
 TRIES: Final = 4
 """How often something is asked that may be asked again."""
 PAUSE: Final = 0.25
@@ -82,13 +85,23 @@ class Api:
         self._credentials = Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[tuple[bytes | None, bytes | None], ssl.SSLContext] = {}
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        """Those of all connections that may be open."""
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-            await asyncio.sleep(0)  # what was aborted is let go of in the next turn
+        if self._session is None:
+            return
+        await self._session.close()
+        self._session = None
+        # One over which something was asked and given up is closed in good order, in which its server would have to take part.
+        for each in self._sockets:
+            with suppress(OSError):  # it is closed, or was never connected
+                each.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE):
+                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110 - nothing tells of it
+                    await asyncio.sleep(0.001)
 
     async def ask(
         self,
@@ -208,9 +221,17 @@ class Api:
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:
             # Watches hold theirs for minutes: how many questions there are at a time is for whoever asks to bound.
-            connector = aiohttp.TCPConnector(limit=0, socket_factory=_socket, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=self._socket, keepalive_timeout=60)
             self._session = aiohttp.ClientSession(connector=connector, read_bufsize=2**20)
         return self._session
+
+    def _socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket that notices when the other side is gone."""
+        made = socket.socket(address[0], address[1], address[2])
+        for option in kept_alive(KEPT_ALIVE):
+            made.setsockopt(*option)
+        self._sockets.add(made)
+        return made
 
     def _context(self, shown: Credential) -> ssl.SSLContext | bool:
         """How the server is known, and we to it."""
@@ -297,11 +318,3 @@ def _tls(access: Access, shown: Credential) -> ssl.SSLContext:
             key.write_bytes(shown.key)
             context.load_cert_chain(certificate, key, password="")  # or it would be asked for at a terminal
     return context
-
-
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices when the other side is gone."""
-    made = socket.socket(address[0], address[1], address[2])
-    for option in kept_alive(KEPT_ALIVE):
-        made.setsockopt(*option)
-    return made

@@ -97,6 +97,7 @@ class Kubernetes:
         finally:
             if self._probing is not None:
                 self._probing.cancel()
+                await asyncio.gather(self._probing, return_exceptions=True)
             await self._api.close()
 
     async def close(self) -> None:
