@@ -57,7 +57,7 @@ CYCLE: Final = "cycle"
 NO_JOB: Final = JobId("")
 """In the place of a job: all of them."""
 MOST_ASIDE: Final = 8
-"""Jobs that are set aside in one step: if there are more, the fault is not theirs."""
+"""Jobs that are set aside one after the other: if there are more, the fault is not theirs."""
 
 
 class Failure(Struct, frozen=True):
@@ -123,6 +123,8 @@ class Engine:
         """Whether the policies and the board are those of a book that has changed too much for them."""
         self._ready = False
         """Whether the board is up to date and has all jobs of the book."""
+        self._failed = 0
+        """Jobs that cycles failed on since one did not fail."""
         self._old_board: Board | None = None
         """The one before, while it is freed."""
         self._take_policies(whole=whole)
@@ -216,8 +218,12 @@ class Engine:
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:
-                self._fail_cycle(failed, now, step)
-                continue
+                self._fail_cycle(failed, now, step, short=short)
+                if self._ready:
+                    continue
+                step.more = True
+                return
+            self._failed = 0
             if plan is None:
                 break  # one that decided may have made way for others
             if step.plan is None:
@@ -380,23 +386,26 @@ class Engine:
             self.aside.done(what, job)
         self._accept(decided, encoded, step)
 
-    def _fail_cycle(self, failed: "_CycleFailed", now: int, step: Step) -> None:
+    def _fail_cycle(self, failed: "_CycleFailed", now: int, step: Step, *, short: bool) -> None:
         """Set aside the jobs that a cycle failed on; if it cannot be told which, or these are too many, no cycle is run for a while."""
         culprits: dict[JobId, Exception] = {}
         if failed.plan is not None and self._encode is not None:
             culprits = unwritable(failed.plan, self.state, self._encode)
         elif self.board.looking_at is not None:
             culprits = {self.board.looking_at: failed.error}
-        so_far = sum(each.what == CYCLE for each in step.failures)
-        if not culprits or so_far + len(culprits) > MOST_ASIDE:
+        self._failed += len(culprits)
+        if not culprits or self._failed > MOST_ASIDE:
             for each in self.aside:  # all are looked at when cycles are run again
                 if each.work == CYCLE and each.subject:
                     self.aside.done(CYCLE, each.subject)
             culprits = {NO_JOB: failed.error}
+            self._failed = 0
         for job, error in culprits.items():
             self.aside.put(CYCLE, job, error, now)
             step.failures.append(Failure(CYCLE, job, error))
-        self._build_board()  # the cycle may have left it half way
+        # The cycle may have left it half way.
+        self._old_board = self._board if short else None
+        self._build_board(whole=not short)
 
     def _try_again(self, now: int, step: Step) -> None:
         """Look again at what was set aside long enough."""

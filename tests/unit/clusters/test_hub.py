@@ -111,6 +111,15 @@ async def test_nothing_is_said_of_leases_under_an_older_registration() -> None:
     assert hub.start(NODE, 1, starts(large(MOST_GRANT), "a")) == []
 
 
+def test_of_agents_that_hung_up_and_were_refused_nothing_is_kept() -> None:
+    hub = Hub()
+    for incarnation in (1, 2, 3, 4):
+        hub.open(f"onprem/n{incarnation}", incarnation, 0)
+    hub.activate("onprem/n3", 3)
+    assert hub.current(3) == "onprem/n3"
+    assert list(hub._opening) == [4]
+
+
 async def test_whoever_takes_a_lease_over_is_told_what_it_runs_by_a_digest() -> None:
     hub, session = connected()
     spec = read_job(

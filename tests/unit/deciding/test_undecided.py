@@ -264,6 +264,22 @@ def test_when_many_jobs_fail_in_one_step_the_fault_is_not_theirs(world: Written)
     assert not world.engine.aside
 
 
+def test_after_a_failure_a_long_queue_is_looked_at_anew_in_short_steps(
+    world: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SLICE", 3)
+    world.unwritable = lambda event: isinstance(event, JobPlaced) and event.job == "j0"
+    jobs = tuple(a_job(f"j{at}").cpus(0.1).build() for at in range(10))
+    step = world.engine.step(world.now, [Submit(jobs, "ada")], short=True)
+    assert [failure.subject for failure in step.failures] == ["j0"]
+    assert (step.more, world.engine.is_ready) == (True, False)
+    step = world.engine.step(world.now, short=True)
+    assert (step.more, world.engine.is_ready) == (True, False)
+    while step.more:
+        step = world.engine.step(world.now, short=True)
+    assert [world.where(f"j{at}") for at in range(10)] == [None, *["onprem/n1"] * 9]
+
+
 def test_a_trial_that_fails_leaves_nothing_behind(world: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError

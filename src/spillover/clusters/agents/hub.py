@@ -1,6 +1,7 @@
 """Agents that are connected: what is to be said to each, and when each was last heard from."""
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final, NamedTuple
@@ -210,6 +211,7 @@ class Hub:
         self._outputs_limit = outputs_limit
         """Bytes that outputs of a task may have together; 0 lets agents choose."""
         self._opening: dict[int, Session] = {}
+        """Those that are about to register, by incarnation, in their order."""
         self._sessions: dict[str, Session] = {}
         self._current: dict[int, Session] = {}
         """The same by incarnation."""
@@ -230,7 +232,9 @@ class Hub:
         self._opening[incarnation] = Session(node, incarnation, monotonic, peer, life, terms)
 
     def activate(self, node: str, incarnation: int) -> None:
-        """Its registration is durable."""
+        """Its registration is durable. One that began earlier and is not will not be: its agent hung up before it was refused."""
+        for earlier in list(itertools.takewhile(incarnation.__gt__, self._opening)):
+            del self._opening[earlier]
         session = self._opening.pop(incarnation, None)
         if session is None:
             return
