@@ -9,7 +9,7 @@ import grpc
 
 from spillover.agent.finding import Target
 from spillover.wire import agents_pb2 as pb
-from spillover.wire.keepalive import GRPC_ASKING
+from spillover.wire.keepalive import GRPC_AGENT
 
 MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
@@ -22,7 +22,7 @@ def dial(target: Target) -> grpc.aio.Channel:
     options = (
         ("grpc.use_local_subchannel_pool", 1),  # or its back-off would outlive the connection
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-        *GRPC_ASKING,
+        *GRPC_AGENT,
     )
     if target.tls:
         credentials = grpc.ssl_channel_credentials(root_certificates=target.ca)

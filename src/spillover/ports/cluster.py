@@ -136,6 +136,10 @@ class Agents(Protocol):
         """When it was last heard from; None if it has not registered with this server."""
         ...
 
+    def is_silent(self, node: str, monotonic: int) -> bool:
+        """Whether it was not heard from for longer than one of its heartbeats, or has not registered with this server."""
+        ...
+
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
         """Hand out leases, in this order, and return those that cannot be.
 

@@ -281,6 +281,11 @@ class Hub:
             session.left,
         )
 
+    def is_silent(self, node: str, monotonic: int) -> bool:
+        """Whether it was not heard from for longer than one of its heartbeats, or has not registered."""
+        session = self._sessions.get(node)
+        return session is None or monotonic - session.heard > session.terms.heartbeat
+
     def start(self, node: str, incarnation: int, starts: Sequence[Start]) -> list[Unsendable]:
         """Hand out leases; returns those that cannot be sent."""
         session = self._sessions.get(node)

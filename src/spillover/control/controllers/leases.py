@@ -86,6 +86,10 @@ class Leases:
             if node.status == "lost" and not leased:
                 continue
             counted += 1
+            if not self._agents.is_silent(
+                key, now
+            ):  # as most are not: a look at 10,000 of them is some milliseconds
+                continue
             contact = self._agents.contact(key)
             terms = contact.terms if contact is not None else unheard
             silent = now - max(self._since, contact.heard if contact is not None else 0)
