@@ -31,11 +31,12 @@ METHODS: dict[str, tuple[str, Any, Any]] = {
     "GetTasks": ("unary_unary", pb.TasksRequest, pb.TasksReply),
     "Listen": ("unary_stream", pb.ListenRequest, pb.FromServer),
     "Session": ("stream_stream", pb.HeartbeatRequest, pb.FromServer),
+    "Join": ("stream_stream", pb.HeartbeatRequest, pb.FromServer),
     "GetBlob": ("unary_stream", pb.BlobRequest, pb.BlobPiece),
     "Output": ("stream_unary", pb.OutputChunk, pb.OutputReply),
     "PutBlob": ("stream_unary", pb.BlobPiece, pb.BlobReply),
 }
-LATER = sorted(METHODS.keys() - {"Register"})
+LATER = sorted(METHODS.keys() - {"Register", "Join"})
 
 
 class Agent:

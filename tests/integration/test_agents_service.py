@@ -10,6 +10,7 @@ import grpc
 import pytest
 from msgspec import structs
 
+from spillover.api.grpc import agents
 from spillover.api.grpc import blobs as sending
 from spillover.api.grpc.agents import PROTOCOL, SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
@@ -31,6 +32,13 @@ from spillover.wire import agents_pb2 as pb
 TOKEN = "a-token-for-tests"
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 METADATA = (("authorization", f"Bearer {TOKEN}"),)
+INTRODUCTION = pb.RegisterRequest(
+    protocol=PROTOCOL,
+    cluster="onprem",
+    name="n1",
+    capacity=pb.Resources(cpu=1000, memory=2**40),
+    stream=True,
+)
 
 
 class Wire:
@@ -80,6 +88,14 @@ class Wire:
             response_deserializer=pb.FromServer.FromString,
         )
         return call(metadata=self.metadata(incarnation), timeout=20)
+
+    def join(self) -> Any:
+        call: Any = self._channel.stream_stream(
+            f"/{SERVICE}/Join",
+            request_serializer=pb.HeartbeatRequest.SerializeToString,
+            response_deserializer=pb.FromServer.FromString,
+        )
+        return call(metadata=METADATA, timeout=20)
 
     async def blob(self, digest: str, offset: int = 0, metadata: Any = None) -> bytes:
         metadata = self.metadata() if metadata is None else metadata
@@ -272,10 +288,70 @@ async def test_an_agent_is_told_other_terms_on_its_stream_when_others_come(wire:
             )
         )
     told = (await renew(stream)).renewed.terms
-    assert (told.number, told.heartbeat, told.short_term) == (1, 4005 * SECOND // 1000, 30 * SECOND)
+    assert (told.number, told.heartbeat, told.short_term) == (1, 601 * SECOND // 160 + SECOND, 30 * SECOND)
     assert (await renew(stream)).renewed.terms == told, "until it lives by them"
     assert not (await renew(stream, terms=1)).renewed.HasField("terms")
     stream.cancel()
+
+
+async def test_one_stream_is_enough_to_register_and_to_be_given_work(wire: Wire) -> None:
+    stream = wire.join()
+    await stream.write(pb.HeartbeatRequest(introduction=INTRODUCTION))
+    welcome = (await stream.read()).welcome
+    assert (welcome.incarnation, welcome.stream, len(welcome.session)) == (1, True, 40)
+    wire.sessions[welcome.incarnation] = welcome.session
+    (job,) = await wire.control.submit("one")
+    said = await stream.read()
+    assert [grant.lease.job for grant in said.grants] == [job]
+    assert not (await renew(stream)).renewed.fenced
+    lease = said.grants[0].lease
+    report = pb.ReportRequest(incarnation=1, results=[pb.TaskResult(lease=lease, exit_code=0)])
+    assert len((await wire.report(report)).results) == 1
+    await wire.register("onprem", "n1")
+    assert (await stream.read()).renewed.fenced
+    assert await stream.read() is EOF
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (pb.HeartbeatRequest(incarnation=1), "no introduction"),
+        (pb.HeartbeatRequest(introduction=pb.RegisterRequest(protocol=PROTOCOL, name="!")), "not a name"),
+        (
+            pb.HeartbeatRequest(introduction=pb.RegisterRequest(name="x" * (8 << 20))),
+            "an introduction of at most 8388608 bytes",
+        ),
+        (
+            pb.HeartbeatRequest(introduction=pb.RegisterRequest(held=[pb.Held()] * 100_001)),
+            "at most 100000 fields",
+        ),
+        (None, "begins with an introduction"),
+    ],
+    ids=["none", "wrong", "large", "long", "nothing"],
+)
+async def test_a_stream_without_a_good_introduction_registers_nobody(
+    wire: Wire, first: pb.HeartbeatRequest | None, told: str
+) -> None:
+    stream = wire.join()
+    if first is None:
+        await stream.done_writing()
+    else:
+        await stream.write(first)
+    with pytest.raises(grpc.aio.AioRpcError, match=told) as refused:
+        await stream.read()
+    assert refused.value.code() in {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+    assert not wire.control.loop.state.agents
+
+
+async def test_who_joins_and_does_not_say_who_it_is_is_not_waited_for(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "FIRST_MESSAGE", 0.05)
+    with pytest.raises(grpc.aio.AioRpcError, match="no introduction came"):
+        await wire.join().read()
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3], ids=["nothing", "its name", "some of it"])

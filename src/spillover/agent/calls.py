@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import grpc
 
+from spillover.agent.convert import Unspeakable
 from spillover.agent.finding import Target
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.keepalive import GRPC_AGENT
 
 MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
+EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _PATH: Final = "/spillover.agents.v1.Agents/"
 _SESSION: Final = "spillover-session-bin"
 
@@ -84,10 +86,30 @@ class Calls:
         )
         return call(request, metadata=self.metadata)
 
+    async def join(self, introduction: pb.RegisterRequest, limit: float) -> tuple[pb.RegisterReply, Any]:
+        """The stream both ways, once its server has let us in, and its welcome; raises TimeoutError after some seconds."""
+        stream = self._both_ways("Join")
+        try:
+            async with asyncio.timeout(limit):
+                with contextlib.suppress(
+                    asyncio.InvalidStateError
+                ):  # it has ended already, and reading says why
+                    await stream.write(pb.HeartbeatRequest(introduction=introduction))
+                answer = await stream.read()
+        except BaseException:
+            stream.cancel()
+            raise
+        if answer is EOF or not answer.HasField("welcome"):
+            raise Unspeakable("the server did not answer a registration as servers do")
+        return answer.welcome, stream
+
     def session(self) -> Any:
-        """The stream both ways."""
+        """The stream both ways, of a registration."""
+        return self._both_ways("Session")
+
+    def _both_ways(self, name: str) -> Any:
         call: Any = self._channel.stream_stream(
-            _PATH + "Session", pb.HeartbeatRequest.SerializeToString, pb.FromServer.FromString
+            _PATH + name, pb.HeartbeatRequest.SerializeToString, pb.FromServer.FromString
         )
         return call(metadata=self.metadata)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import grpc
 
 from spillover.agent import convert
-from spillover.agent.calls import Beats, Calls, dial
+from spillover.agent.calls import EOF, Beats, Calls, dial
 from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Outputs
@@ -43,7 +43,6 @@ TOLD_WHY: Final = 1.0
 """Seconds within which it is known why something could not be sent."""
 STOPPED_LIMIT: Final = 5.0
 """Seconds to wait for fenced tasks to be gone before registering anew all the same."""
-_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _FENCED: Final = grpc.StatusCode.ABORTED
 """What a registration is refused with while another agent has the name."""
 _NEEDS_MENDING: Final = {
@@ -197,12 +196,12 @@ class Link:
         async with self._dial(target) as channel:
             calls = Calls(channel, target.token)
             try:
-                welcome = await self._register(calls, target.address)
+                welcome, stream = await self._register(calls, target.address)
                 incarnation = welcome.incarnation
                 self._finder.found(target)
                 self._transfers.connected(channel, calls.metadata, target)
-                if welcome.stream:
-                    attending = [self._attend(calls, incarnation)]
+                if stream is not None or welcome.stream:
+                    attending = [self._attend(calls, stream or calls.session(), incarnation)]
                 else:  # a server of before there was one stream for both
                     attending = [self._listen(calls, incarnation), self._beat(calls, incarnation)]
                 await _until_one_ends(*attending, self._report(calls), self._send_output(calls, incarnation))
@@ -215,8 +214,8 @@ class Link:
                 self._state.unreported()
                 await self._worker.outputs.reset()
 
-    async def _register(self, calls: Calls, address: str) -> Welcome:
-        """Say who we are and what we hold."""
+    async def _register(self, calls: Calls, address: str) -> tuple[Welcome, Any]:
+        """Say who we are and what we hold; returns what we are told, and the stream if the same one goes on."""
         sent = self._now()
         held, instructions = self._state.register(sent)
         self._act(instructions)
@@ -226,7 +225,9 @@ class Link:
         )
         request.MergeFrom(self._introduction)
         try:
-            reply = await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT)
+            reply, stream = await self._introduce(calls, request)
+        except TimeoutError:
+            raise Over("the server did not let us register in time", busy=calls.is_connected()) from None
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and calls.is_connected():
                 raise Over("the server did not let us register in time", busy=True) from None
@@ -243,18 +244,29 @@ class Link:
         self._spread = min(LONGEST_SPREAD, welcome.spread / 1e9)
         self._ready.set()
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
-        return welcome
+        return welcome, stream
 
-    async def _attend(self, calls: Calls, incarnation: int) -> None:
+    @staticmethod
+    async def _introduce(calls: Calls, request: pb.RegisterRequest) -> tuple[pb.RegisterReply, Any]:
+        """Register, on the stream that goes on afterwards if the server has one: it is half the work with thousands of agents."""
+        if request.stream:
+            try:
+                return await calls.join(request, CALL_LIMIT)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+        return await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT), None
+
+    async def _attend(self, calls: Calls, stream: Any, incarnation: int) -> None:
         """Take what the server says, and renew all leases on the same stream."""
-        stream, beats = calls.session(), Beats()
+        beats = Beats()
         await _until_one_ends(
             self._hear(stream, incarnation, beats), self._renew(calls, stream, incarnation, beats)
         )
 
     async def _hear(self, stream: Any, incarnation: int, beats: Beats) -> None:
         """Take leases, requests for output, and answers to heartbeats."""
-        while (message := await stream.read()) is not _EOF:
+        while (message := await stream.read()) is not EOF:
             self._heard(message, incarnation)
             if not message.HasField("renewed"):
                 continue

@@ -284,34 +284,38 @@ class OutputRead(_message.Message):
     def __init__(self, id: _Optional[int] = ..., job: _Optional[str] = ..., attempt: _Optional[int] = ..., task: _Optional[int] = ..., stderr: _Optional[bool] = ..., offset: _Optional[int] = ..., follow: _Optional[bool] = ..., stop: _Optional[bool] = ..., position: _Optional[int] = ...) -> None: ...
 
 class FromServer(_message.Message):
-    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed")
+    __slots__ = ("epoch", "grants", "reads", "heartbeat_now", "renewed", "welcome")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NOW_FIELD_NUMBER: _ClassVar[int]
     RENEWED_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     reads: _containers.RepeatedCompositeFieldContainer[OutputRead]
     heartbeat_now: bool
     renewed: HeartbeatReply
-    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ...) -> None: ...
+    welcome: RegisterReply
+    def __init__(self, epoch: _Optional[int] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., reads: _Optional[_Iterable[_Union[OutputRead, _Mapping]]] = ..., heartbeat_now: _Optional[bool] = ..., renewed: _Optional[_Union[HeartbeatReply, _Mapping]] = ..., welcome: _Optional[_Union[RegisterReply, _Mapping]] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("incarnation", "held", "running", "load", "wall", "terms")
+    __slots__ = ("incarnation", "held", "running", "load", "wall", "terms", "introduction")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     WALL_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     held: int
     running: int
     load: int
     wall: int
     terms: int
-    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ..., terms: _Optional[int] = ...) -> None: ...
+    introduction: RegisterRequest
+    def __init__(self, incarnation: _Optional[int] = ..., held: _Optional[int] = ..., running: _Optional[int] = ..., load: _Optional[int] = ..., wall: _Optional[int] = ..., terms: _Optional[int] = ..., introduction: _Optional[_Union[RegisterRequest, _Mapping]] = ...) -> None: ...
 
 class StopOrder(_message.Message):
     __slots__ = ("lease", "kill", "overdue")

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, Entry, abort
-from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, decoded, method
+from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, decoded, fields, method
 from spillover.clusters.agents.hub import Hub, Session
 from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.lives import Followed
@@ -50,6 +51,8 @@ REPORT: Final = Bounds(MOST_MESSAGE, 40_000)
 """Agents put up to 2,000 entries of each kind into one, of which results may have 32 KiB."""
 PIECE: Final = Bounds(4 << 20, 1_000)
 """Of a file, or of output: agents send a MiB at the most."""
+FIRST_MESSAGE: Final = 30.0
+"""Seconds within which one who joins has to introduce itself."""
 MOST_TASKS: Final = 64
 """Leases whose tasks an agent may ask for at once."""
 MOST_GPUS: Final = 100_000
@@ -68,6 +71,7 @@ _CODES: Final = CODES | {
     Kind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
+_INTRODUCTION: Final = pb.HeartbeatRequest.INTRODUCTION_FIELD_NUMBER
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 
 Reply = TypeVar("Reply")
@@ -111,8 +115,9 @@ class AgentsService:
             "Heartbeat": method(unary, self._registered(self._heartbeat), pb.HeartbeatRequest, SMALL),
             "Report": method(unary, self._registered(self._report), pb.ReportRequest, REPORT),
             "Listen": method(stream, self._listen, pb.ListenRequest, SMALL),
-            # It decodes by itself, and so writes bytes: most heartbeats get the same answer.
+            # These decode by themselves, and so write bytes: most heartbeats get the same answer.
             "Session": grpc.stream_stream_rpc_method_handler(self._session),
+            "Join": grpc.stream_stream_rpc_method_handler(self._join),
             "GetTasks": method(unary, self._get_tasks, pb.TasksRequest, SMALL),
             "Output": method(grpc.stream_unary_rpc_method_handler, self._output, pb.OutputChunk, PIECE),
             "GetBlob": method(stream, self._get_blob, pb.BlobRequest, SMALL),
@@ -122,7 +127,7 @@ class AgentsService:
 
     def admit(self, method: str, metadata: Metadata) -> None:
         """See Service."""
-        if method == "Register":
+        if method in {"Register", "Join"}:
             self._entry.known(metadata)
         else:
             self._entry.registered(metadata)
@@ -183,10 +188,42 @@ class AgentsService:
     async def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         return _orders_out(await self._desk.heartbeat(request.incarnation, request.load, request.wall))
 
+    async def _join(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
+        caller = await self._entry.caller(context)
+        try:
+            async with asyncio.timeout(FIRST_MESSAGE):
+                data = await context.read()
+        except TimeoutError:
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no introduction came")
+        welcome = await _told(self._introduced(data, caller), context)
+        session = self._hub.session(welcome.incarnation)
+        if session is None:  # a newer registration counts already
+            await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        await context.write(pb.FromServer(epoch=welcome.epoch, welcome=welcome).SerializeToString())
+        await self._attend(session, context)
+
+    async def _introduced(self, data: bytes, caller: Caller) -> pb.RegisterReply:
+        """Register with the first message of a stream."""
+        if data is _EOF or len(data) > REGISTRATION.size:
+            raise CommandError(
+                Kind.INVALID, f"a stream begins with an introduction of at most {REGISTRATION.size} bytes"
+            )
+        try:
+            given = [data[start:end] for number, start, end in fields(data) if number == _INTRODUCTION]
+        except DecodeError:
+            given = []
+        if len(given) != 1:
+            raise CommandError(Kind.INVALID, "the first message has no introduction, or several")
+        return await self._register(decoded(pb.RegisterRequest, given[0], REGISTRATION), caller)
+
     async def _session(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
         session = await self._entry.session(context)
         if session is None:
             await abort(context, grpc.StatusCode.UNAVAILABLE, "register anew")
+        await self._attend(session, context)
+
+    async def _attend(self, session: Session, context: "ServicerContext[bytes, bytes]") -> None:
+        """Take heartbeats and say what there is to say, on one stream."""
         # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
         turn = asyncio.Lock()  # gRPC takes one message at a time
         renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))

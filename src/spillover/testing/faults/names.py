@@ -66,7 +66,7 @@ class Names:
 def fences(path: str, answer: Any) -> bool:
     """Whether an answer refuses a registration because another agent has the name."""
     is_refused = isinstance(answer, grpc.aio.AioRpcError) and answer.code() is grpc.StatusCode.ABORTED
-    return is_refused and path.endswith("/Register")
+    return is_refused and path.endswith(("/Register", "/Join"))
 
 
 def _known(path: str, answer: Any) -> int | None:
@@ -79,8 +79,11 @@ def _known(path: str, answer: Any) -> int | None:
             return pb.RegisterReply.FromString(answer).incarnation
         case "Heartbeat":
             return every if pb.HeartbeatReply.FromString(answer).fenced else None
-        case "Session" if answer is not None:
-            return every if pb.FromServer.FromString(answer).renewed.fenced else None
+        case "Session" | "Join" if answer is not None:
+            said = pb.FromServer.FromString(answer)
+            if said.HasField("welcome"):
+                return said.welcome.incarnation
+            return every if said.renewed.fenced else None
         case "Report":
             return every if pb.ReportReply.FromString(answer).fenced else None
         case _:

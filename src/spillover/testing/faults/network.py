@@ -155,10 +155,14 @@ class Network:
             copies = 2
             self.met[Situation.REPEATED] += 1
         for _ in range(copies):
-            span = self.travel(source, to)
-            self.met[Situation.LATE] += span > LATE
-            self.universe.after(span, deliver)
+            self._carry(source, to, deliver)
         return True
+
+    def _carry(self, source: str, to: str, deliver: Deliver) -> None:
+        """Let a message arrive after a while."""
+        span = self.travel(source, to)
+        self.met[Situation.LATE] += span > LATE
+        self.universe.after(span, deliver)
 
     def travel(self, source: str, to: str) -> int:
         """How long a message takes."""
@@ -173,9 +177,12 @@ class Network:
         return span
 
     def mend(self, name: str) -> None:
-        """Let what was held by a cut go on its way."""
+        """Let what was held by a cut go on its way, on which it is not lost any more: whoever sent it was told that it would arrive."""
         for source, to, deliver in self._held.pop(name, []):
-            self.send(source, to, deliver)
+            if self._is_cut(source, to):  # by another one
+                self._held.setdefault(name, []).append((source, to, deliver))
+            else:
+                self._carry(source, to, deliver)
 
     def _is_cut(self, source: str, to: str) -> bool:
         out = source != SERVER and self.weather[source].cut_out
@@ -287,6 +294,9 @@ class _Call:
 
     async def _serve(self, endpoint: Endpoint) -> None:
         method = endpoint.method(self._details)
+        if method is None:
+            self._reply(failed(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
+            return
         try:
             reply = await method.unary_unary(
                 method.request_deserializer(self._data), Context(self._details.invocation_metadata)
@@ -397,6 +407,10 @@ class Stream:
             if not self._endpoint.host.dead:
                 self._endpoint.host.call_soon(self.uplink.put_nowait, said)
 
+    def cancel(self) -> None:
+        """This end wants no more of it."""
+        self.hang_up()
+
     def hang_up(self) -> None:
         """This end has left; the other end finds out now or later."""
         if not self._broken:
@@ -416,6 +430,9 @@ class Stream:
 
     async def _serve(self, endpoint: Endpoint) -> None:
         method = endpoint.method(self._details)
+        if method is None:
+            self.say(failed(grpc.StatusCode.UNIMPLEMENTED, "Method not found!"))
+            return
         context = Context(self._details.invocation_metadata, self)
         try:
             if self._data is None:
