@@ -89,13 +89,18 @@ class Calls:
     async def join(self, introduction: pb.RegisterRequest, limit: float) -> tuple[pb.RegisterReply, Any]:
         """The stream both ways, once its server has let us in, and its welcome; raises TimeoutError after some seconds."""
         stream = self._both_ways("Join")
+        limited = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit):
+            async with limited:
                 with contextlib.suppress(
                     asyncio.InvalidStateError
                 ):  # it has ended already, and reading says why
                     await stream.write(pb.HeartbeatRequest(introduction=introduction))
                 answer = await stream.read()
+        except grpc.aio.AioRpcError as error:
+            if limited.expired():  # gRPC tells as an error of the call that nobody waits for it any more
+                raise TimeoutError from error
+            raise
         except BaseException:
             stream.cancel()
             raise

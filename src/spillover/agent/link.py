@@ -30,7 +30,10 @@ from spillover.wire import agents_pb2 as pb
 SLOW_DELAY: Final = 5.0
 """Seconds before another try where a person has to mend something first."""
 CALL_LIMIT: Final = 5.0
-"""Seconds that a registration may take, and a heartbeat at the most: less where terms are short."""
+"""Seconds that a registration by a call may take, and a heartbeat at the most: less where terms are short."""
+JOIN_LIMIT: Final = 10.0
+"""Seconds that another registration may take at the most: a server has much to do when all its agents come back, and who gives up
+too soon has it do that twice."""
 REPORT_LIMIT: Final = 15.0
 """Seconds that a report may take: it is answered when it is durable."""
 LINGER: Final = 0.01
@@ -246,12 +249,11 @@ class Link:
         log.info("registered with %s: epoch %d, incarnation %d", address, welcome.epoch, welcome.incarnation)
         return welcome, stream
 
-    @staticmethod
-    async def _introduce(calls: Calls, request: pb.RegisterRequest) -> tuple[pb.RegisterReply, Any]:
+    async def _introduce(self, calls: Calls, request: pb.RegisterRequest) -> tuple[pb.RegisterReply, Any]:
         """Register, on the stream that goes on afterwards if the server has one: it is half the work with thousands of agents."""
         if request.stream:
             try:
-                return await calls.join(request, CALL_LIMIT)
+                return await calls.join(request, min(JOIN_LIMIT, max(CALL_LIMIT, self._leisure() / 2)))
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                     raise

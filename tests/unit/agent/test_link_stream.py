@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from spillover.agent.link import CALL_LIMIT
+from spillover.agent.link import CALL_LIMIT, JOIN_LIMIT
 from spillover.model.units import SECOND
 from spillover.testing.faults import agents
 from spillover.testing.faults.agents import AgentLife
@@ -25,9 +25,14 @@ BEAT = 2 * SECOND
 class Server:
     """Answers heartbeats, on the stream unless that is held up."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe, *, joins: bool) -> None:
         self.host = Host(universe, SERVER)
+        self.joins = joins
+        """Whether one stream is enough to register; it is not with a server of an earlier release."""
         self.held_up = False
+        self.silent = 0
+        """Registrations that are not answered."""
+        self.joined = 0
         self.registrations = 0
         self.beats: list[int] = []
         """When heartbeats came on the stream."""
@@ -40,6 +45,8 @@ class Server:
             "Heartbeat": unary(self._heartbeat, pb.HeartbeatRequest.FromString, _bytes),
             "Session": grpc.stream_stream_rpc_method_handler(self._session),
         }
+        if self.joins:
+            methods["Join"] = grpc.stream_stream_rpc_method_handler(self._join)
         handler = grpc.method_handlers_generic_handler("spillover.agents.v1.Agents", methods)
         return Endpoint(self.host, (handler,))
 
@@ -52,6 +59,16 @@ class Server:
             short_term=30 * SECOND,
             stream=request.stream,
         )
+
+    async def _join(self, _: Any, context: Any) -> None:
+        introduction = pb.HeartbeatRequest.FromString(await context.read()).introduction
+        self.joined += 1
+        if self.joined <= self.silent:
+            await self.host.create_future()
+        await context.write(
+            _bytes(pb.FromServer(epoch=1, welcome=await self._register(introduction, context)))
+        )
+        await self._session(None, context)
 
     async def _heartbeat(self, _: pb.HeartbeatRequest, __: Any) -> pb.HeartbeatReply:
         self.calls += 1
@@ -74,11 +91,11 @@ def _bytes(message: Any) -> bytes:
 class House:
     """One agent and the server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, joins: bool) -> None:
         self.universe = Universe()
         network = Network(self.universe, "1")
         network.weather["n1"] = Weather()
-        self.server = Server(self.universe)
+        self.server = Server(self.universe, joins=joins)
         network.endpoints[ADDRESS] = self.server.endpoint()
         dice = random.Random(1)
         machine = Machine(self.universe, "n1", dice)
@@ -90,10 +107,10 @@ class House:
         self.universe.run(lambda: self.universe.now >= until)
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+@pytest.fixture(params=[True, False], ids=["joins", "registers"])
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[House]:
     monkeypatch.setattr(agents, "OLD", "")
-    house = House(tmp_path)
+    house = House(tmp_path, joins=request.param)
     yield house
     house.agent.kill(orphans=True)
     house.server.host.kill()
@@ -102,6 +119,8 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 def test_heartbeats_come_on_the_stream_at_their_pace(house: House) -> None:
     house.goes_on(60)
+    assert house.server.registrations == 1
+    assert house.server.joined == house.server.joins
     times = house.server.beats
     assert 28 <= len(times) <= 31
     assert house.server.calls == 0
@@ -115,3 +134,13 @@ def test_an_answer_that_is_held_up_behind_large_tasks_costs_no_connection(house:
     assert len(house.server.beats) <= before + 1, "one is under way at a time"
     assert house.server.calls >= 60 / (CALL_LIMIT + BEAT / SECOND) - 1
     assert house.server.registrations == 1
+
+
+@pytest.mark.parametrize("house", [True], indirect=True)
+def test_a_server_that_does_not_let_an_agent_in_is_asked_again_later(house: House) -> None:
+    house.server.silent = 2
+    house.goes_on(JOIN_LIMIT - 1)
+    assert (house.server.joined, house.server.registrations) == (1, 0)
+    house.goes_on(120)
+    assert (house.server.joined, house.server.registrations) == (3, 1)
+    assert house.server.beats
