@@ -40,6 +40,8 @@ WORK: Final[Sequence[Mapping[str, Any]]] = (
 _usual = st.integers(0, 3).map(bool)
 _FAILED: Final = {grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL}
 """How a handler is answered for that raised something."""
+_HUNG_UP: Final = "Internal error from Core"
+"""What a client's own gRPC says of a message that it could not send because the server had ended the stream."""
 _UNARY: Final = {
     "Register": pb.RegisterRequest,
     "Heartbeat": pb.HeartbeatRequest,
@@ -48,6 +50,7 @@ _UNARY: Final = {
 }
 _STREAMS: Final = {"Listen": pb.ListenRequest, "GetBlob": pb.BlobRequest}
 _STREAMED: Final = {"Output": pb.OutputChunk, "PutBlob": pb.BlobPiece}
+_BOTH_WAYS: Final = {"Session": pb.HeartbeatRequest, "Join": pb.HeartbeatRequest}
 _WHO: Final = (*["agent"] * 7, "other", "sessionless", "stranger")
 
 
@@ -101,12 +104,19 @@ _REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
     "Report": {"incarnation": MINE},
     "Listen": {"incarnation": MINE},
     "Output": {"incarnation": MINE, "id": READ},
+    "Session": {"incarnation": MINE},
+    "Join": {"incarnation": MINE},
 }
 """What a message has unless its story says otherwise: nearly all that lack it are refused alike."""
 
 
 def _fields(method: str, kind: Any) -> Values:
     return fields_of(kind.DESCRIPTOR, _SPECIAL).map(lambda fields: {**_REQUIRED.get(method, {}), **fields})
+
+
+def _introductions() -> Values:
+    """The first message of a stream that registers."""
+    return _fields("Register", pb.RegisterRequest).map(lambda fields: {"introduction": fields})
 
 
 def _messages() -> Values:
@@ -119,7 +129,16 @@ def _messages() -> Values:
         st.tuples(st.sampled_from(_WHO), st.just(method), st.lists(_fields(method, kind), max_size=4))
         for method, kind in _STREAMED.items()
     ]
-    raw = st.tuples(st.just("agent"), st.sampled_from([*_UNARY, *_STREAMS]), odd_bytes)
+    beats = st.lists(_fields("Session", pb.HeartbeatRequest), max_size=3)
+    calls += [
+        st.tuples(st.sampled_from(_WHO), st.just("Session"), beats),
+        st.tuples(
+            st.sampled_from(_WHO),
+            st.just("Join"),
+            st.builds(lambda first, more: [first, *more], _introductions(), beats),
+        ),
+    ]
+    raw = st.tuples(st.just("agent"), st.sampled_from([*_UNARY, *_STREAMS, *_BOTH_WAYS]), odd_bytes)
     reports = calls[2]  # what is told of tasks is what most can go wrong by
     return st.one_of(*calls, reports, reports, reports, reports, raw)
 
@@ -163,7 +182,7 @@ class _Noise:
             async with asyncio.timeout(LIMIT):
                 await self._say(who, method, fields)
         except grpc.aio.AioRpcError as error:
-            if error.code() in _FAILED and not isinstance(fields, bytes):
+            if error.code() in _FAILED and error.details() != _HUNG_UP and not isinstance(fields, bytes):
                 raise Broken(f"{method} is answered {error.code().name}: {error.details()}") from error
         except TimeoutError:
             raise Broken(f"{method} is not answered") from None
@@ -175,6 +194,14 @@ class _Noise:
             pieces = [self._made(_STREAMED[method](), each) for each in fields]
             call = self._channel.stream_unary(path, _bytes_of, None)
             await call(_each(pieces), metadata=metadata)
+            return
+        if method in _BOTH_WAYS:
+            parts = [fields] if isinstance(fields, bytes) else fields
+            said = [
+                part if isinstance(part, bytes) else self._made(_BOTH_WAYS[method](), part) for part in parts
+            ]
+            call = self._channel.stream_stream(path, _bytes_of, None)
+            await self._attend(who, call(_each(said), metadata=metadata))
             return
         kind = {**_UNARY, **_STREAMS}[method]
         request = fields if isinstance(fields, bytes) else self._made(kind(), fields)
@@ -190,6 +217,16 @@ class _Noise:
                     request, metadata=metadata
                 ):
                     self._hear(method, message)
+
+    async def _attend(self, who: str, stream: Any) -> None:
+        """Listen for a while on a stream that goes both ways."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTENS):
+                async for message in stream:
+                    self._hear("Listen", message)
+                    welcome = pb.FromServer.FromString(message).welcome
+                    if welcome.session and who in {"agent", "other"}:
+                        self._sessions[who] = (welcome.incarnation, welcome.session)
 
     def _hear(self, method: str, message: bytes) -> None:
         if method == "Listen":
