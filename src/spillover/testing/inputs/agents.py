@@ -200,8 +200,8 @@ class _Noise:
             said = [
                 part if isinstance(part, bytes) else self._made(_BOTH_WAYS[method](), part) for part in parts
             ]
-            call = self._channel.stream_stream(path, _bytes_of, None)
-            await self._attend(who, call(_each(said), metadata=metadata))
+            stream = self._channel.stream_stream(path, _bytes_of, None)
+            await self._attend(who, stream(_each(said), metadata=metadata))
             return
         kind = {**_UNARY, **_STREAMS}[method]
         request = fields if isinstance(fields, bytes) else self._made(kind(), fields)
