@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from spillover.control import collecting, loading
 from spillover.control import leader as leader_module
-from spillover.control import loading
 from spillover.control.loop import Loop
 from spillover.core import rebuild as rebuilding
 from spillover.policies.loading import load
@@ -163,7 +163,7 @@ async def test_a_server_that_loads_says_how_far_it_is(
 
 @pytest.mark.parametrize("many", [1_000, 100_000])
 async def test_others_have_a_turn_while_a_state_is_loaded(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(loading, "MANY", many)
+    monkeypatch.setattr(collecting, "MANY", many)
     monkeypatch.setattr(gc, "freeze", lambda: None)  # what tests leave is to be collected
     jobs, turns = 5_000, 0
     async with leading() as control:
