@@ -8,11 +8,11 @@ from spillover.ports.cluster import LeaseTerms
 FASTEST: Final = 2 * SECOND
 SLOWEST: Final = 10 * SECOND
 """For agents that keep to what they were told when they registered."""
-SLOWEST_OF_MANY: Final = 60 * SECOND
+SLOWEST_OF_MANY: Final = 80 * SECOND
 """For those that are told otherwise when agents come and go."""
-A_SECOND: Final = 160
+A_SECOND: Final = 125
 """Heartbeats of all agents in a second, up to those slowest: they cost a server some eight hundredths of a core."""
-RETURNING: Final = 500
+RETURNING: Final = 800
 """Agents a second that come back to a server that was away: each costs it about a millisecond."""
 SHORT: Final = 30 * SECOND
 

@@ -50,7 +50,7 @@ def test_a_task_lasts_three_heartbeats_at_the_least_however_many_agents_there_ar
     assert terms.of(a_run(5 * MINUTE)) == 5 * MINUTE
 
 
-@pytest.mark.parametrize(("agents", "seconds"), [(1, 2), (1_600, 11), (8_000, 51), (10_000, 60)])
+@pytest.mark.parametrize(("agents", "seconds"), [(1, 2), (1_000, 9), (5_000, 41), (10_000, 80)])
 def test_heartbeats_are_longer_where_agents_are_many(agents: int, seconds: int) -> None:
     assert lease_terms(agents).heartbeat == seconds * SECOND
     assert lease_terms(agents, adapts=False).heartbeat == min(10, seconds) * SECOND

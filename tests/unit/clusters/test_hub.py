@@ -67,6 +67,18 @@ async def test_leases_come_in_their_order_and_many_in_one_message() -> None:
     assert messages[0].grants[0].task.env["SPILL_CLUSTER"] == "onprem"
 
 
+async def test_a_stream_that_is_over_leaves_what_it_did_not_say_to_the_next() -> None:
+    hub, session = connected()
+    hung_up = False
+    listening = asyncio.ensure_future(anext(session.messages(1, lambda: hung_up), None))
+    await turn()
+    hung_up = True
+    assert hub.start(NODE, 1, starts(SMALL, "j1")) == []
+    session.look_again()
+    assert await listening is None
+    assert jobs_of(await said(session, 1)) == ["j1"]
+
+
 async def test_a_message_has_few_of_large_tasks() -> None:
     hub, session = connected()
     names = [f"j{at}" for at in range(20)]

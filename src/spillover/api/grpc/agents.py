@@ -227,16 +227,14 @@ class AgentsService:
         # Read and written with the calls of the context: an iterator and a generator would cost a fifth more.
         turn = asyncio.Lock()  # gRPC takes one message at a time
         renewing = asyncio.create_task(_told(self._renew(session, context, turn), context))
-        saying = asyncio.create_task(_told(self._say(session, context, turn), context))
+        renewing.add_done_callback(session.look_again)
         try:
-            await asyncio.wait((renewing, saying), return_when=asyncio.FIRST_COMPLETED)
+            await _told(self._say(session, context, turn, renewing.done), context)
         finally:
             renewing.cancel()
-            saying.cancel()
-            ended = await asyncio.gather(renewing, saying, return_exceptions=True)
-        for each in ended:
-            if isinstance(each, BaseException) and not isinstance(each, asyncio.CancelledError):
-                raise each  # also that the call was aborted
+            (ended,) = await asyncio.gather(renewing, return_exceptions=True)
+        if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+            raise ended  # also that the call was aborted
         if not self._entry.holds(session):
             await abort(context, grpc.StatusCode.UNAUTHENTICATED, "the token is not valid any more")
 
@@ -260,17 +258,21 @@ class AgentsService:
         return self._plain_answer[1]
 
     async def _say(
-        self, session: Session, context: "ServicerContext[bytes, bytes]", turn: asyncio.Lock
+        self,
+        session: Session,
+        context: "ServicerContext[bytes, bytes]",
+        turn: asyncio.Lock,
+        is_over: Callable[[], bool],
     ) -> None:
-        """Say what there is to say, until another registration counts; that is said last."""
-        async for message in session.messages(self._epoch()):
+        """Say what there is to say, until the stream is over or another registration counts; that is said last."""
+        async for message in session.messages(self._epoch(), is_over):
             if not self._entry.holds(session):
                 return
             async with turn:
                 # What is not said here is lost: the agent registers anew, with us or with another, and that tells what it misses.
                 self._desk.check_lead()
                 await context.write(message.SerializeToString())
-        if self._entry.holds(session):
+        if self._entry.holds(session) and not is_over():
             orders = await self._desk.heartbeat(session.incarnation)
             async with turn:
                 await context.write(_renewed(orders))

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -148,18 +148,25 @@ class Session:
         self.fenced = True
         self._news.set()
 
-    async def messages(self, epoch: int) -> AsyncIterator[pb.FromServer]:
-        """What to say, as it comes, until the session is fenced."""
+    def look_again(self, _: object = None) -> None:
+        """Have `messages` see whether it is over."""
+        self._news.set()
+
+    async def messages(
+        self, epoch: int, is_over: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[pb.FromServer]:
+        """What to say, as it comes, until the session is fenced or its stream is over."""
         self.connected, self.left = True, False
         try:
-            while not self.fenced:
-                await self._news.wait()
-                self._news.clear()
-                while self._has_news():
-                    grants = self._next_grants()
-                    reads, self._reads = self._reads, []
-                    nudge, self._nudge = self._nudge, False
-                    yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
+            while not self.fenced and not is_over():
+                if not self._has_news():
+                    self._news.clear()
+                    await self._news.wait()
+                    continue
+                grants = self._next_grants()
+                reads, self._reads = self._reads, []
+                nudge, self._nudge = self._nudge, False
+                yield pb.FromServer(epoch=epoch, grants=grants, reads=reads, heartbeat_now=nudge)
         finally:
             self.connected, self.left = False, True
 
