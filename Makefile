@@ -10,8 +10,10 @@ PEERS := .bench-venv
 demo: $(STAMP)
 	@$(BIN)/spill demo
 
+# In several processes at once, a file of tests in each: many tests wait for servers and not for a core.
+WORKERS ?= 3
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow and not kube" -n $(WORKERS) --dist loadfile
 
 # Servers, agents and disks that fail while real jobs run: some minutes, and best on a machine that does nothing else.
 test-faults: $(STAMP)
@@ -56,7 +58,7 @@ test-deploy: $(STAMP)
 kube: $(STAMP)
 	@$(BIN)/python -m spillover.testing.kube.building
 
-# Tests on two real Kubernetes clusters; make test has the quick ones of them too once make kube was run.
+# Tests on two real Kubernetes clusters.
 test-kube: kube
 	@$(BIN)/python -m pytest -m kube tests/kube
 

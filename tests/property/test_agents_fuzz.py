@@ -21,6 +21,8 @@ from spillover.testing.faults.stories import Outcome, play
 from spillover.testing.fuzz import main, planted, play_seed, report
 
 SEEDS = 300
+FEW = 75
+"""Seeds that every change is tried with."""
 CHUNK = 25
 WITHIN = 1_000
 """Seeds among which a planted bug must be found."""
@@ -37,13 +39,20 @@ def read(path: Path) -> Story:
     return msgspec.json.decode(path.read_bytes(), type=Story)
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=() if first <= FEW else pytest.mark.slow)
+        for first in range(1, SEEDS + 1, CHUNK)
+    ],
+)
 def test_what_must_hold_of_agents_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
         outcome = played(seed)
         assert not outcome.breaches, "\n".join(report(play(shrink(outcome).story, tell=True)))
 
 
+@pytest.mark.slow
 def test_stories_meet_every_situation() -> None:
     counts = Counts()
     for seed in range(1, SEEDS + 1):
@@ -53,6 +62,7 @@ def test_stories_meet_every_situation() -> None:
     pytest.fail(f"no story of {SEEDS} has {', '.join(map(repr, counts.never()))}")
 
 
+@pytest.mark.slow
 def test_tasks_run_twice_in_many_stories() -> None:
     twice = [seed for seed in range(1, SEEDS + 1) if played(seed).met[Situation.OVERLAP]]
     assert len(twice) >= SEEDS // 20
