@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from msgspec import structs
 
+from spillover.control.collecting import Spared
 from spillover.core.proposals import (
     AgentGone,
     Forget,
@@ -70,6 +71,7 @@ class Queue:
         self.now = START
         self.engine = Engine(State(), load, now=START)
         self._lanes, self._submitted, self._epoch = lanes, 0, 1
+        self._spared = Spared()  # as a server does
         registrations = [
             Register(OWNED.name, NodeName(f"n{each}"), each + 1, Resources(1000, 2**40), (), {}, 0, ())
             for each in range(NODES)
@@ -103,6 +105,8 @@ class Queue:
         while more:
             begin = time.process_time()
             more = self.engine.step(self.now, proposals, short=short).more
+            made_anew = not self.engine.is_ready or not short
+            self._spared.look(len(self.engine.state.jobs), made_anew=made_anew, goes_on=more)
             took = (time.process_time() - begin) * 1e3
             longest, whole, steps, proposals = max(longest, took), whole + took, steps + 1, ()
         return Pause(longest, steps, whole)

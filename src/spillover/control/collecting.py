@@ -11,6 +11,8 @@ from typing import Final
 
 MANY: Final = 100_000
 """Jobs that are worth it."""
+IN_A_ROW: Final = 32
+"""Short steps, each of which goes on with what the one before began, after which lists have become long."""
 
 
 @contextmanager
@@ -34,12 +36,19 @@ class Spared:
     def __init__(self) -> None:
         self._jobs = 0
         """How many there were when that was last done; fewer, if there were far fewer since."""
+        self._steps = 0
+        """Short steps that go on with one thing, so far."""
 
-    def look(self, jobs: int, *, made_anew: bool = False) -> bool:
-        """Spare what is there, if there are so many more jobs now, or if long lists of them are being made anew; whether it was done."""
+    def look(self, jobs: int, *, made_anew: bool = False, goes_on: bool = False) -> bool:
+        """Spare what is there, if there are so many more jobs now, or if long lists of them are being made; whether it was done.
+
+        They are `made_anew` when all jobs are put into order again. A step that `goes_on` in another one adds to them.
+        """
         if jobs < self._jobs // 2:
             self._jobs = jobs
-        if jobs < self._jobs + MANY and not (made_anew and jobs >= MANY):
+        self._steps = self._steps + 1 if goes_on else 0
+        longer = made_anew or (goes_on and self._steps % IN_A_ROW == 0)
+        if jobs < self._jobs + MANY and not (longer and jobs >= MANY):
             return False
         gc.freeze()
         self._jobs = jobs

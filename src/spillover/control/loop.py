@@ -276,7 +276,7 @@ class Loop:
         if self.watch.end():
             self._wake.set()
         self._take(step)
-        self._spared.look(len(self.state.jobs), made_anew=not self.engine.is_ready)
+        self._spared.look(len(self.state.jobs), made_anew=not self.engine.is_ready, goes_on=step.more)
         self._stepped.set()
         self._stepped = asyncio.Event()
         at = len(disabled)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from spillover.control import collecting
-from spillover.control.collecting import MANY, Spared
+from spillover.control.collecting import IN_A_ROW, MANY, Spared
 from spillover.control.listing import list_jobs
 from spillover.control.slices import SLICE
 from spillover.core.apply import apply
@@ -192,6 +192,14 @@ def test_the_collector_is_kept_from_long_lists_that_are_made_anew_and_not_from_s
     assert spared.look(MANY, made_anew=True)
     assert spared.look(MANY, made_anew=True)
     assert not spared.look(MANY)
+
+
+def test_the_collector_is_kept_from_lists_that_many_steps_in_a_row_add_to() -> None:
+    spared = Spared()
+    assert spared.look(MANY)
+    assert not any(spared.look(MANY, goes_on=True) for _ in range(IN_A_ROW - 1))
+    assert spared.look(MANY, goes_on=True)
+    assert not any(spared.look(MANY, goes_on=number % IN_A_ROW > 0) for number in range(3 * IN_A_ROW))
 
 
 async def test_a_server_spares_the_collector_a_long_queue(
