@@ -11,7 +11,7 @@ from spillover.wire.journal import decode_spec
 
 log = structlog.get_logger()
 
-KEPT: Final = 32 << 20
+KEPT = 32 << 20
 """Bytes of the specs that are kept in memory, as they are stored: one may be small, or a megabyte of arguments."""
 EACH: Final = 2 << 10
 """Bytes that each counts more, for what it needs beside its content."""
@@ -20,9 +20,9 @@ EACH: Final = 2 << 10
 class Specs:
     """The specs that were submitted, by digest."""
 
-    def __init__(self, journal: Journal, most: int = KEPT) -> None:
+    def __init__(self, journal: Journal, most: int | None = None) -> None:
         self._journal = journal
-        self._most = most
+        self._most = KEPT if most is None else most
         self._kept: dict[bytes, tuple[JobSpec, int]] = {}
         """With what each counts; those asked for or submitted last are at the end."""
         self.held = 0
