@@ -16,10 +16,9 @@ from spillover.deciding import cycle
 from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine
 from spillover.deciding.plan import digest_of
-from spillover.deciding.protocols import Case
+from spillover.deciding.protocols import Case, MachineView
 from spillover.model.job import Shape
 from spillover.model.policy import AXES, Choice, PolicySet, choice_of
-from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
@@ -43,8 +42,8 @@ class Moody:
     def wait(self, case: Case) -> Any:
         return self._answer(case.expected // SECOND + case.shape.resources.cpu // 500, 4 * SECOND)
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> Any:
-        return self._answer(cpu // 1000 + shape.resources.cpu // 1000, -cpu)
+    def score(self, machine: MachineView, shape: Shape) -> Any:
+        return self._answer(machine.cpu // 1000 + shape.resources.cpu // 1000, -machine.cpu)
 
     def _answer(self, number: int, right: int) -> Any:
         match (number * 7 + self._mood) % 4:

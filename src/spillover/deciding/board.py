@@ -11,19 +11,19 @@ from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
 from spillover.deciding.alarms import SPARE, Alarms
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.finding import Finder
+from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.estimates import late_on
 from spillover.deciding.heaps import in_order
 from spillover.deciding.holders import Holders
 from spillover.deciding.lanes import Entry, Lane, Line
-from spillover.deciding.limits import Limits
 from spillover.deciding.lining_up import LineUp
-from spillover.deciding.machines import Machine
 from spillover.deciding.outlook import Ends
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Purser
 from spillover.deciding.ranking import RankedLine, Ranking
-from spillover.deciding.rooms import Room
-from spillover.deciding.seating import Seating
 from spillover.deciding.turns import Turn, Turns, next_turn
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -63,8 +63,8 @@ class Board:
         """All queued jobs: tried on owned capacity."""
         self.due = self._line(self._is_due)
         """Those that may be rented."""
-        self.rooms: dict[ClusterName, Room] = {}
-        self.seating = Seating(self.rooms)
+        self.capacity: dict[ClusterName, Capacity] = {}
+        self.finder = Finder(self.capacity)
         self.waits: list[tuple[int, int, JobId]] = []
         """Heap of (latest start in steady time, number, job)."""
         self.patient: dict[JobId, None] = {}
@@ -94,7 +94,7 @@ class Board:
         """Whether room or a job's right to it was gained since the last cycle."""
         self.limited: list[Limits] = []
         """Of clusters of which only so much may be used."""
-        self.grown: list[tuple[Room, Machine]] = []
+        self.grown: list[tuple[Capacity, Machine]] = []
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
@@ -109,14 +109,14 @@ class Board:
 
     def _begin(self) -> None:
         for spec in self.state.facts.clusters:
-            self.rooms[spec.name] = Room(spec, self.state.facts.ahead)
-        self.open_rooms()
-        self.limited = [room.limits for room in self.rooms.values() if room.limits is not None]
+            self.capacity[spec.name] = Capacity(spec, self.state.facts.ahead)
+        self.open_clusters()
+        self.limited = [room.limits for room in self.capacity.values() if room.limits is not None]
         for node in self.state.nodes.values():
-            if node.cluster in self.rooms:
-                self.rooms[node.cluster].refresh(node)
+            if node.cluster in self.capacity:
+                self.capacity[node.cluster].refresh(node)
         if self.policies.looks_ahead:
-            self.ends = Ends(self.state, self.rooms, self.runs)
+            self.ends = Ends(self.state, self.capacity, self.runs)
         self._rest = list(self.state.jobs.values())
         self._rest.reverse()
 
@@ -185,7 +185,7 @@ class Board:
             lane = self.lanes[job.kind] = Lane(job.kind, self.serial)
             if len(self.lanes) > 2 * len(self.queue.heaps) + IDLE:
                 self.lanes = {each.kind: each for each in (*self.queue.heaps, *self.due.heaps, lane)}
-                self.seating.forget()
+                self.finder.forget()
         return lane
 
     def least_cpu(self) -> int:
@@ -210,12 +210,12 @@ class Board:
         shape, purser = job.kind.shape, Purser(self.state, now)
         rooms = [
             room
-            for room in self.rooms.values()
+            for room in self.capacity.values()
             if room.spec.role is Role.RENTED
             and room.name not in job.kind.shunned
             and (room.limits is None or room.limits.allow(shape.total))
             and late_on(job, room.spec, now) is None
-            and any(machine.fits(shape) for machine in room.machines)
+            and room.fits(shape)
         ]
         return shape.burst is not Burst.NEVER and any(
             purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
@@ -274,7 +274,7 @@ class Board:
         grown = self.grown if due else [one for one in self.grown if one[0].owned]
         if not lanes or not grown:
             return False  # what may not be rented has no use for rented room
-        if len(lanes) > SOME or self.in_turn or self.passed or self.seating.eager():
+        if len(lanes) > SOME or self.in_turn or self.passed or self.finder.eager():
             return True
         for room, machine in grown:
             for lane in lanes if room.owned else due:
@@ -340,7 +340,7 @@ class Board:
 
     def look_at_what_moved(self) -> None:
         """Take in what events that were applied changed about machines and caps."""
-        state, rooms = self.state, self.rooms
+        state, rooms = self.state, self.capacity
         gone: list[str] = []
         for key in state.moved:
             node = state.nodes.get(key)
@@ -356,9 +356,9 @@ class Board:
         if state.loosened:
             state.loosened, self.gained = False, True
 
-    def open_rooms(self) -> None:
+    def open_clusters(self) -> None:
         """Let clusters be given work that may be, and no others; their machines are looked at apart."""
-        for name, room in self.rooms.items():
+        for name, room in self.capacity.items():
             room.open = self.state.health(name) in {None, Health.READY}
 
     def _drop(self, nodes: Iterable[str]) -> None:
@@ -368,8 +368,8 @@ class Board:
             cluster, _, name = key.partition("/")
             names.setdefault(ClusterName(cluster), []).append(NodeName(name))
         for each, dropped in names.items():
-            if each in self.rooms:
-                self.rooms[each].drop(dropped)
+            if each in self.capacity:
+                self.capacity[each].drop(dropped)
 
     def take_up(self, job: Job) -> None:
         """Look at a job from now on, be it queued or leased ahead of room, unless it is set aside."""
@@ -423,7 +423,7 @@ class Board:
         """A job may be on a cluster of which only so much may be used: it counts there from now on."""
         phase = job.phase
         if self.limited and isinstance(phase, Placed | Running):
-            room = self.rooms.get(phase.cluster)
+            room = self.capacity.get(phase.cluster)
             if room is not None and room.limits is not None:
                 room.limits.take(job.id, job.kind.shape.total)
 

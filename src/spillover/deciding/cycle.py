@@ -130,7 +130,7 @@ def _why_at_once(shape: Shape, waited: int, board: Board) -> AlwaysRented | Only
     """Why a new job may be rented."""
     if shape.burst is ALWAYS:
         return AlwaysRented()
-    return OnlyRented() if board.seating.only_rented(shape) else WaitOver(waited)
+    return OnlyRented() if board.finder.only_rented(shape) else WaitOver(waited)
 
 
 def _latest(job: Job, steady: int, board: Board, policies: Policies) -> int:
@@ -140,7 +140,7 @@ def _latest(job: Job, steady: int, board: Board, policies: Policies) -> int:
         return steady
     if shape.burst is NEVER or not board.can_rent:
         return FOREVER
-    if shape.where is not None and board.seating.only_rented(shape):
+    if shape.where is not None and board.finder.only_rented(shape):
         return steady
     case = policies.case_of(job, board.state.facts.tally)
     return min(FOREVER, job.arrived + policies.wait_of(case))
@@ -163,7 +163,7 @@ def review(draft: Draft, board: Board, line_up: LineUp, policies: Policies, keep
         list(queue.values()),
         fresh,
         keeper.ends(),
-        {name: room for name, room in board.rooms.items() if room.owned},
+        {name: cluster for name, cluster in board.capacity.items() if cluster.owned},
         policies.place,
         policies.backfill.strict,
     )

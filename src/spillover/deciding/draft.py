@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from spillover.core import ranges
 from spillover.core.jobs import Job, Queued
 from spillover.core.state import State
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.deciding.purse import Holding
-from spillover.deciding.rooms import Room
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId
 from spillover.model.reasons import AlwaysRented, Reason, RoomOwned, RoomSoon
@@ -48,13 +48,13 @@ class Draft:
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
 
-    def count(self, job: Job, room: Room) -> None:
+    def count(self, job: Job, room: Capacity) -> None:
         """Note that one more of a job is placed."""
         self.taken[job.id] = self.taken.get(job.id, 0) + 1
         if not room.owned:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
 
-    def why(self, job: Job, room: Room, *, ahead: bool) -> Reason:
+    def why(self, job: Job, room: Capacity, *, ahead: bool) -> Reason:
         """Why a job is placed there."""
         if room.owned:
             return ROOM_SOON if ahead else ROOM_OWNED

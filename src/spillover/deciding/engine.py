@@ -461,7 +461,11 @@ def _subject_of(proposal: Proposal) -> str:
 
 def _fingerprint(board: Board) -> object:
     """All that a cycle must leave as it was."""
-    rooms = [(machine.name, *machine.free) for room in board.rooms.values() for machine in room.machines]
+    rooms = [
+        (machine.name, machine.ahead, *machine.free)
+        for cluster in board.capacity.values()
+        for machine in cluster.machines
+    ]
     lines = [
         (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
         for line in (board.queue, board.due)

@@ -9,13 +9,13 @@ from spillover.core.appliers.queue import weight
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
 from spillover.deciding.board import Board
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
 from spillover.deciding.lanes import Walk
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Purser, too_dear
 from spillover.deciding.refusing import refusal_of, why_never
-from spillover.deciding.rooms import Room
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst
@@ -116,7 +116,7 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[
         purser.take(holding)
     verdicts = tuple(
         Verdict(room.name, room.spec.role, _verdict(engine, purser, room, job))
-        for room in engine.board.rooms.values()
+        for room in engine.board.capacity.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
         return verdicts
@@ -130,7 +130,7 @@ def _without_owned(verdict: Verdict) -> Verdict:
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
-def _verdict(engine: Decider, purser: Purser, room: Room, job: Job) -> Reason | None:
+def _verdict(engine: Decider, purser: Purser, room: Capacity, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
     refusal = refusal_of(engine.state, room, job.kind.shape)
     if refusal is not None and refusal.never:
@@ -208,7 +208,7 @@ def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
     """The one reason that comes first: never before not now, the nearest cause before the others."""
     shape = job.kind.shape
-    gangs = job.extra.members is None and any(room.spec.gangs for room in engine.board.rooms.values())
+    gangs = job.extra.members is None and any(room.spec.gangs for room in engine.board.capacity.values())
     if shape.tasks > 1 and not gangs:
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]

@@ -129,7 +129,7 @@ def _bound(board: Board, event: TasksBound) -> None:
 
 def _opened(board: Board, event: ClusterChanged | EpochStarted) -> None:
     del event
-    board.open_rooms()
+    board.open_clusters()
 
 
 def _jumped(board: Board, event: ClockJumped) -> None:

@@ -5,7 +5,8 @@ directly and pay nothing for it. Answers are remembered where the cycle compares
 does not keep to its word would otherwise lose jobs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from operator import index
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from msgspec import Struct, structs
 
 from spillover.core.jobs import QUEUED, Job
 from spillover.core.state import State
-from spillover.deciding.protocols import FAILED, Case, Queue
+from spillover.deciding.protocols import FAILED, Case, MachineView, Queue
 from spillover.model.bounds import bounded, plain
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
@@ -126,16 +127,33 @@ class GuardedPlace(Guard):
 
     def __init__(self, name: str, policy: Any) -> None:
         super().__init__("place", name, policy)
-        self._scores: dict[tuple[int, int, int, Shape, Resources], int] = {}
+        self._by_numbers = _takes(policy.score, 5) and not _takes(policy.score, 2)
+        """Whether it is asked as up to release 0.4: `score(cpu, memory, gpu, shape, total)`."""
+        self._scores: dict[tuple[SeenMachine, tuple[tuple[str, str], ...], Shape], int] = {}
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
-        """See Place."""
-        asked = cpu, memory, gpu, shape, total
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        """See Place; the policy sees a copy."""
+        total = machine.total
+        named = tuple([(name, machine.amount(name)) for name, _ in total.other])
+        seen = SeenMachine(
+            machine.name,
+            total,
+            machine.cpu,
+            machine.memory,
+            machine.gpu,
+            machine.tasks,
+            named,
+            machine.labels,
+        )
+        asked = seen, tuple(machine.labels.items()), shape
         known = self._scores.get(asked)
         if known is not None:
             return known
         try:
-            given = self.policy.score(*asked)
+            if self._by_numbers:
+                given = self.policy.score(seen.cpu, seen.memory, seen.gpu, shape, total)
+            else:
+                given = self.policy.score(seen, shape)
             if not hasattr(given, "__index__"):
                 raise TypeError(f"score() gave {_shown(given)}, not a whole number")
             score = bounded(index(given), FOREVER, -FOREVER)
@@ -146,6 +164,26 @@ class GuardedPlace(Guard):
             self._scores.clear()
         self._scores[asked] = score
         return score
+
+
+class SeenMachine(Struct, frozen=True):
+    """See MachineView."""
+
+    name: str
+    total: Resources
+    cpu: int
+    memory: int
+    gpu: int
+    tasks: int
+    named: tuple[tuple[str, int], ...]
+    labels: Mapping[str, str]
+
+    def amount(self, name: str) -> int:
+        """See MachineView."""
+        return dict(self.named).get(name, 0)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.cpu, self.memory, self.gpu, self.tasks, self.named))
 
 
 class GuardedRoute(Guard):
@@ -185,6 +223,15 @@ class FixedBackfill:
             raise TypeError("strict must be true or false, and reservations a whole number from 0")
         self.strict = strict
         self.reservations = reservations
+
+
+def _takes(method: Callable[..., Any], count: int) -> bool:
+    """Whether a method can be called with so many values."""
+    try:
+        signature(method).bind(*[None] * count)
+    except (TypeError, ValueError):  # the latter if it does not say
+        return False
+    return True
 
 
 def _as_queued(job: Job) -> Job:

@@ -1,19 +1,19 @@
-"""Room that a cycle keeps for the first job that does not fit, so that whoever passes it does not delay it."""
+"""Capacity that a cycle keeps for the first job that does not fit, so that whoever passes it does not delay it."""
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from operator import attrgetter
 
 from spillover.core.jobs import Job
 from spillover.deciding.board import Board
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.lanes import Lane
-from spillover.deciding.machines import Machine
 from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve
 from spillover.deciding.protocols import Place, Policies
-from spillover.deciding.rooms import Room
-from spillover.deciding.seats import Seat
 from spillover.model.cluster import Role
-from spillover.model.resources import Resources
 
 LOOKS = 1000
 """Jobs behind one of their lane that is blocked, at which a cycle looks for shorter ones."""
@@ -49,19 +49,19 @@ class Keeper:
         """Keep what the first job that does not fit will need, if it ever fits anywhere."""
         self.keeps, self._lane = True, lane
 
-    def best(self, job: Job, seat: Seat, first: Machine) -> Machine | None:
+    def best(self, job: Job, candidates: Candidates, first: Machine) -> Machine | None:
         """The machine to take so that the head is not delayed, if there is one; `first` is the best of all."""
         kept = self._reservation()
-        if kept is None or kept.room is not seat.room:
+        if kept is None or kept.cluster is not candidates.cluster:
             return first
         until, barred, passed = self._until(job), set[int](), list[tuple[int, int]]()
         machine: Machine | None = first
-        while machine is not None and not kept.allows(machine, seat.asked, until):
+        while machine is not None and not kept.allows(machine, candidates.wants, until):
             barred.add(machine.index)
-            machine = seat.best(self._place, barred, passed)
-        seat.put_back(passed)
+            machine = candidates.best(self._place, barred, passed)
+        candidates.put_back(passed)
         if machine is not None:
-            kept.took(machine, seat.asked, until)
+            kept.took(machine, candidates.wants, until)
         else:
             self.blocked = True
         return machine
@@ -79,17 +79,18 @@ class Keeper:
         self.looks -= 1
         return kept is not None and self._until(job) > kept.at
 
-    def barred(self, job: Job, room: Room) -> Collection[int]:
+    def barred(self, job: Job, cluster: Capacity) -> Collection[int]:
         """Machines that a gang must not touch so that the head is not delayed."""
         kept = self._reservation() if self.keeps else None
-        return () if kept is None or kept.room is not room or self._until(job) <= kept.at else kept.spare
+        return (
+            () if kept is None or kept.cluster is not cluster or self._until(job) <= kept.at else kept.spare
+        )
 
-    def took(self, job: Job, room: Room, parts: Iterable[tuple[Machine, Resources]]) -> None:
+    def took(self, job: Job, held: tuple[Held, ...]) -> None:
         """A job was given room."""
         number = -1 - len(
             self._planned
         )  # of its own: ends of one moment must not be told apart by their machines
-        held = tuple([(room, machine, asked) for machine, asked in parts])
         self._planned.append(End(self._until(job), number, job.id, self._now, held))
 
     def ends(self) -> list[End]:
@@ -106,18 +107,14 @@ class Keeper:
             return None
         if self._kept is None:
             shape = self._lane.kind.shape
-            rooms = [
-                room
-                for room in self._board.seating.rooms_of(self._lane, Role.OWNED)
-                if shape.tasks == 1 or room.spec.gangs
+            clusters = [
+                each
+                for each in self._board.finder.clusters_for(self._lane, Role.OWNED)
+                if shape.tasks == 1 or each.spec.gangs
             ]
-            planned = [
-                Release(end.at, room, machine, asked)
-                for end in sorted(self._planned)
-                for room, machine, asked in end.parts
-            ]
+            planned = [Release(end.at, held) for end in sorted(self._planned) for held in end.held]
             releases = heapq.merge(self._ends.releases(self._now), planned, key=_AT)
-            self._kept = (reserve(shape, rooms, releases, self._place),)
+            self._kept = (reserve(shape, clusters, releases, self._place),)
         return self._kept[0]
 
     def _until(self, job: Job) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillover.core.jobs import Kind
-from spillover.deciding.gangs import GangSeat
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.heaps import in_order
-from spillover.deciding.seats import Seat
 from spillover.model.ids import JobId
 
 FEW = 128
@@ -49,13 +49,13 @@ class Lane:
         """Whether some of its jobs have deadlines: where one of those would be too late, the next one may start."""
         self.weighed = False
         """Whether the board knows it by what its jobs ask for."""
-        self.owned: list[Seat] | None = None
+        self.owned: list[Candidates] | None = None
         """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
-        self.rented: list[Seat] | None = None
+        self.rented: list[Candidates] | None = None
         """Likewise on rented capacity."""
-        self.gangs_owned: list[GangSeat] | None = None
+        self.gangs_owned: list[GangCandidates] | None = None
         """Where its gangs may run on owned capacity; None until somebody asked."""
-        self.gangs_rented: list[GangSeat] | None = None
+        self.gangs_rented: list[GangCandidates] | None = None
         """Likewise on rented capacity."""
 
     def __lt__(self, other: "Lane") -> bool:

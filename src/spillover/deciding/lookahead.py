@@ -11,17 +11,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from spillover.deciding.machines import Machine
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import Future, Held
+from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.outlook import End, overdue_among
 from spillover.deciding.protocols import Place
-from spillover.deciding.rooms import Room
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
-from spillover.model.resources import Resources, covers
 from spillover.model.units import FOREVER, MINUTE
-
-Parts = Sequence[tuple[Room, Machine, Resources]]
-"""Room that a job holds."""
 
 
 class Waiter(Struct, frozen=True, gc=False):
@@ -56,7 +53,7 @@ class Outlook(Struct, frozen=True):
     """Those of them that came just now."""
     ends: Sequence[End]
     """Of what runs on owned capacity, soonest expected first."""
-    rooms: Mapping[ClusterName, Room]
+    clusters: Mapping[ClusterName, Capacity]
     """Clusters that are owned."""
     place: Place
     strict: bool
@@ -133,22 +130,20 @@ class _Replay:
 
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
-        self._rooms = outlook.rooms
+        self._clusters = outlook.clusters
+        self._future = Future()
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Which expected end comes next."""
-        self._heap: list[tuple[int, int, Parts]] = [
-            (overdue(outlook.now, end.began), number, end.parts)
+        self._heap: list[tuple[int, int, Sequence[Held]]] = [
+            (overdue(outlook.now, end.began), number, end.held)
             for number, end in enumerate(outlook.ends[:late])
         ]
         """Ends of those that are overdue, and of those that started in the replay."""
         heapq.heapify(self._heap)
         self._serial = late
-        self._free: dict[Machine, list[int]] = {}
-        """CPU, memory and GPUs of machines that are not as they are now."""
-        self._totals: dict[ClusterName, list[int]] = {}
-        """Free on all machines of a room together."""
-        self._gained: dict[Machine, Room] = {}
+        self._gained: dict[Machine, Capacity] = {}
+        """Machines on which something became free."""
         self.late: list[Late] = []
         self._queue: deque[_Waiting] = deque()
         """All, in order; those that have started or left are dropped when they come to the front."""
@@ -185,7 +180,7 @@ class _Replay:
         ends, seen = self._outlook.ends, 0
         self._gained = {}
         while self._at < len(ends) and ends[self._at].at <= at:
-            self._give_back(ends[self._at].parts)
+            self._give_back(ends[self._at].held)
             self._at += 1
             seen += 1
         while self._heap and self._heap[0][0] <= at:
@@ -196,7 +191,9 @@ class _Replay:
     def start(self, at: int) -> None:
         """Let those start that now have room, in order: what fitted nowhere before can only fit where room was gained."""
         if self._outlook.strict:  # those behind a job that does not fit were not tried anywhere
-            self._gained = {machine: room for room in self._rooms.values() for machine in room.machines}
+            self._gained = {
+                machine: cluster for cluster in self._clusters.values() for machine in cluster.machines
+            }
             while (head := _head(self._queue)) is not None and self._starts(head, at):
                 pass
             return
@@ -224,121 +221,32 @@ class _Replay:
             self.left -= 1
         return True
 
-    # --- room
+    # --- what is free
 
-    def _room_of(self, machine: Machine) -> list[int]:
-        """What is free on a machine by now."""
-        free = self._free.get(machine)
-        return [max(0, machine.cpu), machine.memory, machine.gpu] if free is None else free
-
-    def _give_back(self, parts: Parts) -> None:
-        for room, machine, resources in parts:
-            free = self._free.get(machine)
-            if free is None:
-                free = self._free[machine] = [max(0, machine.cpu), machine.memory, machine.gpu]
-            free[0] += resources.cpu
-            free[1] += resources.memory
-            free[2] += resources.gpu
-            total = self._total(room)
-            total[0] += resources.cpu
-            total[1] += resources.memory
-            total[2] += resources.gpu
-            self._gained[machine] = room
+    def _give_back(self, held: Sequence[Held]) -> None:
+        for each in held:
+            self._future.release(each)
+            self._gained[each.machine] = each.cluster
 
     def _may_fit(self, shape: Shape) -> bool:
-        """Whether a task of a shape fits where room was gained."""
+        """Whether a task of a shape fits where something became free."""
         least = shape.rest or shape.resources
-        for machine in self._gained:  # noqa: SIM110 - asked for every shape at every end
-            if self._fits(machine, shape, least):
+        for machine, cluster in self._gained.items():
+            if self._future.fits(machine, shape, cluster.layout.wants(least)):
                 return True
         return False
 
-    def _fits(self, machine: Machine, shape: Shape, asked: Resources) -> bool:
-        free = self._free.get(machine)
-        if free is None:  # most machines are as they are now: nothing is made of them only to look
-            if asked.gpu > machine.gpu or asked.memory > machine.memory or asked.cpu > max(0, machine.cpu):
-                return False
-        elif asked.gpu > free[2] or asked.cpu > free[0] or asked.memory > free[1]:
-            return False
-        if asked.other and not covers(machine.total.other, asked.other):
-            return False
-        return machine.ready and machine.admits(shape)
-
-    def _take(self, shape: Shape) -> Parts | None:
-        """Take room for all tasks of a job; None if there is not enough."""
-        if shape.tasks > 1:
-            return self._take_gang(shape)
-        return self._take_one(shape, shape.resources, self._gained)
-
-    def _take_one(self, shape: Shape, asked: Resources, machines: Mapping[Machine, Room]) -> Parts | None:
-        """Take room for one task on the machine that the place policy would choose."""
-        found: Machine | None = None
-        best: tuple[int, int] = (0, 0)
-        for machine in machines:
-            if self._fits(machine, shape, asked):
-                free = self._room_of(machine)
-                score = (
-                    self._outlook.place.score(free[0], free[1], free[2], shape, machine.total),
-                    machine.index,
-                )
-                if found is None or score < best:
-                    found, best = machine, score
-        if found is None:
-            return None
-        self._use(machines[found], found, asked)
-        return ((machines[found], found, asked),)
-
-    def _use(self, room: Room, machine: Machine, asked: Resources) -> None:
-        for free in (self._free.setdefault(machine, self._room_of(machine)), self._total(room)):
-            free[0] -= asked.cpu
-            free[1] -= asked.memory
-            free[2] -= asked.gpu
-
-    def _take_gang(self, shape: Shape) -> Parts | None:
-        """Take room for all tasks of a gang on one cluster: whole machines first, and the rest last."""
-        asked = shape.total
-        for room in self._rooms.values():
-            total = self._total(room)
-            enough = asked.gpu <= total[2] and asked.cpu <= total[0] and asked.memory <= total[1]
-            if room.spec.gangs and enough and (parts := self._take_in(room, shape)) is not None:
-                return parts
-        return None
-
-    def _take_in(self, room: Room, shape: Shape) -> Parts | None:
-        """Take room for all tasks of a gang in one room."""
-        parts: list[tuple[Room, Machine, Resources]] = []
-        left = shape.tasks - (0 if shape.rest is None else 1)
+    def _take(self, shape: Shape) -> Sequence[Held] | None:
+        """Take what all tasks of a job need; None if there is not enough."""
         place = self._outlook.place
-        scored: list[tuple[int, int]] = []
-        for machine in room.machines:
-            if self._fits(machine, shape, shape.resources):
-                free = self._room_of(machine)
-                score = place.score(free[0], free[1], free[2], shape, machine.total)
-                scored.append((score, machine.index))
-        for _, index in sorted(scored):
-            machine = room.slots[index]
-            while left and self._fits(machine, shape, shape.resources):
-                self._use(room, machine, shape.resources)
-                parts.append((room, machine, shape.resources))
-                left -= 1
-            if not left:
-                break
-        if not left and shape.rest is not None:
-            last = self._take_one(shape, shape.rest, dict.fromkeys(room.machines, room))
-            left = 1 if last is None else 0
-            parts += last or ()
-        if not left:
-            return parts
-        for _, machine, asked in parts:
-            self._use(room, machine, Resources(-asked.cpu, -asked.memory, -asked.gpu))
+        if shape.tasks == 1:
+            return self._future.place_one(shape, self._gained, place)
+        for cluster in self._clusters.values():
+            if cluster.spec.gangs and self._future.may_hold(cluster, shape):
+                taken = self._future.place_gang(shape, cluster, cluster.machines, place)
+                if taken is not None:
+                    return taken
         return None
-
-    def _total(self, room: Room) -> list[int]:
-        """What is free in a room by now."""
-        total = self._totals.get(room.name)
-        if total is None:
-            total = self._totals[room.name] = [room.cpu, room.memory, room.gpu]
-        return total
 
 
 def _head(waiting: deque[_Waiting]) -> _Waiting | None:

@@ -7,18 +7,19 @@ from operator import itemgetter
 from spillover.core import ranges
 from spillover.core.jobs import Job, Queued
 from spillover.deciding.board import Board
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity, Ceiling
+from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.draft import ROOM_OWNED, Draft
 from spillover.deciding.draws import mixed
 from spillover.deciding.estimates import late_from, late_on
 from spillover.deciding.keeping import Keeper
 from spillover.deciding.lanes import Entry, Lane, Line, Walk
-from spillover.deciding.limits import Limits
-from spillover.deciding.machines import Free, Machine
 from spillover.deciding.plan import GangPlacement, Placement
 from spillover.deciding.protocols import Policies
 from spillover.deciding.purse import Holding, Till
-from spillover.deciding.rooms import Ceiling, Room
-from spillover.deciding.seats import Seat
 from spillover.deciding.turns import MOST, Turn
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
@@ -70,7 +71,7 @@ class Placer:
         self._draft = draft
         self._keep = keep
         """Whether what is tried stays taken."""
-        self._trials: list[tuple[Room, Machine, Free]] = []
+        self._trials: list[tuple[Capacity, Machine, Before]] = []
         """Where trial placements were made that are to be undone, with what was free before."""
         self._turns: list[tuple[Machine, int]] = []
         """Machines that are given leases ahead of room, with their turn before."""
@@ -176,8 +177,8 @@ class Placer:
 
     def undo(self) -> None:
         """Take all trial placements back."""
-        for room, machine, free in reversed(self._trials):
-            room.set(machine, free)
+        for cluster, machine, before in reversed(self._trials):
+            cluster.set(machine, before)
         for machine, turn in reversed(self._turns):
             machine.turn = turn
         for limits, job in self._counted:
@@ -236,7 +237,7 @@ class Placer:
                 if keeper is not None and not keeper.keeps and self._is_kept_for(job):
                     keeper.keep_for(lane)
                 if many:
-                    ceiling = ceiling or Ceiling.over(self._board.rooms.values(), role)
+                    ceiling = ceiling or Ceiling.over(self._board.capacity.values(), role)
                     if ceiling.failed() < self._board.least_cpu():
                         return
                 walk.stuck()
@@ -280,7 +281,7 @@ class Placer:
             if fits or self._late:
                 continue
             if self.till is not None and self.till.refusals:
-                self.till.goes_on(job, self._board.seating.rented_for(lane))
+                self.till.goes_on(job, self._board.finder.rented_for(lane))
                 continue
             if strict:
                 self.passed = True
@@ -318,7 +319,7 @@ class Placer:
         if self.till is None or not self.till.refusals:
             return False
         self.passed = self.spent = True
-        if self.till.goes_on(job, self._board.seating.rented_for(lane)):
+        if self.till.goes_on(job, self._board.finder.rented_for(lane)):
             walk.go_on(lane)
             return True
         if self.till.worth_a_look:
@@ -342,9 +343,9 @@ class Placer:
 
     def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
         """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
-        seating = self._board.seating
-        seats = seating.seats(lane, role) if job.kind.shape.tasks == 1 else seating.gang_seats(lane, role)
-        since = max([late_from(job, seat.room.spec) for seat in seats], default=FOREVER)
+        finder, gang = self._board.finder, job.kind.shape.tasks > 1
+        found = finder.gang_candidates(lane, role) if gang else finder.candidates(lane, role)
+        since = max([late_from(job, each.cluster.spec) for each in found], default=FOREVER)
         if since > self._draft.now:
             self._late_from = min(self._late_from, since)
         return since <= self._draft.now
@@ -359,7 +360,7 @@ class Placer:
             self.passed = True
             self._left_out[lane] = entry
 
-    def _suits(self, job: Job, room: Room) -> bool:
+    def _suits(self, job: Job, room: Capacity) -> bool:
         """Whether a job would end in time on a cluster, and the cluster's limits let it run there."""
         if late_on(job, room.spec, self._draft.now) is not None:
             self._late = True
@@ -376,33 +377,33 @@ class Placer:
         owned = role is OWNED
         keeper = self.keeper if owned else None
         timed = job.extra.deadline is not None
-        seats = lane.owned if owned else lane.rented
-        for seat in self._board.seating.seats(lane, role) if seats is None else seats:
-            machine = seat.best(self._policies.place)
+        candidates = lane.owned if owned else lane.rented
+        for each in self._board.finder.candidates(lane, role) if candidates is None else candidates:
+            machine = each.best(self._policies.place)
             if machine is None:
                 continue
-            if (timed or seat.room.limits is not None) and not self._suits(job, seat.room):
+            if (timed or each.cluster.limits is not None) and not self._suits(job, each.cluster):
                 continue
             if keeper is not None and keeper.keeps:
-                machine = keeper.best(job, seat, machine)
-            if machine is not None and (owned or self._may_pay(job, seat.room)):
-                self._take(job, seat, machine, ahead=False)
+                machine = keeper.best(job, each, machine)
+            if machine is not None and (owned or self._may_pay(job, each.cluster)):
+                self._take(job, each, machine, ahead=False)
                 return True
-        if not self._board.seating.eager() or (keeper is not None and keeper.keeps):
+        if not self._board.finder.eager() or (keeper is not None and keeper.keeps):
             return False
         return self._place_ahead(job, lane, role)
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job ahead of room, if there is one."""
-        draft, seats = self._draft, self._board.seating.seats(lane, role)
-        if role is OWNED and draft.may_be_rented(job) and self._board.seating.seats(lane, RENTED):
+        draft, candidates = self._draft, self._board.finder.candidates(lane, role)
+        if role is OWNED and draft.may_be_rented(job) and self._board.finder.candidates(lane, RENTED):
             return False  # room to rent comes before a place ahead of owned room
         if role is RENTED:
-            seats = self._board.seating.seats(lane, OWNED) + seats
-        for seat in seats:
-            machine = seat.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
-            if machine is not None and self._suits(job, seat.room) and self._may_pay(job, seat.room):
-                self._take(job, seat, machine, ahead=True)
+            candidates = self._board.finder.candidates(lane, OWNED) + candidates
+        for each in candidates:
+            machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
+            if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
+                self._take(job, each, machine, ahead=True)
                 return True
         return False
 
@@ -411,20 +412,21 @@ class Placer:
         if job.extra.members is not None:
             return False  # each member would be a gang: nothing runs those
         keeper = self.keeper if role is OWNED else None
-        for seat in self._board.seating.gang_seats(lane, role):
-            if not self._suits(job, seat.room):
+        for each in self._board.finder.gang_candidates(lane, role):
+            cluster = each.cluster
+            if not self._suits(job, cluster):
                 continue
-            barred = keeper.barred(job, seat.room) if keeper is not None else ()
-            parts = seat.take(self._policies.place, barred) if self._may_pay(job, seat.room) else []
+            barred = keeper.barred(job, cluster) if keeper is not None else ()
+            parts = each.take(self._policies.place, barred) if self._may_pay(job, cluster) else []
             if parts:
                 if not self._keep:
-                    self._trials += [(seat.room, part.machine, part.before) for part in parts]
-                self._count(job, seat.room, job.id)
+                    self._trials += [(cluster, part.machine, part.before) for part in parts]
+                self._count(job, cluster, job.id)
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
-                why = self._draft.why(job, seat.room, ahead=False)
-                self._draft.placements.append(GangPlacement(job.id, seat.room.name, nodes, why))
+                why = self._draft.why(job, cluster, ahead=False)
+                self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
                 if keeper is not None:
-                    keeper.took(job, seat.room, [(part.machine, part.resources) for part in parts])
+                    keeper.took(job, tuple([part.held_on(cluster) for part in parts]))
                 return True
             if barred and keeper is not None:
                 keeper.blocked = True
@@ -438,27 +440,27 @@ class Placer:
             and not self._draft.may_be_rented(job)
         )
 
-    def _take(self, job: Job, seat: Seat, machine: Machine, *, ahead: bool) -> None:
+    def _take(self, job: Job, candidates: Candidates, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
-        draft, room = self._draft, seat.room
+        draft, room = self._draft, candidates.cluster
         if not self._keep:
-            self._trials.append((room, machine, machine.free))
+            self._trials.append((room, machine, machine.before))
         if ahead:
             room.take_ahead(machine)
             draft.ahead[job.id] = None
             self._turns.append((machine, machine.turn))
             machine.turn = self._state.facts.turns + len(self._turns)
         else:
-            room.take(machine, seat.asked)
+            room.take(machine, candidates.wants)
             if self.keeper is not None and room.owned:
-                self.keeper.took(job, room, ((machine, seat.asked),))
+                self.keeper.took(job, (Held(room, machine, candidates.wants),))
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, room, job.id if index is None else member_id(job.id, index))
         why = ROOM_OWNED if room.owned and not ahead else draft.why(job, room, ahead=ahead)
         draft.placements.append(Placement(job.id, index, room.name, machine.name, why))
 
-    def _may_pay(self, job: Job, room: Room) -> bool:
+    def _may_pay(self, job: Job, room: Capacity) -> bool:
         """Whether the caps on a job let it run there."""
         if self.till is not None:
             self.till.holding = None
@@ -469,7 +471,7 @@ class Placer:
             self.holds = self.till.holds
         return self.till.may_pay(job, room.spec)
 
-    def _count(self, job: Job, room: Room, placed: JobId) -> None:
+    def _count(self, job: Job, room: Capacity, placed: JobId) -> None:
         """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
         if self.till is not None and not room.owned:
             self.till.hold(len(self._draft.placements))

@@ -1,6 +1,6 @@
 """What a policy is: one small Protocol for each axis of the cycle. An instance is made once, from its options."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -70,11 +70,54 @@ class Wait(Protocol):
         ...
 
 
+class MachineView(Protocol):
+    """A machine with room for a task, as a place policy sees it. Nothing of it may be written to. More may be added in later releases."""
+
+    @property
+    def name(self) -> str:
+        """Of the node, unique within its cluster."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of the node."""
+        ...
+
+    @property
+    def total(self) -> Resources:
+        """What it has in all."""
+        ...
+
+    @property
+    def cpu(self) -> int:
+        """Thousandths of a CPU that are free."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are free."""
+        ...
+
+    @property
+    def gpu(self) -> int:
+        """GPUs that are free."""
+        ...
+
+    @property
+    def tasks(self) -> int:
+        """How many more tasks it takes; FOREVER if any number."""
+        ...
+
+    def amount(self, name: str) -> int:
+        """How much of a named resource is free, such as `example.com/fpga`."""
+        ...
+
+
 class Place(Protocol):
     """Which of several machines with room is taken."""
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
-        """Lowest wins, for what is free on a machine that has `total`; equal scores go to the machine that was there first."""
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        """Lowest wins; equal scores go to the machine that was there first."""
         ...
 
 

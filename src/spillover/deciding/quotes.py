@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from spillover.core.jobs import Job, Placed, Running
 from spillover.deciding.board import Board
-from spillover.deciding.rooms import Room
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.model.admission import may_run
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
@@ -50,13 +50,13 @@ def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
         return None
     could = [
         room.spec
-        for room in board.rooms.values()
+        for room in board.capacity.values()
         if room.spec.role is Role.RENTED and _could_run(room, shape)
     ]
     return min(could, key=lambda spec: cost_of_job(spec, shape, expected, job.terms.data), default=None)
 
 
-def _could_run(room: Room, shape: Shape) -> bool:
+def _could_run(room: Capacity, shape: Shape) -> bool:
     """Whether a cluster has machines for a job, or none that are known yet, and takes gangs if it is one."""
     if (shape.tasks > 1 and not room.spec.gangs) or not may_run(shape, room.spec):
         return False

@@ -7,8 +7,8 @@ from msgspec import structs
 from spillover.core.clusters import Condition
 from spillover.core.state import State
 from spillover.deciding.board import Board
-from spillover.deciding.machines import NO_RULES, Machine
-from spillover.deciding.rooms import Room
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.machine import NO_RULES, Machine
 from spillover.model.admission import (
     FOR_NOW,
     cannot_run,
@@ -49,7 +49,7 @@ def why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> R
         return min(late, key=lambda reason: reason.finish)
     if (unwanted := _why_unwanted(board, shape, reasons)) is not None:
         return unwanted
-    rooms = [room for room in board.rooms.values() if may_run(shape, room.spec)]
+    rooms = [room for room in board.capacity.values() if may_run(shape, room.spec)]
     ruled_out = [room for room in rooms if shape.burst is _excluded(room)]
     others = [room for room in rooms if room not in ruled_out]
     could = any(machine.could_fit(shape) for room in ruled_out for machine in room.machines)
@@ -69,9 +69,9 @@ def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) 
     if nearest:
         return nearest[0]
     anywhere = structs.replace(shape, where=None)
-    elsewhere = [room for room in board.rooms.values() if not may_run(shape, room.spec)]
+    elsewhere = [room for room in board.capacity.values() if not may_run(shape, room.spec)]
     could = any(machine.could_fit(anywhere) for room in elsewhere for machine in room.machines)
-    if not could and len(elsewhere) < len(board.rooms):
+    if not could and len(elsewhere) < len(board.capacity):
         return None
     asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
     if asked:
@@ -88,7 +88,7 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
     return ""
 
 
-def refusal_of(state: State, room: Room, shape: Shape) -> Reason | None:
+def refusal_of(state: State, room: Capacity, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
     if shape.where is not None and (asked := refused_by(shape.where, room.spec)):
         return NotWhere((asked,))
@@ -116,7 +116,7 @@ def refusal_of(state: State, room: Room, shape: Shape) -> Reason | None:
         nodes = [state.nodes.get(f"{room.name}/{machine.name}") for machine in large]
         drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
         return AllDrained((room.name,), drained) if drained else _not_ready(state, room)
-    if limit is not None or any(machine.fits(shape) for machine in large):
+    if limit is not None or room.fits(shape):
         return limit
     return NoRoom(shape.resources, (room.name,))
 
@@ -136,7 +136,7 @@ def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted 
     return Tainted(tuple(taints))
 
 
-def _not_ready(state: State, room: Room) -> Reason:
+def _not_ready(state: State, room: Capacity) -> Reason:
     """Why no machine of a cluster is ready."""
     health = state.health(room.name)
     if health is None:
@@ -147,7 +147,7 @@ def _not_ready(state: State, room: Room) -> Reason:
     return ClusterDown(room.name, known.health, known.since, known.why)
 
 
-def _excluded(room: Room) -> Burst:
+def _excluded(room: Capacity) -> Burst:
     """What a job says that must not run there."""
     return Burst.NEVER if room.spec.role is Role.RENTED else Burst.ALWAYS
 

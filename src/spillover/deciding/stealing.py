@@ -146,7 +146,7 @@ def _is_wanted(board: Board, node: Node) -> bool:
         return False
     if board.in_turn or len(lanes) > MANY:
         return True
-    machine = board.rooms[node.cluster].by_name[node.name]
+    machine = board.capacity[node.cluster].by_name[node.name]
     return any(machine.fits(lane.kind.shape) for lane in lanes)
 
 

@@ -1,13 +1,12 @@
 """The fullest machine with room, so that large jobs find empty ones."""
 
+from spillover.deciding.protocols import MachineView
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
 
 
 class BestFit:
     """Fewest free GPUs first, or fewest free CPUs for a job without GPUs."""
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+    def score(self, machine: MachineView, shape: Shape) -> int:
         """What is free of the resource that is asked for."""
-        del memory, total
-        return gpu if shape.resources.gpu else cpu
+        return machine.gpu if shape.resources.gpu else machine.cpu

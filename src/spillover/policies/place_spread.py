@@ -1,7 +1,7 @@
 """Load that is even over machines, whatever their sizes."""
 
+from spillover.deciding.protocols import MachineView
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
 
 WHOLE = 10**6
 """What the share of a machine is counted in."""
@@ -13,8 +13,8 @@ class Spread:
     A half-used machine of 8 GPUs comes after an unused one of 2, where worst fit takes the one with 4 free.
     """
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+    def score(self, machine: MachineView, shape: Shape) -> int:
         """Used millionths of what the machine has of the resource that is asked for."""
-        del memory
-        free, whole = (gpu, total.gpu) if shape.resources.gpu else (cpu, total.cpu)
+        total = machine.total
+        free, whole = (machine.gpu, total.gpu) if shape.resources.gpu else (machine.cpu, total.cpu)
         return WHOLE - free * WHOLE // whole if whole else WHOLE

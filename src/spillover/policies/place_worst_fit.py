@@ -1,13 +1,12 @@
 """The emptiest machine, so that every job has room around it."""
 
+from spillover.deciding.protocols import MachineView
 from spillover.model.job import Shape
-from spillover.model.resources import Resources
 
 
 class WorstFit:
     """Most free GPUs first, or most free CPUs for a job without GPUs."""
 
-    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+    def score(self, machine: MachineView, shape: Shape) -> int:
         """What is free of the resource that is asked for, turned round."""
-        del memory, total
-        return -gpu if shape.resources.gpu else -cpu
+        return -machine.gpu if shape.resources.gpu else -machine.cpu

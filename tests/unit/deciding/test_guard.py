@@ -12,10 +12,12 @@ from spillover.core.events import PolicyDisabled
 from spillover.core.jobs import NO_EXTRA, Job
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
 from spillover.deciding.explain import explain
-from spillover.deciding.guard import GuardedOrder
-from spillover.deciding.protocols import Case
+from spillover.deciding.guard import GuardedOrder, GuardedPlace, SeenMachine
+from spillover.deciding.protocols import Case, MachineView
+from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import PolicyFailed
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, SECOND
 from spillover.policies.loading import UnknownPolicy, load, load_surely
 from spillover.testing.builders import a_job
@@ -178,6 +180,28 @@ def test_an_order_that_does_not_keep_to_its_word_loses_no_job() -> None:
         (placed,) = world.placed()
         world.finish(placed)
     assert world.state.queued == 0
+
+
+class ByNumbers:
+    """A place policy for release 0.4."""
+
+    def score(self, cpu: int, memory: int, gpu: int, shape: Shape, total: Resources) -> int:
+        return cpu + memory + gpu + shape.resources.cpu + total.cpu
+
+
+class ByMachine:
+    """A place policy that looks at what only a machine tells."""
+
+    def score(self, machine: MachineView, shape: Shape) -> int:
+        assert machine.labels == {"zone": "a"}
+        return machine.cpu + machine.tasks + machine.amount("example.com/fpga") + shape.resources.cpu
+
+
+def test_a_place_policy_is_asked_as_the_release_did_that_it_was_written_for() -> None:
+    total, shape = Resources(8000, 7, 6, (("example.com/fpga", 2),)), Shape(Resources(100))
+    machine = SeenMachine("n1", total, 4000, 3, 2, 5, (("example.com/fpga", 1),), {"zone": "a"})
+    assert GuardedPlace("old", ByNumbers()).score(machine, shape) == 4000 + 3 + 2 + 100 + 8000
+    assert GuardedPlace("new", ByMachine()).score(machine, shape) == 4000 + 5 + 1 + 100
 
 
 def test_a_place_that_does_not_keep_to_its_word_finds_room_all_the_same() -> None:

@@ -69,8 +69,8 @@ def board_says(board: Board) -> object:
         {lane.kind: list(board.queue.jobs(lane)) for lane in board.queue.first},
         {lane.kind: list(board.due.jobs(lane)) for lane in board.due.first},
         {
-            name: [(machine.name, machine.free, machine.ready) for machine in room.machines]
-            for name, room in board.rooms.items()
+            name: [(machine.name, machine.free, machine.ahead, machine.ready) for machine in cluster.machines]
+            for name, cluster in board.capacity.items()
         },
     )
 
@@ -172,11 +172,11 @@ def test_agents_are_forgotten_without_another_board() -> None:
     for number, name in enumerate(gone, 21):
         w.step(AgentGone(ONPREM, name, number), Forget(ONPREM, name, "ada"))
     assert w.engine.board is before
-    room = before.rooms[ONPREM]
-    assert [machine.name for machine in room.machines] == [
+    cluster = before.capacity[ONPREM]
+    assert [machine.name for machine in cluster.machines] == [
         node.name for node in w.state.nodes.values() if node.cluster == ONPREM
     ]
-    assert all(room.slots[machine.index] is machine for machine in room.machines)
+    assert all(cluster.slots[machine.index] is machine for machine in cluster.machines)
     assert board_says(before) == board_says(Board(w.state, w.engine.policies))
     w.submit(*(a_job(f"more-{number}") for number in range(45)))
     assert all(w.where(f"more-{number}") for number in range(45))

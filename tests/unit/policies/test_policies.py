@@ -6,6 +6,7 @@ import pytest
 
 from spillover.core.jobs import QUEUED, Extra, Job, Kind
 from spillover.core.tally import Tally
+from spillover.deciding.guard import SeenMachine
 from spillover.deciding.protocols import Case
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
@@ -51,22 +52,26 @@ def test_waits_are_those_of_their_formulas() -> None:
     assert Resource(MINUTE).wait(a_case(Shape(Resources(1000, 0, 8), tasks=3), HOUR)) == 24 * MINUTE
 
 
+def free(cpu: int, gpu: int, total: Resources) -> SeenMachine:
+    return SeenMachine("n1", total, cpu, 0, gpu, FOREVER, (), {})
+
+
 def test_best_fit_looks_at_what_is_asked_for() -> None:
     best, first = BestFit().score, FirstFit().score
-    assert best(8000, 0, 2, FOUR_GPUS, MACHINE) < best(1000, 0, 4, FOUR_GPUS, MACHINE)
-    assert best(2000, 0, 4, TWO_CPUS, MACHINE) < best(4000, 0, 0, TWO_CPUS, MACHINE)
-    assert first(1, 1, 1, TWO_CPUS, MACHINE) == first(9, 9, 9, TWO_CPUS, MACHINE)
+    assert best(free(8000, 2, MACHINE), FOUR_GPUS) < best(free(1000, 4, MACHINE), FOUR_GPUS)
+    assert best(free(2000, 4, MACHINE), TWO_CPUS) < best(free(4000, 0, MACHINE), TWO_CPUS)
+    assert first(free(1, 1, MACHINE), TWO_CPUS) == first(free(9, 9, MACHINE), TWO_CPUS)
 
 
 def test_worst_fit_takes_the_emptiest_and_spread_the_one_that_is_used_least_for_its_size() -> None:
     large, small = Resources(8000, 0, 8), Resources(2000, 0, 2)
     worst, spread = WorstFit().score, Spread().score
     one_gpu, one_cpu = Shape(Resources(0, 0, 1)), Shape(Resources(1000))
-    assert worst(8000, 0, 4, one_gpu, large) < worst(2000, 0, 2, one_gpu, small)
-    assert spread(2000, 0, 2, one_gpu, small) < spread(8000, 0, 4, one_gpu, large)
-    assert worst(4000, 0, 0, one_cpu, large) < worst(2000, 0, 2, one_cpu, small)
-    assert spread(2000, 0, 0, one_cpu, small) < spread(4000, 0, 8, one_cpu, large)
-    assert spread(0, 0, 0, Shape(Resources()), Resources()) == spread(0, 0, 0, one_gpu, large), (
+    assert worst(free(8000, 4, large), one_gpu) < worst(free(2000, 2, small), one_gpu)
+    assert spread(free(2000, 2, small), one_gpu) < spread(free(8000, 4, large), one_gpu)
+    assert worst(free(4000, 0, large), one_cpu) < worst(free(2000, 2, small), one_cpu)
+    assert spread(free(2000, 0, small), one_cpu) < spread(free(4000, 8, large), one_cpu)
+    assert spread(free(0, 0, Resources()), Shape(Resources())) == spread(free(0, 0, large), one_gpu), (
         "full, or nothing to use"
     )
 

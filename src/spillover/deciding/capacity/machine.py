@@ -1,44 +1,38 @@
-"""One node, as far as placing looks at it: what is free on it, and which jobs it is a node for."""
+"""One node, as far as placing looks at it: what is free on it, and which jobs may run there."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
+from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY, TASKS, Layout, Vector, fits
 from spillover.model.admission import REPELLING, matches, may_run, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
 from spillover.model.job import Shape
-from spillover.model.resources import Others, Resources, covers
-from spillover.model.units import FOREVER
+from spillover.model.resources import Resources
 from spillover.model.where import Rules
 
-Free = tuple[int, int, int, int, int, Others]
-"""CPU, memory and GPUs that are free on a machine, how many more leases it takes ahead of room, how many more tasks, and what else is free."""
-
-ANY: Final = FOREVER
-"""How many tasks a machine takes that takes any number."""
+Before: TypeAlias = tuple[Vector, int]
+"""What was free on a machine before a trial placement, and how many more leases it took ahead of room."""
 NO_RULES: Final = Rules()
 MOST_RULES: Final = 256
-"""Rules of which a machine remembers whether it is a node for them."""
+"""Rules of which a machine remembers whether it obeys them."""
 
 
 class Machine:
-    """One node: what is free on it, trial placements of the cycle included."""
+    """One node: what is free on it, trial placements of the cycle included. Place policies see it as a `MachineView`."""
 
     __slots__ = (
         "_known",
         "ahead",
-        "cpu",
-        "gpu",
+        "free",
         "index",
         "labels",
+        "layout",
         "limit",
-        "memory",
         "name",
         "number",
         "offers",
-        "other",
         "pace",
-        "places",
         "ready",
         "repels",
         "slots",
@@ -48,52 +42,75 @@ class Machine:
         "turn",
     )
 
-    def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec) -> None:
+    def __init__(self, name: NodeName, number: int, index: int, spec: ClusterSpec, layout: Layout) -> None:
         self.name = name
         self.spec = spec
         """Of its cluster."""
+        self.layout = layout
         self.number = number
         """Of its node: another one of this name has another."""
         self.index = index
-        self.cpu = -1
-        """Thousandths; -1 when nothing fits: it is not ready, takes no more tasks, or those ahead of room come first."""
-        self.memory = self.gpu = 0
+        self.free: Vector = nothing(layout)
+        """What is free, by position. No CPU at all, below 0, if it is not ready or those that were prefetched come first."""
         self.ahead = 0
         """How many more leases it takes ahead of room."""
         self.limit = self.pace = self.turn = 0
         """How many it takes in all, the mean nanoseconds of its tasks, and when it was given the last one."""
         self.slots = 1
-        self.places = ANY
-        """How many more tasks it takes."""
         self.offers: frozenset[str] = frozenset()
         self.ready = False
         self.total = Resources()
-        self.other: Others = ()
-        """What else is free, by name."""
         self.labels: Mapping[str, str] = {}
         self.taints: tuple[Taint, ...] = ()
         self.repels = False
         """Whether a taint keeps tasks off that do not tolerate it."""
         self._known: dict[Rules | None, bool] = {}
-        """Which rules it was found to be a node for, and which not."""
+        """Which rules it was found to obey, and which not."""
+
+    # --- what a place policy sees
+
+    @property
+    def cpu(self) -> int:
+        """Thousandths of a CPU that are free."""
+        return self.free[CPU]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are free."""
+        return self.free[MEMORY]
+
+    @property
+    def gpu(self) -> int:
+        """GPUs that are free."""
+        return self.free[GPU]
+
+    @property
+    def tasks(self) -> int:
+        """How many more tasks it takes."""
+        return self.free[TASKS]
+
+    def amount(self, name: str) -> int:
+        """How much of a named resource is free."""
+        position = self.layout.position(name)
+        return 0 if position is None else self.free[position]
+
+    # --- what fits
+
+    @property
+    def before(self) -> Before:
+        """All that a trial placement changes, to be undone."""
+        return self.free.copy(), self.ahead
 
     def fits(self, shape: Shape) -> bool:
         """Whether a task of this shape can start there now."""
-        asked = shape.resources
-        return (
-            asked.cpu <= self.cpu
-            and asked.memory <= self.memory
-            and asked.gpu <= self.gpu
-            and (not asked.other or covers(self.other, asked.other))
-            and self.admits(shape)
-        )
+        return fits(self.layout.wants(shape.resources), self.free) and self.admits(shape)
 
     def could_fit(self, shape: Shape) -> bool:
         """Whether a task of this shape could start there if nothing else ran."""
         return shape.resources.fits(self.total) and self.admits(shape)
 
     def admits(self, shape: Shape) -> bool:
-        """Whether it is a machine that jobs of this shape ask for, whatever runs on it."""
+        """Whether jobs of this shape may run there, whatever else runs on it."""
         if shape.needs and not self.offers.issuperset(shape.needs):
             return False
         if (shape.rules is not None or self.repels) and not self._obeys(shape.rules):
@@ -126,7 +143,9 @@ class Machine:
         """Nanoseconds of work that it holds ahead of room."""
         return (self.limit - self.ahead) * self.pace // self.slots
 
-    @property
-    def free(self) -> Free:
-        """All that trial placements change."""
-        return self.cpu, self.memory, self.gpu, self.ahead, self.places, self.other
+
+def nothing(layout: Layout) -> Vector:
+    """What is free where nothing may start."""
+    free = [0] * len(layout)
+    free[CPU] = -1
+    return free

@@ -1,0 +1,303 @@
+"""What is free on the machines of one cluster now."""
+
+from collections.abc import Iterable
+
+from spillover.core.book import ahead_of, slots_of
+from spillover.core.nodes import Node
+from spillover.deciding.capacity.amounts import (
+    ANY,
+    CPU,
+    GPU,
+    MEMORY,
+    NAMED,
+    TASKS,
+    Layout,
+    Vector,
+    Wants,
+    change,
+    count,
+)
+from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.machine import Before, Machine, nothing
+from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.ids import ClusterName, NodeName
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+from spillover.model.units import FOREVER
+
+MOST_CHANGES = 256
+"""Changes that a cluster's capacity remembers, and some more for each machine."""
+MOST_GONE = 64
+"""Machines that were dropped and are not worth new indexes for all others."""
+
+
+class Capacity:
+    """The machines of one cluster, and what is free on them."""
+
+    def __init__(self, spec: ClusterSpec, horizon: int) -> None:
+        self.spec = spec
+        self.horizon = horizon
+        """Nanoseconds of work that a machine is given ahead of room."""
+        self.name: ClusterName = spec.name
+        self.limits = Limits.of(spec)
+        """Of what our jobs use there; None if there are none."""
+        self.owned = spec.role is Role.OWNED
+        self.open = True
+        """Whether anything may be placed there: a cluster that others run has to answer."""
+        self.layout = Layout()
+        self.machines: list[Machine] = []
+        """In the order of joining."""
+        self.slots: list[Machine] = []
+        """By their indexes; machines that were dropped stay there with nothing free, until they are most of them."""
+        self.by_name: dict[NodeName, Machine] = {}
+        self.cpu = self.memory = self.gpu = 0
+        """Free on all machines together; nothing that asks for more fits."""
+        self.changes: list[int] = []
+        """Indexes of machines on which something else is free, oldest first."""
+        self.forgotten = 0
+        """How many changes were dropped from the front."""
+        self._most = MOST_CHANGES
+        """Changes that are remembered."""
+        self.eager: dict[int, None] = {}
+        """Machines that take leases ahead of room."""
+        self.turns = 0
+        """Rises whenever another set of machines takes leases ahead of room, or one of them is not what it was."""
+
+    # --- keeping up with the book
+
+    def refresh(self, node: Node) -> bool:
+        """Look at a node again; True if more is free there than before."""
+        if len(self.changes) > self._most:
+            self._forget()
+        machine = self.by_name.get(node.name)
+        if machine is None:
+            machine = self._join(node)
+        more = False
+        if (
+            not machine.ready
+            or node.status != "ready"
+            or machine.total is not node.capacity
+            or machine.labels is not node.labels
+            or machine.taints is not node.taints
+            or not self.open
+        ):
+            if machine.number != node.number:  # the one that had its name is gone
+                self.drop([node.name])
+                machine = self._join(node)
+            more = self._observe(machine, node)
+        free, ahead = self._free(machine, node), 0
+        if node.queue and machine.ready:
+            machine.limit, machine.pace, machine.turn = ahead_of(node, self.horizon), node.pace, node.turn
+            machine.slots = slots_of(node)
+            ahead = max(0, machine.limit - len(node.ahead))
+        if free == machine.free and ahead == machine.ahead:
+            return more
+        more = more or ahead > machine.ahead or _is_more(free, machine.free)
+        self.set(machine, (free, ahead))
+        if ahead:
+            self.eager[machine.index] = None
+        elif self.eager:
+            self.eager.pop(machine.index, None)
+        return more
+
+    def _free(self, machine: Machine, node: Node) -> Vector:
+        """What is free on a node, by the book."""
+        capacity, used, foreign = node.capacity, node.used, node.foreign
+        cpu, memory, gpu = capacity.cpu - used.cpu, capacity.memory - used.memory, capacity.gpu - used.gpu
+        tasks = ANY
+        if foreign is not None:
+            cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
+            if (left := node.places) is not None:
+                tasks = left
+        if node.ahead or not machine.ready:
+            cpu = min(cpu, -1)
+        free = [cpu, memory, gpu, tasks]
+        if len(self.layout) > NAMED:
+            named = capacity - used if foreign is None else capacity - used - foreign
+            free += self.layout.named(named)
+        return free
+
+    def _join(self, node: Node) -> Machine:
+        """A machine for a node that there was none for: the last of all."""
+        machine = Machine(node.name, node.number, len(self.slots), self.spec, self.layout)
+        self.machines.append(machine)
+        self.slots.append(machine)
+        self._most += 4
+        self.by_name[node.name] = machine
+        return machine
+
+    def _observe(self, machine: Machine, node: Node) -> bool:
+        """Take in what a node is, apart from what is used of it; True if that is more than before."""
+        before, offered, was = machine.total, machine.offers, machine.ready
+        machine.ready = node.status == "ready" and self.open
+        machine.offers = frozenset(node.offers)
+        machine.total = node.capacity
+        if node.capacity.other and self.layout.add(node.capacity):
+            self._widen()
+        changed = machine.learn(node.labels, node.taints)
+        self.changes.append(machine.index)
+        self.turns += 1
+        more = not node.capacity.fits(before) or not offered.issuperset(machine.offers)
+        return more or changed or (machine.ready and not was)
+
+    def _widen(self) -> None:
+        """Let all machines have a position for each named resource; what asks for them may fit now, so everybody looks again."""
+        for machine in self.slots:
+            machine.free += [0] * (len(self.layout) - len(machine.free))
+        self._look_again()
+
+    def drop(self, names: Iterable[NodeName]) -> None:
+        """Forget machines; candidates see that nothing fits there any more."""
+        for name in names:
+            if (machine := self.by_name.pop(name, None)) is not None:
+                self.set(machine, (nothing(self.layout), 0))
+                machine.ready = False
+                self.eager.pop(machine.index, None)
+        self.machines = list(self.by_name.values())
+        self.turns += 1
+        if len(self.slots) > 2 * len(self.machines) + MOST_GONE:
+            self._close_ranks()
+
+    def _close_ranks(self) -> None:
+        """Give machines new indexes, without gaps."""
+        self.slots = list(self.machines)
+        for index, machine in enumerate(self.slots):
+            machine.index = index
+        self.eager = {machine.index: None for machine in self.machines if machine.ahead > 0}
+        self._most = MOST_CHANGES + 4 * len(self.machines)
+        self.turns += 1
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Let all candidates look at all machines."""
+        self.forgotten += len(self.changes) + 1
+        self.changes.clear()
+
+    def _forget(self) -> None:
+        """Drop the older changes: who has not read them looks at all machines."""
+        half = len(self.changes) // 2
+        del self.changes[:half]
+        self.forgotten += half
+
+    # --- what fits, and taking it
+
+    def may_hold(self, total: Resources) -> bool:
+        """Whether as much is free on all machines together as all tasks of a job ask for."""
+        return total.gpu <= self.gpu and total.cpu <= self.cpu and total.memory <= self.memory
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether all tasks of a job can start there now."""
+        if shape.tasks == 1:
+            return any(machine.fits(shape) for machine in self.machines)
+        wants, left = self.layout.wants(shape.resources), shape.tasks - (shape.rest is not None)
+        rest = None if shape.rest is None else self.layout.wants(shape.rest)
+        for machine in self.machines:
+            if machine.admits(shape):
+                left -= count(wants, machine.free)
+        if rest is None or left > 0:
+            return left <= 0
+        # The smaller last task may take what the others leave: whoever has room for one of them more has room for it.
+        return left < 0 or any(
+            machine.admits(shape) and _spare(machine.free, wants, rest) for machine in self.machines
+        )
+
+    def take(self, machine: Machine, wants: Wants, tasks: int = 1) -> None:
+        """Use what so many tasks ask for, of a machine where that is free."""
+        change(machine.free, wants, -tasks)
+        for position, amount in wants:
+            if position == CPU:
+                self.cpu -= amount * tasks
+            elif position == MEMORY:
+                self.memory -= amount * tasks
+            elif position == GPU:
+                self.gpu -= amount * tasks
+        self.changes.append(machine.index)
+
+    def take_ahead(self, machine: Machine) -> None:
+        """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
+        free = machine.free.copy()
+        free[CPU] = min(free[CPU], -1)
+        self.set(machine, (free, machine.ahead - 1))
+
+    def set(self, machine: Machine, now: Before) -> None:
+        """Let a machine have this much free, and candidates look at it again."""
+        free, ahead = now
+        was = machine.free
+        if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:
+            self.cpu += max(free[CPU], 0) - max(was[CPU], 0)
+            self.memory += max(free[MEMORY], 0) - max(was[MEMORY], 0)
+            self.gpu += max(free[GPU], 0) - max(was[GPU], 0)
+        else:
+            self.cpu += free[CPU] - was[CPU]
+            self.memory += free[MEMORY] - was[MEMORY]
+            self.gpu += free[GPU] - was[GPU]
+        if (ahead > 0) is not (machine.ahead > 0):
+            self.turns += 1
+        machine.free, machine.ahead = free, ahead
+        self.changes.append(machine.index)
+
+
+def _is_more(free: Vector, before: Vector) -> bool:
+    """Whether anything is more than it was."""
+    return any(now > was for now, was in zip(free, before, strict=True))
+
+
+def _spare(free: Vector, wants: Wants, rest: Wants) -> bool:
+    """Whether a machine that is filled with tasks has room for the smaller last one."""
+    left = free.copy()
+    change(left, wants, -count(wants, left))
+    return count(rest, left) > 0
+
+
+class Ceiling:
+    """The most that any machine of some clusters has free, within a cycle: what asks for more need not be tried.
+
+    What is free only shrinks while a cycle places, so a measure that is old still rules out nothing that fits.
+    """
+
+    __slots__ = ("_ahead", "_clusters", "_failed", "_size", "_stale", "cpu", "gpu", "memory")
+
+    def __init__(self, clusters: Iterable[Capacity], ahead: Iterable[Capacity]) -> None:
+        self._clusters = tuple(clusters)
+        self._ahead = tuple(ahead)
+        """Clusters that may be given a lease ahead of room."""
+        self._size = sum([len(each.machines) for each in self._clusters])
+        self._failed = 0
+        self._stale = True
+        self.cpu = self.memory = self.gpu = FOREVER
+
+    @classmethod
+    def over(cls, clusters: Iterable[Capacity], role: Role) -> "Ceiling":
+        """Of the clusters of a role; what is to be rented may also be leased ahead of owned room."""
+        clusters = tuple(clusters)
+        return cls(
+            [each for each in clusters if each.spec.role is role],
+            [each for each in clusters if each.spec.role is role or role is Role.RENTED],
+        )
+
+    def rules_out(self, shape: Shape) -> bool:
+        """Whether a task of this shape surely finds no place."""
+        asked = shape.resources
+        return asked.cpu > self.cpu or asked.memory > self.memory or asked.gpu > self.gpu
+
+    def took(self) -> None:
+        """Something was taken."""
+        self._stale = True
+
+    def failed(self) -> int:
+        """A task found no place; returns the most CPU that any machine is known to have left."""
+        self._failed += 1
+        if self._stale and 8 * self._failed >= self._size:  # measuring eight machines costs a try in vain
+            self._measure()
+        return self.cpu
+
+    def _measure(self) -> None:
+        self._failed = 0
+        self._stale = False
+        if any(each.slots[index].ahead > 0 for each in self._ahead for index in each.eager):
+            return
+        machines = [machine.free for each in self._clusters for machine in each.machines]
+        free = [one for one in machines if one[CPU] >= 0 and one[TASKS] > 0]
+        self.cpu = max([one[CPU] for one in free], default=-1)
+        self.memory = max([one[MEMORY] for one in free], default=-1)
+        self.gpu = max([one[GPU] for one in free], default=-1)

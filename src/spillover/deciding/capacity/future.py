@@ -1,0 +1,194 @@
+"""What is free later: as it is now, with what is expected to be released and taken until then."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from spillover.deciding.capacity.amounts import (
+    CPU,
+    GPU,
+    MEMORY,
+    TASKS,
+    Vector,
+    Wants,
+    change,
+    count,
+    fits,
+    times,
+)
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.protocols import Place
+from spillover.model.ids import ClusterName
+from spillover.model.job import Shape
+from spillover.model.resources import Resources
+
+
+class Held(NamedTuple):
+    """What a job holds on one machine."""
+
+    cluster: Capacity
+    machine: Machine
+    wants: Wants
+    """Of all its tasks there."""
+
+
+class Future:
+    """Machines as they are expected to be at some later time. It never touches the machines themselves."""
+
+    def __init__(self) -> None:
+        self._free: dict[Machine, Vector] = {}
+        """Of machines that are not as they are now."""
+        self._totals: dict[ClusterName, list[int]] = {}
+        """CPU, memory and GPUs that are free on all machines of a cluster together."""
+        self._shown = _Shown()
+
+    def free(self, machine: Machine) -> Sequence[int]:
+        """What is free on a machine by then."""
+        free = self._free.get(machine)
+        return free if free is not None else _begin(machine)
+
+    def fits(self, machine: Machine, shape: Shape, wants: Wants) -> bool:
+        """Whether a task can start on a machine by then."""
+        free = self._free.get(machine)
+        if free is None:
+            free = machine.free if machine.free[CPU] >= 0 else _begin(machine)
+        return fits(wants, free) and machine.ready and machine.admits(shape)
+
+    def count(self, machine: Machine, wants: Wants) -> int:
+        """How many tasks find room on a machine that admits them."""
+        return count(wants, self.free(machine))
+
+    def score(self, place: Place, machine: Machine, shape: Shape) -> int:
+        """What a place policy says of a machine as it is then."""
+        shown = self._shown
+        shown.machine, shown.free = machine, self.free(machine)
+        return place.score(shown, shape)
+
+    def release(self, held: Held) -> None:
+        """A job ends, and what it held is free."""
+        self._change(held.cluster, held.machine, held.wants, 1)
+
+    def take(self, cluster: Capacity, machine: Machine, wants: Wants, tasks: int = 1) -> None:
+        """Some tasks start."""
+        self._change(cluster, machine, wants, -tasks)
+
+    def undo(self, cluster: Capacity, machine: Machine, wants: Wants, tasks: int = 1) -> None:
+        """They do not start after all."""
+        self._change(cluster, machine, wants, tasks)
+
+    def may_hold(self, cluster: Capacity, shape: Shape) -> bool:
+        """Whether as much is free on all machines of a cluster together as all tasks of a job ask for."""
+        asked, (cpu, memory, gpu) = shape.total, self._total(cluster)
+        return asked.gpu <= gpu and asked.cpu <= cpu and asked.memory <= memory
+
+    def place_one(
+        self, shape: Shape, machines: Mapping[Machine, Capacity], place: Place
+    ) -> list[Held] | None:
+        """Let a task start on the machine that the place policy would choose of these; None if it fits on none."""
+        found: Machine | None = None
+        best: tuple[int, int] = (0, 0)
+        for machine, cluster in machines.items():
+            if self.fits(machine, shape, cluster.layout.wants(shape.resources)):
+                score = self.score(place, machine, shape), machine.index
+                if found is None or score < best:
+                    found, best = machine, score
+        if found is None:
+            return None
+        cluster = machines[found]
+        wants = cluster.layout.wants(shape.resources)
+        self.take(cluster, found, wants)
+        return [Held(cluster, found, wants)]
+
+    def place_gang(
+        self, shape: Shape, cluster: Capacity, machines: Iterable[Machine], place: Place
+    ) -> list[Held] | None:
+        """Let all tasks of a job start on these machines of a cluster, whole machines first and the smaller last task last; None if they do not fit."""
+        wants, held = cluster.layout.wants(shape.resources), list[Held]()
+        machines = list(machines)
+        scored = [
+            (self.score(place, machine, shape), machine.index)
+            for machine in machines
+            if self.fits(machine, shape, wants)
+        ]
+        left = shape.tasks - (0 if shape.rest is None else 1)
+        for _, index in sorted(scored):
+            if not left:
+                break
+            machine = cluster.slots[index]
+            tasks = min(left, self.count(machine, wants))
+            self.take(cluster, machine, wants, tasks)
+            held.append(Held(cluster, machine, times(wants, tasks)))
+            left -= tasks
+        if not left and shape.rest is not None:
+            last = self.place_one(shape.least, dict.fromkeys(machines, cluster), place)
+            left = 1 if last is None else 0
+            held += last or ()
+        if not left:
+            return held
+        for each in held:
+            self.release(each)
+        return None
+
+    def _change(self, cluster: Capacity, machine: Machine, wants: Wants, times: int) -> None:
+        free = self._free.get(machine)
+        if free is None:
+            free = self._free[machine] = _begin(machine)
+        change(free, wants, times)
+        total = self._total(cluster)
+        for position, amount in wants:
+            if position < len(total):
+                total[position] += amount * times
+
+    def _total(self, cluster: Capacity) -> list[int]:
+        total = self._totals.get(cluster.name)
+        if total is None:
+            total = self._totals[cluster.name] = [cluster.cpu, cluster.memory, cluster.gpu]
+        return total
+
+
+class _Shown:
+    """A machine as it is expected to be. See `MachineView`."""
+
+    __slots__ = ("free", "machine")
+
+    machine: Machine
+    free: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def cpu(self) -> int:
+        return self.free[CPU]
+
+    @property
+    def memory(self) -> int:
+        return self.free[MEMORY]
+
+    @property
+    def gpu(self) -> int:
+        return self.free[GPU]
+
+    @property
+    def tasks(self) -> int:
+        return self.free[TASKS]
+
+    @property
+    def total(self) -> Resources:
+        return self.machine.total
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.machine.labels
+
+    def amount(self, name: str) -> int:
+        position = self.machine.layout.position(name)
+        return 0 if position is None else self.free[position]
+
+
+def _begin(machine: Machine) -> Vector:
+    """What is free on a machine now, of which none is kept from anybody who comes later."""
+    free = machine.free.copy()
+    free[CPU] = max(0, free[CPU])
+    return free

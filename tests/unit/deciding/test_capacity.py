@@ -1,0 +1,139 @@
+"""What is free on machines, and what candidates know of it, as machines come, change and fill up."""
+
+from msgspec.structs import replace
+
+from spillover.core.nodes import Node
+from spillover.deciding.capacity.candidates import Candidates
+from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.lookahead import Outlook, Waiter, latecomers
+from spillover.deciding.outlook import End, Release, reserve
+from spillover.deciding.protocols import Route
+from spillover.model.ids import JobId, NodeName
+from spillover.model.job import Shape
+from spillover.model.policy import PolicySet
+from spillover.model.resources import Resources
+from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.policies.loading import load
+from spillover.policies.place_first_fit import FirstFit
+from spillover.testing.world import OWNED
+
+ROUTE: Route = load(PolicySet()).route
+
+
+def a_node(name: str, *, cpu: int = 1000, offers: tuple[str, ...] = (), queue: int = 2) -> Node:
+    return Node(OWNED.name, NodeName(name), 1, Resources(cpu, 0, 0), offers, {}, queue, pace=1)
+
+
+def a_cluster(*nodes: Node) -> Capacity:
+    cluster = Capacity(OWNED, SECOND)
+    for node in nodes:
+        cluster.refresh(node)
+    return cluster
+
+
+def ahead(candidates: Candidates) -> str | None:
+    """Whose queue is next."""
+    found = candidates.ahead(ROUTE, 0)
+    return None if found is None else found.name
+
+
+def machine(cluster: Capacity, name: str) -> Machine:
+    return cluster.by_name[NodeName(name)]
+
+
+def test_a_queue_that_is_full_is_passed_over_until_a_trial_is_undone() -> None:
+    cluster = a_cluster(a_node("one", queue=1), a_node("two", queue=1))
+    candidates = Candidates(cluster, Shape(Resources(1000, 0, 0)))
+    assert ahead(candidates) == "one"
+    before = machine(cluster, "one").before
+    cluster.take_ahead(machine(cluster, "one"))
+    assert ahead(candidates) == "two"
+    cluster.take_ahead(machine(cluster, "two"))
+    assert ahead(candidates) is None
+    cluster.set(machine(cluster, "one"), before)
+    assert ahead(candidates) == "one"
+
+
+def test_a_machine_that_joins_leaves_or_changes_is_seen() -> None:
+    first = a_node("one")
+    cluster = a_cluster(first)
+    plain, with_gpu = (
+        Candidates(cluster, Shape(Resources(1000, 0, 0))),
+        Candidates(cluster, Shape(Resources(), ("gpu:a100",))),
+    )
+    assert (ahead(plain), ahead(with_gpu)) == ("one", None)
+    second = a_node("two", offers=("gpu:a100",))
+    cluster.refresh(second)
+    assert (ahead(plain), ahead(with_gpu)) == ("one", "two")
+    cluster.refresh(replace(first, status="draining"))
+    assert ahead(plain) == "two"
+    cluster.refresh(replace(second, capacity=Resources(500, 0, 0), offers=(), incarnation=2))
+    assert ahead(plain) is None
+
+
+def test_a_queue_that_empties_takes_leases_again() -> None:
+    node = a_node("one", queue=1)
+    cluster = a_cluster(node)
+    candidates = Candidates(cluster, Shape(Resources(1000, 0, 0)))
+    full = replace(node, ahead={JobId("job"): Resources(1000, 0, 0)})
+    cluster.refresh(full)
+    assert ahead(candidates) is None
+    cluster.refresh(node)
+    assert ahead(candidates) == "one"
+
+
+def a_foreign_node(name: str, capacity: Resources, *, tasks: int = -1) -> Node:
+    """Of a cluster that others run."""
+    return Node(OWNED.name, NodeName(name), 1, capacity, (), {}, 0, foreign=Resources(), tasks=tasks)
+
+
+def holding(node: Node, job: str, held: Resources) -> Node:
+    node.used = node.used + held
+    node.holding[JobId(job)] = held
+    return node
+
+
+def test_a_gang_is_not_promised_two_places_on_a_node_that_takes_one_task() -> None:
+    one_cpu = Resources(1000, 0, 0)
+    node = holding(a_foreign_node("one", Resources(8000, 0, 0), tasks=1), "running", one_cpu)
+    cluster = a_cluster(node)
+    ends = [Release(SECOND, Held(cluster, machine(cluster, "one"), cluster.layout.held(one_cpu, 1)))]
+    assert reserve(Shape(one_cpu, tasks=2), [cluster], ends, FirstFit()) is None
+    found = reserve(Shape(one_cpu), [cluster], ends, FirstFit())
+    assert found is not None
+    assert found.at == SECOND
+
+
+def test_who_waits_for_the_only_fpga_starts_when_it_is_free_and_not_when_a_cpu_is() -> None:
+    fpga = Resources(1000, 0, 0, (("example.com/fpga", 1),))
+    cpu, capacity = Resources(1000, 0, 0), Resources(2000, 0, 0, fpga.other)
+    node = holding(holding(a_foreign_node("one", capacity), "plain", cpu), "accelerated", fpga)
+    cluster = a_cluster(node)
+    ends = [
+        End(
+            at,
+            number,
+            JobId(name),
+            0,
+            (Held(cluster, machine(cluster, "one"), cluster.layout.held(held, 1)),),
+        )
+        for number, (at, name, held) in enumerate([(SECOND, "plain", cpu), (HOUR, "accelerated", fpga)])
+    ]
+    waiter = Waiter(
+        JobId("waits"), Shape(fpga), SECOND, known=True, arrived=0, latest=HOUR, many=1, rentable=True
+    )
+    outlook = Outlook(0, 0, [waiter], {}, ends, {cluster.name: cluster}, FirstFit(), strict=False)
+    assert [late.job for late in latecomers(outlook, {waiter.job: MINUTE}, 10)] == ["waits"]
+    assert latecomers(outlook, {waiter.job: 2 * HOUR}, 10) == []
+
+
+def test_a_resource_that_a_machine_brings_is_found_by_those_who_asked_before_it_came() -> None:
+    cluster = a_cluster(a_foreign_node("one", Resources(2000, 0, 0)))
+    wanted = Candidates(cluster, Shape(Resources(1000, 0, 0, (("example.com/fpga", 1),))))
+    assert wanted.best(FirstFit()) is None
+    cluster.refresh(a_foreign_node("two", Resources(2000, 0, 0, (("example.com/fpga", 1),))))
+    found = wanted.best(FirstFit())
+    assert found is not None
+    assert (found.name, found.amount("example.com/fpga"), found.amount("example.com/other")) == ("two", 1, 0)
