@@ -111,7 +111,7 @@ class Board:
         for spec in self.state.facts.clusters:
             self.capacity[spec.name] = Capacity(spec, self.state.facts.ahead)
         self.open_clusters()
-        self.limited = [room.limits for room in self.capacity.values() if room.limits is not None]
+        self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
         for node in self.state.nodes.values():
             if node.cluster in self.capacity:
                 self.capacity[node.cluster].refresh(node)
@@ -208,17 +208,17 @@ class Board:
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
         shape, purser = job.kind.shape, Purser(self.state, now)
-        rooms = [
-            room
-            for room in self.capacity.values()
-            if room.spec.role is Role.RENTED
-            and room.name not in job.kind.shunned
-            and (room.limits is None or room.limits.allow(shape.total))
-            and late_on(job, room.spec, now) is None
-            and room.fits(shape)
+        clusters = [
+            cluster
+            for cluster in self.capacity.values()
+            if cluster.spec.role is Role.RENTED
+            and cluster.name not in job.kind.shunned
+            and (cluster.limits is None or cluster.limits.allow(shape.total))
+            and late_on(job, cluster.spec, now) is None
+            and cluster.fits(shape)
         ]
         return shape.burst is not Burst.NEVER and any(
-            purser.allows(job, room.spec, estimate(job, 0).runtime) for room in rooms
+            purser.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
         )
 
     def runs(self, job: Job) -> int:
@@ -276,9 +276,9 @@ class Board:
             return False  # what may not be rented has no use for rented room
         if len(lanes) > SOME or self.in_turn or self.passed or self.finder.eager():
             return True
-        for room, machine in grown:
-            for lane in lanes if room.owned else due:
-                if machine.fits(lane.least) and room.may_hold(lane.total):
+        for cluster, machine in grown:
+            for lane in lanes if cluster.owned else due:
+                if machine.fits(lane.least) and cluster.may_hold(lane.total):
                     return True
         return False
 
@@ -340,16 +340,16 @@ class Board:
 
     def look_at_what_moved(self) -> None:
         """Take in what events that were applied changed about machines and caps."""
-        state, rooms = self.state, self.capacity
+        state, clusters = self.state, self.capacity
         gone: list[str] = []
         for key in state.moved:
             node = state.nodes.get(key)
             if node is None:
                 gone.append(key)
                 continue
-            room = rooms.get(node.cluster)
-            if room is not None and room.refresh(node):
-                self.grown.append((room, room.by_name[node.name]))
+            cluster = clusters.get(node.cluster)
+            if cluster is not None and cluster.refresh(node):
+                self.grown.append((cluster, cluster.by_name[node.name]))
         state.moved.clear()
         if gone:
             self._drop(gone)
@@ -358,8 +358,8 @@ class Board:
 
     def open_clusters(self) -> None:
         """Let clusters be given work that may be, and no others; their machines are looked at apart."""
-        for name, room in self.capacity.items():
-            room.open = self.state.health(name) in {None, Health.READY}
+        for name, cluster in self.capacity.items():
+            cluster.open = self.state.health(name) in {None, Health.READY}
 
     def _drop(self, nodes: Iterable[str]) -> None:
         """Nodes are not in the book any more."""
@@ -423,9 +423,9 @@ class Board:
         """A job may be on a cluster of which only so much may be used: it counts there from now on."""
         phase = job.phase
         if self.limited and isinstance(phase, Placed | Running):
-            room = self.capacity.get(phase.cluster)
-            if room is not None and room.limits is not None:
-                room.limits.take(job.id, job.kind.shape.total)
+            cluster = self.capacity.get(phase.cluster)
+            if cluster is not None and cluster.limits is not None:
+                cluster.limits.take(job.id, job.kind.shape.total)
 
     def move_out(self, job: JobId) -> None:
         """A job is on no cluster any more."""

@@ -48,15 +48,15 @@ class Draft:
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
 
-    def count(self, job: Job, room: Capacity) -> None:
+    def count(self, job: Job, cluster: Capacity) -> None:
         """Note that one more of a job is placed."""
         self.taken[job.id] = self.taken.get(job.id, 0) + 1
-        if not room.owned:
+        if not cluster.owned:
             self.rented[job.id] = self.rented.get(job.id, 0) + 1
 
-    def why(self, job: Job, room: Capacity, *, ahead: bool) -> Reason:
+    def why(self, job: Job, cluster: Capacity, *, ahead: bool) -> Reason:
         """Why a job is placed there."""
-        if room.owned:
+        if cluster.owned:
             return ROOM_SOON if ahead else ROOM_OWNED
         if job.id in self.expired:
             return self.expired[job.id].why

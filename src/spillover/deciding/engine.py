@@ -461,7 +461,7 @@ def _subject_of(proposal: Proposal) -> str:
 
 def _fingerprint(board: Board) -> object:
     """All that a cycle must leave as it was."""
-    rooms = [
+    clusters = [
         (machine.name, machine.ahead, *machine.free)
         for cluster in board.capacity.values()
         for machine in cluster.machines
@@ -470,4 +470,4 @@ def _fingerprint(board: Board) -> object:
         (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
         for line in (board.queue, board.due)
     ]
-    return rooms, lines, list(board.fresh), list(board.patient), list(board.waits), board.gained
+    return clusters, lines, list(board.fresh), list(board.patient), list(board.waits), board.gained

@@ -115,8 +115,8 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[
     for holding in held:
         purser.take(holding)
     verdicts = tuple(
-        Verdict(room.name, room.spec.role, _verdict(engine, purser, room, job))
-        for room in engine.board.capacity.values()
+        Verdict(cluster.name, cluster.spec.role, _verdict(engine, purser, cluster, job))
+        for cluster in engine.board.capacity.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
         return verdicts
@@ -130,22 +130,22 @@ def _without_owned(verdict: Verdict) -> Verdict:
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
-def _verdict(engine: Decider, purser: Purser, room: Capacity, job: Job) -> Reason | None:
+def _verdict(engine: Decider, purser: Purser, cluster: Capacity, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
-    refusal = refusal_of(engine.state, room, job.kind.shape)
+    refusal = refusal_of(engine.state, cluster, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
-    if (late := late_on(job, room.spec, engine.now)) is not None:
+    if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
-    if room.name in job.kind.shunned and (refusal is None or isinstance(refusal, NoRoom)):
+    if cluster.name in job.kind.shunned and (refusal is None or isinstance(refusal, NoRoom)):
         return next(
             Shunned(shun.cluster, shun.until, shun.because)
             for shun in job.extra.shuns
-            if shun.cluster == room.name
+            if shun.cluster == cluster.name
         )
-    if room.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
+    if cluster.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
-    answer = purser.ask(job, room.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
+    answer = purser.ask(job, cluster.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
     if isinstance(answer, OverBudget):
         return _with_holder(engine, job, answer)
     return refusal if answer is None or isinstance(answer, Holding) else answer
@@ -208,7 +208,9 @@ def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
     """The one reason that comes first: never before not now, the nearest cause before the others."""
     shape = job.kind.shape
-    gangs = job.extra.members is None and any(room.spec.gangs for room in engine.board.capacity.values())
+    gangs = job.extra.members is None and any(
+        cluster.spec.gangs for cluster in engine.board.capacity.values()
+    )
     if shape.tasks > 1 and not gangs:
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]

@@ -360,12 +360,12 @@ class Placer:
             self.passed = True
             self._left_out[lane] = entry
 
-    def _suits(self, job: Job, room: Capacity) -> bool:
+    def _suits(self, job: Job, cluster: Capacity) -> bool:
         """Whether a job would end in time on a cluster, and the cluster's limits let it run there."""
-        if late_on(job, room.spec, self._draft.now) is not None:
+        if late_on(job, cluster.spec, self._draft.now) is not None:
             self._late = True
             return False
-        return room.limits is None or room.limits.allow(job.kind.shape.total)
+        return cluster.limits is None or cluster.limits.allow(job.kind.shape.total)
 
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
@@ -442,41 +442,41 @@ class Placer:
 
     def _take(self, job: Job, candidates: Candidates, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""
-        draft, room = self._draft, candidates.cluster
+        draft, cluster = self._draft, candidates.cluster
         if not self._keep:
-            self._trials.append((room, machine, machine.before))
+            self._trials.append((cluster, machine, machine.before))
         if ahead:
-            room.take_ahead(machine)
+            cluster.take_ahead(machine)
             draft.ahead[job.id] = None
             self._turns.append((machine, machine.turn))
             machine.turn = self._state.facts.turns + len(self._turns)
         else:
-            room.take(machine, candidates.wants)
-            if self.keeper is not None and room.owned:
-                self.keeper.took(job, (Held(room, machine, candidates.wants),))
+            cluster.take(machine, candidates.wants)
+            if self.keeper is not None and cluster.owned:
+                self.keeper.took(job, (Held(cluster, machine, candidates.wants),))
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
-        self._count(job, room, job.id if index is None else member_id(job.id, index))
-        why = ROOM_OWNED if room.owned and not ahead else draft.why(job, room, ahead=ahead)
-        draft.placements.append(Placement(job.id, index, room.name, machine.name, why))
+        self._count(job, cluster, job.id if index is None else member_id(job.id, index))
+        why = ROOM_OWNED if cluster.owned and not ahead else draft.why(job, cluster, ahead=ahead)
+        draft.placements.append(Placement(job.id, index, cluster.name, machine.name, why))
 
-    def _may_pay(self, job: Job, room: Capacity) -> bool:
+    def _may_pay(self, job: Job, cluster: Capacity) -> bool:
         """Whether the caps on a job let it run there."""
         if self.till is not None:
             self.till.holding = None
-        if room.owned or (job.terms.max_cost is None and not self._state.caps):
+        if cluster.owned or (job.terms.max_cost is None and not self._state.caps):
             return True
         if self.till is None:
             self.till = Till(self._state, self._draft.now)
             self.holds = self.till.holds
-        return self.till.may_pay(job, room.spec)
+        return self.till.may_pay(job, cluster.spec)
 
-    def _count(self, job: Job, room: Capacity, placed: JobId) -> None:
+    def _count(self, job: Job, cluster: Capacity, placed: JobId) -> None:
         """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
-        if self.till is not None and not room.owned:
+        if self.till is not None and not cluster.owned:
             self.till.hold(len(self._draft.placements))
-        if room.limits is not None:
-            room.limits.take(placed, job.kind.shape.total)
+        if cluster.limits is not None:
+            cluster.limits.take(placed, job.kind.shape.total)
             if not self._keep:
-                self._counted.append((room.limits, placed))
-        self._draft.count(job, room)
+                self._counted.append((cluster.limits, placed))
+        self._draft.count(job, cluster)

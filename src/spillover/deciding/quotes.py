@@ -49,15 +49,15 @@ def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
     if shape.burst is Burst.NEVER:
         return None
     could = [
-        room.spec
-        for room in board.capacity.values()
-        if room.spec.role is Role.RENTED and _could_run(room, shape)
+        cluster.spec
+        for cluster in board.capacity.values()
+        if cluster.spec.role is Role.RENTED and _could_run(cluster, shape)
     ]
     return min(could, key=lambda spec: cost_of_job(spec, shape, expected, job.terms.data), default=None)
 
 
-def _could_run(room: Capacity, shape: Shape) -> bool:
+def _could_run(cluster: Capacity, shape: Shape) -> bool:
     """Whether a cluster has machines for a job, or none that are known yet, and takes gangs if it is one."""
-    if (shape.tasks > 1 and not room.spec.gangs) or not may_run(shape, room.spec):
+    if (shape.tasks > 1 and not cluster.spec.gangs) or not may_run(shape, cluster.spec):
         return False
-    return not room.machines or any(machine.could_fit(shape) for machine in room.machines)
+    return not cluster.machines or any(machine.could_fit(shape) for machine in cluster.machines)

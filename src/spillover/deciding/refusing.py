@@ -49,13 +49,13 @@ def why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> R
         return min(late, key=lambda reason: reason.finish)
     if (unwanted := _why_unwanted(board, shape, reasons)) is not None:
         return unwanted
-    rooms = [room for room in board.capacity.values() if may_run(shape, room.spec)]
-    ruled_out = [room for room in rooms if shape.burst is _excluded(room)]
-    others = [room for room in rooms if room not in ruled_out]
-    could = any(machine.could_fit(shape) for room in ruled_out for machine in room.machines)
+    clusters = [cluster for cluster in board.capacity.values() if may_run(shape, cluster.spec)]
+    ruled_out = [cluster for cluster in clusters if shape.burst is _excluded(cluster)]
+    others = [cluster for cluster in clusters if cluster not in ruled_out]
+    could = any(machine.could_fit(shape) for cluster in ruled_out for machine in cluster.machines)
     if could or (ruled_out and not others):
         return BurstRefused(shape.burst)
-    machines = [machine for room in others for machine in room.machines]
+    machines = [machine for cluster in others for machine in cluster.machines]
     offering = [machine for machine in machines if machine.offers.issuperset(shape.needs)]
     if offering:
         return TooBig(shape.resources, _largest(offering, shape.resources))
@@ -69,8 +69,8 @@ def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) 
     if nearest:
         return nearest[0]
     anywhere = structs.replace(shape, where=None)
-    elsewhere = [room for room in board.capacity.values() if not may_run(shape, room.spec)]
-    could = any(machine.could_fit(anywhere) for room in elsewhere for machine in room.machines)
+    elsewhere = [cluster for cluster in board.capacity.values() if not may_run(shape, cluster.spec)]
+    could = any(machine.could_fit(anywhere) for cluster in elsewhere for machine in cluster.machines)
     if not could and len(elsewhere) < len(board.capacity):
         return None
     asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
@@ -88,37 +88,37 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
     return ""
 
 
-def refusal_of(state: State, room: Capacity, shape: Shape) -> Reason | None:
+def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     """Why a cluster does not take a job of this shape now; None if it does."""
-    if shape.where is not None and (asked := refused_by(shape.where, room.spec)):
+    if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
         return NotWhere((asked,))
-    if what := cannot_run(shape.runs, room.spec):
+    if what := cannot_run(shape.runs, cluster.spec):
         return CannotRun(what)
-    if shape.tasks > 1 and not room.spec.gangs:
+    if shape.tasks > 1 and not cluster.spec.gangs:
         return GangUnsupported(shape.tasks)
-    if shape.burst is _excluded(room):
+    if shape.burst is _excluded(cluster):
         return BurstRefused(shape.burst)
-    if not room.machines:
-        return _not_ready(state, room)
-    offering = [machine for machine in room.machines if machine.offers.issuperset(shape.needs)]
+    if not cluster.machines:
+        return _not_ready(state, cluster)
+    offering = [machine for machine in cluster.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
-        return NotOffered(_missing(room.machines, shape))
+        return NotOffered(_missing(cluster.machines, shape))
     wanted = [machine for machine in offering if machine.admits(shape)]
     if not wanted:
-        return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, room)
+        return _no_node(offering, shape.rules or NO_RULES) or _not_ready(state, cluster)
     large = [machine for machine in wanted if machine.could_fit(shape)]
     if not large:
         return TooBig(shape.resources, _largest(wanted, shape.resources))
-    limit = room.limits.refusal(shape.total) if room.limits is not None else None
+    limit = cluster.limits.refusal(shape.total) if cluster.limits is not None else None
     if limit is not None and limit.never:
         return limit
     if not any(machine.ready for machine in large):
-        nodes = [state.nodes.get(f"{room.name}/{machine.name}") for machine in large]
+        nodes = [state.nodes.get(f"{cluster.name}/{machine.name}") for machine in large]
         drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")
-        return AllDrained((room.name,), drained) if drained else _not_ready(state, room)
-    if limit is not None or room.fits(shape):
+        return AllDrained((cluster.name,), drained) if drained else _not_ready(state, cluster)
+    if limit is not None or cluster.fits(shape):
         return limit
-    return NoRoom(shape.resources, (room.name,))
+    return NoRoom(shape.resources, (cluster.name,))
 
 
 def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted | None:
@@ -136,20 +136,20 @@ def _no_node(machines: Sequence[Machine], rules: Rules) -> NoSuchNode | Tainted 
     return Tainted(tuple(taints))
 
 
-def _not_ready(state: State, room: Capacity) -> Reason:
+def _not_ready(state: State, cluster: Capacity) -> Reason:
     """Why no machine of a cluster is ready."""
-    health = state.health(room.name)
+    health = state.health(cluster.name)
     if health is None:
-        return NotObserved((room.name,))
+        return NotObserved((cluster.name,))
     if health is Health.READY:
-        return NoNodeReady((room.name,))
-    known = state.conditions.get(room.name) or Condition(room.name)
-    return ClusterDown(room.name, known.health, known.since, known.why)
+        return NoNodeReady((cluster.name,))
+    known = state.conditions.get(cluster.name) or Condition(cluster.name)
+    return ClusterDown(cluster.name, known.health, known.since, known.why)
 
 
-def _excluded(room: Capacity) -> Burst:
+def _excluded(cluster: Capacity) -> Burst:
     """What a job says that must not run there."""
-    return Burst.NEVER if room.spec.role is Role.RENTED else Burst.ALWAYS
+    return Burst.NEVER if cluster.spec.role is Role.RENTED else Burst.ALWAYS
 
 
 def _missing(machines: list[Machine], shape: Shape) -> tuple[str, ...]:
