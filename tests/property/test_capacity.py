@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spillover.core.nodes import Node
+from spillover.deciding.capacity.amounts import TASKS
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
@@ -133,8 +134,7 @@ def held_by(cluster: Capacity, run: Run) -> Held:
 
 
 def vectors(cluster: Capacity) -> list[list[int]]:
-    totals = [cluster.cpu, cluster.memory, cluster.gpu]
-    return [totals, *[machine.free.copy() for machine in cluster.machines]]
+    return [cluster.sum[:TASKS], *[machine.free.copy() for machine in cluster.machines]]
 
 
 @given(calendars(), st.lists(shapes(), min_size=1, max_size=4), st.sampled_from(PLACES))

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from spillover.core.nodes import Node
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.lookahead import Outlook, Waiter, latecomers
 from spillover.deciding.outlook import End, Release, reserve
@@ -127,6 +127,17 @@ def test_who_waits_for_the_only_fpga_starts_when_it_is_free_and_not_when_a_cpu_i
     outlook = Outlook(0, 0, [waiter], {}, ends, {cluster.name: cluster}, FirstFit(), strict=False)
     assert [late.job for late in latecomers(outlook, {waiter.job: MINUTE}, 10)] == ["waits"]
     assert latecomers(outlook, {waiter.job: 2 * HOUR}, 10) == []
+
+
+def test_nothing_starts_later_on_a_node_that_others_use_more_of_than_it_has() -> None:
+    node = a_foreign_node("one", Resources(1000, 0, 0))
+    node.foreign = Resources(1500, 0, 0)
+    cluster, asks_for_nothing, future = a_cluster(node), Shape(Resources()), Future()
+    one = machine(cluster, "one")
+    assert not cluster.fits(asks_for_nothing)
+    assert not future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
+    future.release(Held(cluster, one, cluster.layout.held(Resources(500, 0, 0), 1)))
+    assert future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
 
 
 def test_a_resource_that_a_machine_brings_is_found_by_those_who_asked_before_it_came() -> None:

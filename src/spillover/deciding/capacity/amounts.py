@@ -10,13 +10,15 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
 
 CPU: Final = 0
-"""Thousandths. Below 0 when nothing may start on a machine, not even a task that asks for no CPU."""
+"""Thousandths. Below 0 nothing may start on a machine, not even a task that asks for no CPU."""
 MEMORY: Final = 1
 """Bytes."""
 GPU: Final = 2
 TASKS: Final = 3
 NAMED: Final = 4
 """The first position of resources that have names."""
+CLOSED: Final = -1
+"""CPU of a machine on which nothing may start now: it is not ready, or leases that it has ahead of room come first."""
 ANY: Final = FOREVER
 """How many tasks a machine takes that takes any number."""
 

@@ -8,22 +8,38 @@ import heapq
 from collections.abc import Collection, Iterable
 from typing import cast
 
-from spillover.deciding.capacity.amounts import Wants, fits
+from spillover.deciding.capacity.amounts import CPU, NOWHERE, Wants
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.protocols import Place, Route
 from spillover.model.job import Shape
+from spillover.model.units import FOREVER
 
 
 class Candidates:
     """Where one task of jobs of one shape fits in one cluster."""
 
-    __slots__ = ("cluster", "heap", "plain", "queues", "read", "scores", "shape", "turns", "wants")
+    __slots__ = (
+        "_cpu",
+        "_others",
+        "cluster",
+        "heap",
+        "plain",
+        "queues",
+        "read",
+        "scores",
+        "shape",
+        "turns",
+        "wants",
+    )
 
     def __init__(self, cluster: Capacity, shape: Shape) -> None:
         self.cluster = cluster
         self.shape = shape
-        self.wants: Wants = cluster.layout.wants(shape.resources)
+        self.wants: Wants = NOWHERE
+        self._cpu, self._others = FOREVER, NOWHERE
+        """The same, in two: most machines have no CPU left."""
+        self._ask()
         self.plain = not shape.needs and shape.rules is None
         """Whether it asks for amounts only; the cluster is one that it asks for."""
         self.scores: dict[int, int] = {}
@@ -35,6 +51,11 @@ class Candidates:
         self.queues: tuple[Machine, ...] = ()
         """Machines that take a lease of this shape ahead of room, by their index, as of `turns` of the cluster."""
         self.turns = -1
+
+    def _ask(self) -> None:
+        """Find out what it asks for, in the positions that the cluster has by now."""
+        self.wants = self.cluster.layout.wants(self.shape.resources)
+        self._cpu, self._others = (self.wants[0][1], self.wants[1:]) if self.wants else (FOREVER, NOWHERE)
 
     def best(
         self, place: Place, barred: Collection[int] = (), passed: list[tuple[int, int]] | None = None
@@ -66,17 +87,25 @@ class Candidates:
         machines, score_of = cluster.slots, place.score
         end = cluster.forgotten + len(cluster.changes)
         if self.read < cluster.forgotten or end - self.read > len(machines):
-            self.wants = cluster.layout.wants(shape.resources)  # there may be new kinds of resources
+            self._ask()  # there may be new kinds of resources
             heap.clear()
             scores.clear()
             look: Iterable[int] = range(len(machines))
         else:
             look = dict.fromkeys(cluster.changes[self.read - cluster.forgotten :])
         self.read = end
-        wants, plain = self.wants, self.plain
+        cpu, others, plain = self._cpu, self._others, self.plain
         for index in look:
             machine = machines[index]
-            if fits(wants, machine.free) and ((plain and not machine.repels) or machine.admits(shape)):
+            free = machine.free
+            # As `amounts.fits`, which is too dear to be called for every machine.
+            fits = free[CPU] >= cpu
+            if fits:
+                for position, amount in others:
+                    if free[position] < amount:
+                        fits = False
+                        break
+            if fits and ((plain and not machine.repels) or machine.admits(shape)):
                 score = score_of(machine, shape)
                 if scores.get(index) != score:
                     scores[index] = score

@@ -1,11 +1,13 @@
 """What is free on the machines of one cluster now."""
 
 from collections.abc import Iterable
+from operator import gt
 
 from spillover.core.book import ahead_of, slots_of
 from spillover.core.nodes import Node
 from spillover.deciding.capacity.amounts import (
     ANY,
+    CLOSED,
     CPU,
     GPU,
     MEMORY,
@@ -50,8 +52,8 @@ class Capacity:
         self.slots: list[Machine] = []
         """By their indexes; machines that were dropped stay there with nothing free, until they are most of them."""
         self.by_name: dict[NodeName, Machine] = {}
-        self.cpu = self.memory = self.gpu = 0
-        """Free on all machines together; nothing that asks for more fits."""
+        self.sum: Vector = [0] * NAMED
+        """What is free on all machines together; nothing that asks for more fits."""
         self.changes: list[int] = []
         """Indexes of machines on which something else is free, oldest first."""
         self.forgotten = 0
@@ -92,7 +94,16 @@ class Capacity:
             ahead = max(0, machine.limit - len(node.ahead))
         if free == machine.free and ahead == machine.ahead:
             return more
-        more = more or ahead > machine.ahead or _is_more(free, machine.free)
+        was = machine.free
+        more = (
+            more
+            or ahead > machine.ahead
+            or free[CPU] > was[CPU]
+            or free[MEMORY] > was[MEMORY]
+            or free[GPU] > was[GPU]
+            or free[TASKS] > was[TASKS]
+            or (len(free) > NAMED and any(map(gt, free[NAMED:], was[NAMED:])))
+        )
         self.set(machine, (free, ahead))
         if ahead:
             self.eager[machine.index] = None
@@ -110,7 +121,7 @@ class Capacity:
             if (left := node.places) is not None:
                 tasks = left
         if node.ahead or not machine.ready:
-            cpu = min(cpu, -1)
+            cpu = min(cpu, CLOSED)
         free = [cpu, memory, gpu, tasks]
         if len(self.layout) > NAMED:
             named = capacity - used if foreign is None else capacity - used - foreign
@@ -144,6 +155,7 @@ class Capacity:
         """Let all machines have a position for each named resource; what asks for them may fit now, so everybody looks again."""
         for machine in self.slots:
             machine.free += [0] * (len(self.layout) - len(machine.free))
+        self.sum += [0] * (len(self.layout) - len(self.sum))
         self._look_again()
 
     def drop(self, names: Iterable[NodeName]) -> None:
@@ -183,7 +195,8 @@ class Capacity:
 
     def may_hold(self, total: Resources) -> bool:
         """Whether as much is free on all machines together as all tasks of a job ask for."""
-        return total.gpu <= self.gpu and total.cpu <= self.cpu and total.memory <= self.memory
+        free = self.sum
+        return total.gpu <= free[GPU] and total.cpu <= free[CPU] and total.memory <= free[MEMORY]
 
     def fits(self, shape: Shape) -> bool:
         """Whether all tasks of a job can start there now."""
@@ -203,43 +216,32 @@ class Capacity:
 
     def take(self, machine: Machine, wants: Wants, tasks: int = 1) -> None:
         """Use what so many tasks ask for, of a machine where that is free."""
-        change(machine.free, wants, -tasks)
+        free, together = machine.free, self.sum
         for position, amount in wants:
-            if position == CPU:
-                self.cpu -= amount * tasks
-            elif position == MEMORY:
-                self.memory -= amount * tasks
-            elif position == GPU:
-                self.gpu -= amount * tasks
+            free[position] -= amount * tasks
+            together[position] -= amount * tasks
         self.changes.append(machine.index)
 
     def take_ahead(self, machine: Machine) -> None:
         """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
         free = machine.free.copy()
-        free[CPU] = min(free[CPU], -1)
+        free[CPU] = min(free[CPU], CLOSED)
         self.set(machine, (free, machine.ahead - 1))
 
     def set(self, machine: Machine, now: Before) -> None:
         """Let a machine have this much free, and candidates look at it again."""
         free, ahead = now
-        was = machine.free
+        was, together = machine.free, self.sum
         if free[CPU] < 0 or was[CPU] < 0 or min(free[MEMORY], was[MEMORY], free[GPU], was[GPU]) < 0:
-            self.cpu += max(free[CPU], 0) - max(was[CPU], 0)
-            self.memory += max(free[MEMORY], 0) - max(was[MEMORY], 0)
-            self.gpu += max(free[GPU], 0) - max(was[GPU], 0)
+            for position, amount in enumerate(free):
+                together[position] += max(amount, 0) - max(was[position], 0)
         else:
-            self.cpu += free[CPU] - was[CPU]
-            self.memory += free[MEMORY] - was[MEMORY]
-            self.gpu += free[GPU] - was[GPU]
+            for position, amount in enumerate(free):
+                together[position] += amount - was[position]
         if (ahead > 0) is not (machine.ahead > 0):
             self.turns += 1
         machine.free, machine.ahead = free, ahead
         self.changes.append(machine.index)
-
-
-def _is_more(free: Vector, before: Vector) -> bool:
-    """Whether anything is more than it was."""
-    return any(now > was for now, was in zip(free, before, strict=True))
 
 
 def _spare(free: Vector, wants: Wants, rest: Wants) -> bool:
@@ -278,6 +280,8 @@ class Ceiling:
     def rules_out(self, shape: Shape) -> bool:
         """Whether a task of this shape surely finds no place."""
         asked = shape.resources
+        if asked.cpu <= 0:  # memory and GPUs were measured where there is CPU
+            return asked.cpu > self.cpu
         return asked.cpu > self.cpu or asked.memory > self.memory or asked.gpu > self.gpu
 
     def took(self) -> None:
@@ -296,8 +300,11 @@ class Ceiling:
         self._stale = False
         if any(each.slots[index].ahead > 0 for each in self._ahead for index in each.eager):
             return
-        machines = [machine.free for each in self._clusters for machine in each.machines]
-        free = [one for one in machines if one[CPU] >= 0 and one[TASKS] > 0]
-        self.cpu = max([one[CPU] for one in free], default=-1)
-        self.memory = max([one[MEMORY] for one in free], default=-1)
-        self.gpu = max([one[GPU] for one in free], default=-1)
+        vectors = [machine.free for each in self._clusters for machine in each.machines]
+        some = [free for free in vectors if free[CPU] > 0]  # few, in a full cluster
+        if not some:
+            self.cpu = max([free[CPU] for free in vectors], default=CLOSED)
+            return
+        self.cpu = max([free[CPU] for free in some])
+        self.memory = max([free[MEMORY] for free in some])
+        self.gpu = max([free[GPU] for free in some])

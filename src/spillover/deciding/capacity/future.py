@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from spillover.deciding.capacity.amounts import (
+    CLOSED,
     CPU,
     GPU,
     MEMORY,
@@ -51,7 +52,7 @@ class Future:
         """Whether a task can start on a machine by then."""
         free = self._free.get(machine)
         if free is None:
-            free = machine.free if machine.free[CPU] >= 0 else _begin(machine)
+            free = machine.free if machine.free[CPU] != CLOSED else _begin(machine)
         return fits(wants, free) and machine.ready and machine.admits(shape)
 
     def count(self, machine: Machine, wants: Wants) -> int:
@@ -142,7 +143,7 @@ class Future:
     def _total(self, cluster: Capacity) -> list[int]:
         total = self._totals.get(cluster.name)
         if total is None:
-            total = self._totals[cluster.name] = [cluster.cpu, cluster.memory, cluster.gpu]
+            total = self._totals[cluster.name] = cluster.sum[:TASKS]
         return total
 
 
@@ -188,7 +189,8 @@ class _Shown:
 
 
 def _begin(machine: Machine) -> Vector:
-    """What is free on a machine now, of which none is kept from anybody who comes later."""
+    """What is free on a machine now; one on which nothing may start has no CPU left."""
     free = machine.free.copy()
-    free[CPU] = max(0, free[CPU])
+    if free[CPU] == CLOSED:
+        free[CPU] = 0
     return free

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from spillover.deciding.capacity.amounts import CPU, GPU, MEMORY, TASKS, Layout, Vector, fits
+from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, MEMORY, TASKS, Layout, Vector, fits
 from spillover.model.admission import REPELLING, matches, may_run, repelled_by
 from spillover.model.cluster import ClusterSpec, Taint
 from spillover.model.ids import NodeName
@@ -51,7 +51,7 @@ class Machine:
         """Of its node: another one of this name has another."""
         self.index = index
         self.free: Vector = nothing(layout)
-        """What is free, by position. No CPU at all, below 0, if it is not ready or those that were prefetched come first."""
+        """What is free, by position; `CLOSED` CPU if nothing may start."""
         self.ahead = 0
         """How many more leases it takes ahead of room."""
         self.limit = self.pace = self.turn = 0
@@ -147,5 +147,5 @@ class Machine:
 def nothing(layout: Layout) -> Vector:
     """What is free where nothing may start."""
     free = [0] * len(layout)
-    free[CPU] = -1
+    free[CPU] = CLOSED
     return free
