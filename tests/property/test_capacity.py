@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from spillover.core.nodes import Node
 from spillover.deciding.capacity.amounts import TASKS
@@ -22,6 +23,7 @@ from spillover.policies.place_first_fit import FirstFit
 from spillover.policies.place_spread import Spread
 from spillover.testing.world import OWNED
 
+WATCHED = replace(OWNED, kind="kubernetes")
 PLACES: list[Place] = [FirstFit(), BestFit(), Spread()]
 
 
@@ -123,7 +125,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 
 def cluster_of(calendar: Calendar) -> Capacity:
-    cluster = Capacity(OWNED, 0)
+    cluster = Capacity(WATCHED, 0)
     for node in calendar.nodes:
         cluster.refresh(node)
     return cluster
@@ -204,5 +206,5 @@ def test_what_starts_later_fits_then_and_changes_nothing_now(
                 if (position := cluster.layout.position(name)) is not None and amounts_held.get(position)
             )
             resources = Resources(amounts_held[0], amounts_held.get(1, 0), amounts_held.get(2, 0), other)
-            runs = [*runs, Run(each.machine.index, resources, amounts_held[3], at + 1)]
+            runs = [*runs, Run(each.machine.index, resources, amounts_held[TASKS], at + 1)]
     assert vectors(cluster) == before

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
@@ -18,6 +19,7 @@ from spillover.deciding.outlook import End, overdue_among
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE
 
 
@@ -131,7 +133,8 @@ class _Replay:
     def __init__(self, outlook: Outlook, limits: dict[JobId, int]) -> None:
         self._outlook = outlook
         self._clusters = outlook.clusters
-        self._future = Future()
+        gangs = any(each.shape.tasks > 1 for each in outlook.queue)
+        self._future = Future(outlook.clusters.values() if gangs else ())
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Which expected end comes next."""
@@ -153,6 +156,10 @@ class _Replay:
             waiting = _Waiting(limits[each.job], order, each)
             self._queue.append(waiting)
             self._alike.setdefault(each.shape, deque()).append(waiting)
+        self._kinds = [
+            (shape, alike, self._wants(shape.rest or shape.resources)) for shape, alike in self._alike.items()
+        ]
+        """Each shape with those of it, and what its smallest task asks of each cluster."""
         self._limits = [(each.limit, each.order, each) for each in self._queue if each.limit < FOREVER]
         """Heap of those that can be rented."""
         heapq.heapify(self._limits)
@@ -197,10 +204,10 @@ class _Replay:
             while (head := _head(self._queue)) is not None and self._starts(head, at):
                 pass
             return
-        possible = [shape for shape, alike in self._alike.items() if alike and self._may_fit(shape)]
+        possible = [alike for shape, alike, least in self._kinds if alike and self._may_fit(shape, least)]
         if not possible:
             return
-        heads = [(head.order, head) for shape in possible if (head := _head(self._alike[shape])) is not None]
+        heads = [(head.order, head) for alike in possible if (head := _head(alike)) is not None]
         heapq.heapify(heads)
         while heads:
             _, head = heapq.heappop(heads)
@@ -228,13 +235,17 @@ class _Replay:
             self._future.release(each)
             self._gained[each.machine] = each.cluster
 
-    def _may_fit(self, shape: Shape) -> bool:
+    def _may_fit(self, shape: Shape, least: Mapping[Capacity, Wants]) -> bool:
         """Whether a task of a shape fits where something became free."""
-        least = shape.rest or shape.resources
-        for machine, cluster in self._gained.items():
-            if self._future.fits(machine, shape, cluster.layout.wants(least)):
+        fits = self._future.fits
+        for machine, cluster in self._gained.items():  # noqa: SIM110 - asked for every shape at every end
+            if fits(machine, shape, least[cluster]):
                 return True
         return False
+
+    def _wants(self, asked: Resources) -> dict[Capacity, Wants]:
+        """What a task asks of each cluster."""
+        return {cluster: cluster.layout.wants(asked) for cluster in self._clusters.values()}
 
     def _take(self, shape: Shape) -> Sequence[Held] | None:
         """Take what all tasks of a job need; None if there is not enough."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.state import State
-from spillover.deciding.capacity.amounts import Vector, Wants, change, fits
+from spillover.deciding.capacity.amounts import Vector, Wants, change, count, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
@@ -107,10 +107,10 @@ class Ends:
         """What a job holds; nothing while it waits ahead of room."""
         tasks = {phase.node: 1} if not phase.others else Counter((phase.node, *phase.others))
         found: list[Held] = []
-        for name, count in tasks.items():
+        for name, many in tasks.items():
             held = self._state.nodes[f"{phase.cluster}/{name}"].holding.get(job)
             if held is not None:
-                found.append(Held(cluster, cluster.by_name[name], cluster.layout.held(held, count)))
+                found.append(Held(cluster, cluster.by_name[name], cluster.layout.held(held, many)))
         return tuple(found)
 
 
@@ -169,22 +169,26 @@ class _Later:
         self._wants = cluster.layout.wants(shape.resources)
         plain = not shape.needs and shape.rules is None
         self._machines = {
-            machine: None
+            machine: 0
             for machine in cluster.machines
             if machine.ready and ((plain and not machine.repels) or machine.admits(shape))
         }
-        """Those that the job may run on."""
+        """Those that the job may run on, with how many tasks like the first fit."""
         self.changed = False
-        self._fitting = sum([self._future.count(machine, self._wants) for machine in self._machines])
-        """How many tasks like the first fit."""
+        for machine in self._machines:
+            self._machines[machine] = count(self._wants, self._future.free(machine))
+        self._fitting = sum(self._machines.values())
+        """How many tasks like the first fit on all of them."""
 
     def release(self, held: Held) -> None:
         """Something becomes free."""
-        if held.machine not in self._machines:
+        machine = held.machine
+        before = self._machines.get(machine)
+        if before is None:
             return
-        self._fitting -= self._future.count(held.machine, self._wants)
         self._future.release(held)
-        self._fitting += self._future.count(held.machine, self._wants)
+        fitting = self._machines[machine] = count(self._wants, self._future.free(machine))
+        self._fitting += fitting - before
         self.changed = True
 
     def fit(self, place: Place) -> dict[int, Vector] | None:

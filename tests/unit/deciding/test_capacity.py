@@ -27,7 +27,8 @@ def a_node(name: str, *, cpu: int = 1000, offers: tuple[str, ...] = (), queue: i
 
 
 def a_cluster(*nodes: Node) -> Capacity:
-    cluster = Capacity(OWNED, SECOND)
+    watched = any(node.foreign is not None for node in nodes)
+    cluster = Capacity(replace(OWNED, kind="kubernetes") if watched else OWNED, SECOND)
     for node in nodes:
         cluster.refresh(node)
     return cluster

@@ -34,9 +34,11 @@ MOST_KNOWN: Final = 10_000
 class Layout:
     """Which position each named resource has in the vectors of one cluster. It only grows."""
 
-    __slots__ = ("_known", "_positions")
+    __slots__ = ("_counts_tasks", "_known", "_positions")
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_tasks: bool) -> None:
+        self._counts_tasks = counts_tasks
+        """Whether machines of the cluster may take only so many tasks; if not, nobody need count them."""
         self._positions: dict[str, int] = {}
         self._known: dict[Resources, Wants] = {}
 
@@ -69,11 +71,17 @@ class Layout:
 
     def held(self, resources: Resources, tasks: int) -> Wants:
         """What so many tasks hold together, as far as machines have it."""
-        most = ((GPU, resources.gpu), (MEMORY, resources.memory))
-        named = [
-            (self._positions[name], amount) for name, amount in resources.other if name in self._positions
-        ]
-        return ((CPU, resources.cpu), *[each for each in most if each[1]], *named, (TASKS, tasks))
+        wants = [(CPU, resources.cpu)]
+        if resources.gpu:
+            wants.append((GPU, resources.gpu))
+        if resources.memory:
+            wants.append((MEMORY, resources.memory))
+        if self._counts_tasks:
+            wants.append((TASKS, tasks))
+        for name, amount in resources.other:
+            if (position := self._positions.get(name)) is not None:
+                wants.append((position, amount))
+        return tuple(wants)
 
     def named(self, resources: Resources) -> Vector:
         """The amounts of named resources, by their positions."""
@@ -94,9 +102,14 @@ def fits(wants: Wants, free: Sequence[int]) -> bool:
 
 def count(wants: Wants, free: Sequence[int]) -> int:
     """How many times this much is free."""
-    if not fits(wants, free):
-        return 0
-    return min([free[position] // amount for position, amount in wants if amount])
+    least = ANY if wants else 0
+    for position, amount in wants:
+        have = free[position]
+        if have < amount:
+            return 0
+        if amount and have < least * amount:
+            least = have // amount
+    return least
 
 
 def change(free: Vector, wants: Wants, times: int) -> None:

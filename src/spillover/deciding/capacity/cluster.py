@@ -46,7 +46,7 @@ class Capacity:
         self.owned = spec.role is Role.OWNED
         self.open = True
         """Whether anything may be placed there: a cluster that others run has to answer."""
-        self.layout = Layout()
+        self.layout = Layout(counts_tasks=spec.watched)
         self.machines: list[Machine] = []
         """In the order of joining."""
         self.slots: list[Machine] = []

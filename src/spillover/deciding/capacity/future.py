@@ -8,12 +8,12 @@ from spillover.deciding.capacity.amounts import (
     CPU,
     GPU,
     MEMORY,
+    NOWHERE,
     TASKS,
     Vector,
     Wants,
     change,
     count,
-    fits,
     times,
 )
 from spillover.deciding.capacity.cluster import Capacity
@@ -36,24 +36,29 @@ class Held(NamedTuple):
 class Future:
     """Machines as they are expected to be at some later time. It never touches the machines themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, clusters: Iterable[Capacity] = ()) -> None:
         self._free: dict[Machine, Vector] = {}
         """Of machines that are not as they are now."""
-        self._totals: dict[ClusterName, list[int]] = {}
-        """CPU, memory and GPUs that are free on all machines of a cluster together."""
+        self._sums: dict[ClusterName, Vector] = {each.name: each.sum.copy() for each in clusters}
+        """What is free on all machines together, of the clusters for which somebody asks that."""
         self._shown = _Shown()
 
     def free(self, machine: Machine) -> Sequence[int]:
         """What is free on a machine by then."""
         free = self._free.get(machine)
-        return free if free is not None else _begin(machine)
+        if free is not None:
+            return free
+        return machine.free if machine.free[CPU] != CLOSED else _begin(machine)
 
     def fits(self, machine: Machine, shape: Shape, wants: Wants) -> bool:
         """Whether a task can start on a machine by then."""
         free = self._free.get(machine)
         if free is None:
             free = machine.free if machine.free[CPU] != CLOSED else _begin(machine)
-        return fits(wants, free) and machine.ready and machine.admits(shape)
+        for position, amount in wants:  # as `amounts.fits`: asked for every shape at every end
+            if free[position] < amount:
+                return False
+        return bool(wants) and machine.ready and machine.admits(shape)
 
     def count(self, machine: Machine, wants: Wants) -> int:
         """How many tasks find room on a machine that admits them."""
@@ -66,39 +71,49 @@ class Future:
         return place.score(shown, shape)
 
     def release(self, held: Held) -> None:
-        """A job ends, and what it held is free."""
-        self._change(held.cluster, held.machine, held.wants, 1)
+        """A job ends, or does not start after all, and what it held is free."""
+        cluster, machine, wants = held
+        free = self._free.get(machine)
+        if free is None:
+            free = self._free[machine] = _begin(machine)
+        for position, amount in wants:
+            free[position] += amount
+        if self._sums:
+            change(self._sums[cluster.name], wants, 1)
 
-    def take(self, cluster: Capacity, machine: Machine, wants: Wants, tasks: int = 1) -> None:
+    def take(self, held: Held) -> None:
         """Some tasks start."""
-        self._change(cluster, machine, wants, -tasks)
-
-    def undo(self, cluster: Capacity, machine: Machine, wants: Wants, tasks: int = 1) -> None:
-        """They do not start after all."""
-        self._change(cluster, machine, wants, tasks)
+        cluster, machine, wants = held
+        free = self._free.get(machine)
+        if free is None:
+            free = self._free[machine] = _begin(machine)
+        change(free, wants, -1)
+        if self._sums:
+            change(self._sums[cluster.name], wants, -1)
 
     def may_hold(self, cluster: Capacity, shape: Shape) -> bool:
         """Whether as much is free on all machines of a cluster together as all tasks of a job ask for."""
-        asked, (cpu, memory, gpu) = shape.total, self._total(cluster)
-        return asked.gpu <= gpu and asked.cpu <= cpu and asked.memory <= memory
+        asked, free = shape.total, self._sums[cluster.name]
+        return asked.gpu <= free[GPU] and asked.cpu <= free[CPU] and asked.memory <= free[MEMORY]
 
     def place_one(
         self, shape: Shape, machines: Mapping[Machine, Capacity], place: Place
     ) -> list[Held] | None:
         """Let a task start on the machine that the place policy would choose of these; None if it fits on none."""
-        found: Machine | None = None
+        found: Held | None = None
         best: tuple[int, int] = (0, 0)
+        asked_of, wants = None, NOWHERE
         for machine, cluster in machines.items():
-            if self.fits(machine, shape, cluster.layout.wants(shape.resources)):
-                score = self.score(place, machine, shape), machine.index
+            if cluster is not asked_of:
+                asked_of, wants = cluster, cluster.layout.wants(shape.resources)
+            if self.fits(machine, shape, wants):
+                score = (self.score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
-                    found, best = machine, score
+                    found, best = Held(cluster, machine, wants), score
         if found is None:
             return None
-        cluster = machines[found]
-        wants = cluster.layout.wants(shape.resources)
-        self.take(cluster, found, wants)
-        return [Held(cluster, found, wants)]
+        self.take(found)
+        return [found]
 
     def place_gang(
         self, shape: Shape, cluster: Capacity, machines: Iterable[Machine], place: Place
@@ -117,8 +132,8 @@ class Future:
                 break
             machine = cluster.slots[index]
             tasks = min(left, self.count(machine, wants))
-            self.take(cluster, machine, wants, tasks)
             held.append(Held(cluster, machine, times(wants, tasks)))
+            self.take(held[-1])
             left -= tasks
         if not left and shape.rest is not None:
             last = self.place_one(shape.least, dict.fromkeys(machines, cluster), place)
@@ -129,22 +144,6 @@ class Future:
         for each in held:
             self.release(each)
         return None
-
-    def _change(self, cluster: Capacity, machine: Machine, wants: Wants, times: int) -> None:
-        free = self._free.get(machine)
-        if free is None:
-            free = self._free[machine] = _begin(machine)
-        change(free, wants, times)
-        total = self._total(cluster)
-        for position, amount in wants:
-            if position < len(total):
-                total[position] += amount * times
-
-    def _total(self, cluster: Capacity) -> list[int]:
-        total = self._totals.get(cluster.name)
-        if total is None:
-            total = self._totals[cluster.name] = cluster.sum[:TASKS]
-        return total
 
 
 class _Shown:
