@@ -11,7 +11,7 @@ demo: $(STAMP)
 	@$(BIN)/spill demo
 
 # In several processes at once, a file of tests in each: many tests wait for servers and not for a core.
-WORKERS ?= 3
+WORKERS ?= 2
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not slow and not kube" -n $(WORKERS) --dist loadfile
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,15 @@ from spillover.wire import agents_pb2 as pb
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def loaded() -> Iterator[Engine]:
     if (why := missing()) is not None:
         pytest.skip(why)
-    engine = Engine(tmp_path_factory.mktemp("engine"))
-    engine.load()
-    yield engine
-    engine.clear()
+    # Sockets of an engine are below its folder, and their paths have 107 characters at the most.
+    with tempfile.TemporaryDirectory(prefix="e-") as folder:
+        engine = Engine(Path(folder))
+        engine.load()
+        yield engine
+        engine.clear()
 
 
 @pytest.fixture

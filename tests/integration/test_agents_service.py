@@ -288,7 +288,7 @@ async def test_an_agent_is_told_other_terms_on_its_stream_when_others_come(wire:
             )
         )
     told = (await renew(stream)).renewed.terms
-    assert (told.number, told.heartbeat, told.short_term) == (1, 601 * SECOND // 160 + SECOND, 30 * SECOND)
+    assert (told.number, told.heartbeat, told.short_term) == (1, 601 * SECOND // 125 + SECOND, 30 * SECOND)
     assert (await renew(stream)).renewed.terms == told, "until it lives by them"
     assert not (await renew(stream, terms=1)).renewed.HasField("terms")
     stream.cancel()

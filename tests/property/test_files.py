@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spillover.client.errors import Refused
@@ -152,6 +152,7 @@ def test_what_matches_is_a_file_of_the_folder_and_each_is_named_once(
 
 
 @given(path, st.one_of(st.none(), path))
+@example("[a]", "")
 @settings(max_examples=200)
 def test_packing_takes_what_is_inside_or_refuses_in_words(source: str, to: str | None) -> None:
     with folder() as root:

@@ -127,7 +127,7 @@ def changed(source: Path, error: Refused) -> Refused:
 def _files(root: Path, wanted: Unpacked, where: str, problems: _Problems) -> list[tuple[Path, str]]:
     """The files that an entry means, and what each is called where the job runs."""
     pattern = wanted.path.removesuffix("/")
-    for text in (pattern, (wanted.to or "x").removesuffix("/")):
+    for text in (pattern, ("x" if wanted.to is None else wanted.to).removesuffix("/")):
         if (wrong := wrong_path(text)) is not None:
             problems.add(where, f"{text!r} {wrong}; write {PATH_RULE}")
             return []

@@ -120,7 +120,7 @@ class Capacity:
             cpu, memory, gpu = cpu - foreign.cpu, memory - foreign.memory, gpu - foreign.gpu
             if (left := node.places) is not None:
                 tasks = left
-        if node.ahead or not machine.ready:
+        if node.ahead or not machine.ready or memory < 0 or gpu < 0:
             cpu = min(cpu, CLOSED)
         free = [cpu, memory, gpu, tasks]
         if len(self.layout) > NAMED:
