@@ -11,7 +11,7 @@ SLOWEST: Final = 10 * SECOND
 SLOWEST_OF_MANY: Final = 80 * SECOND
 """For those that are told otherwise when agents come and go."""
 A_SECOND: Final = 125
-"""Heartbeats of all agents in a second, up to those slowest: they cost a server some eight hundredths of a core."""
+"""Heartbeats of all agents in a second, up to those slowest: they cost a server nine to ten hundredths of a core."""
 RETURNING: Final = 800
 """Agents a second that come back to a server that was away: each costs it about a millisecond."""
 SHORT: Final = 30 * SECOND
