@@ -9,7 +9,6 @@ from spillover.deciding.capacity.amounts import (
     GPU,
     MEMORY,
     NOWHERE,
-    TASKS,
     Vector,
     Wants,
     change,
@@ -17,7 +16,7 @@ from spillover.deciding.capacity.amounts import (
     times,
 )
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.machine import Machine
+from spillover.deciding.capacity.machine import Machine, Seen
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
@@ -66,9 +65,8 @@ class Future:
 
     def score(self, place: Place, machine: Machine, shape: Shape) -> int:
         """What a place policy says of a machine as it is then."""
-        shown = self._shown
-        shown.machine, shown.free = machine, self.free(machine)
-        return place.score(shown, shape)
+        self._shown.look_at(machine, self.free(machine))
+        return place.score(self._shown, shape)
 
     def release(self, held: Held) -> None:
         """A job ends, or does not start after all, and what it held is free."""
@@ -146,45 +144,19 @@ class Future:
         return None
 
 
-class _Shown:
-    """A machine as it is expected to be. See `MachineView`."""
+class _Shown(Seen):
+    """A machine as it is expected to be."""
 
-    __slots__ = ("free", "machine")
+    __slots__ = ("free", "labels", "layout", "name", "total")
 
-    machine: Machine
-    free: Sequence[int]
+    labels: Mapping[str, str]
+    name: str
+    total: Resources
 
-    @property
-    def name(self) -> str:
-        return self.machine.name
-
-    @property
-    def cpu(self) -> int:
-        return self.free[CPU]
-
-    @property
-    def memory(self) -> int:
-        return self.free[MEMORY]
-
-    @property
-    def gpu(self) -> int:
-        return self.free[GPU]
-
-    @property
-    def tasks(self) -> int:
-        return self.free[TASKS]
-
-    @property
-    def total(self) -> Resources:
-        return self.machine.total
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.machine.labels
-
-    def amount(self, name: str) -> int:
-        position = self.machine.layout.position(name)
-        return 0 if position is None else self.free[position]
+    def look_at(self, machine: Machine, free: Sequence[int]) -> None:
+        """Show a machine on which this much is free."""
+        self.free, self.layout = free, machine.layout
+        self.name, self.labels, self.total = machine.name, machine.labels, machine.total
 
 
 def _begin(machine: Machine) -> Vector:

@@ -1,6 +1,6 @@
 """One node, as far as placing looks at it: what is free on it, and which jobs may run there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from spillover.deciding.capacity.amounts import CLOSED, CPU, GPU, MEMORY, TASKS, Layout, Vector, fits
@@ -18,7 +18,41 @@ MOST_RULES: Final = 256
 """Rules of which a machine remembers whether it obeys them."""
 
 
-class Machine:
+class Seen:
+    """What a place policy sees of a machine, by what is free on it. See `MachineView`."""
+
+    __slots__ = ()
+
+    free: Sequence[int]
+    layout: Layout
+
+    @property
+    def cpu(self) -> int:
+        """Thousandths of a CPU that are free."""
+        return self.free[CPU]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are free."""
+        return self.free[MEMORY]
+
+    @property
+    def gpu(self) -> int:
+        """GPUs that are free."""
+        return self.free[GPU]
+
+    @property
+    def tasks(self) -> int:
+        """How many more tasks it takes."""
+        return self.free[TASKS]
+
+    def amount(self, name: str) -> int:
+        """How much of a named resource is free."""
+        position = self.layout.position(name)
+        return 0 if position is None else self.free[position]
+
+
+class Machine(Seen):
     """One node: what is free on it, trial placements of the cycle included. Place policies see it as a `MachineView`."""
 
     __slots__ = (
@@ -66,33 +100,6 @@ class Machine:
         """Whether a taint keeps tasks off that do not tolerate it."""
         self._known: dict[Rules | None, bool] = {}
         """Which rules it was found to obey, and which not."""
-
-    # --- what a place policy sees
-
-    @property
-    def cpu(self) -> int:
-        """Thousandths of a CPU that are free."""
-        return self.free[CPU]
-
-    @property
-    def memory(self) -> int:
-        """Bytes that are free."""
-        return self.free[MEMORY]
-
-    @property
-    def gpu(self) -> int:
-        """GPUs that are free."""
-        return self.free[GPU]
-
-    @property
-    def tasks(self) -> int:
-        """How many more tasks it takes."""
-        return self.free[TASKS]
-
-    def amount(self, name: str) -> int:
-        """How much of a named resource is free."""
-        position = self.layout.position(name)
-        return 0 if position is None else self.free[position]
 
     # --- what fits
 
