@@ -7,7 +7,8 @@ from typing import Any
 import grpc
 import pytest
 
-from spillover.api.grpc.agents import PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.api.grpc.agent_checks import PROTOCOL
+from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk

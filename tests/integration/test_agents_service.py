@@ -12,7 +12,8 @@ from msgspec import structs
 
 from spillover.api.grpc import agents
 from spillover.api.grpc import blobs as sending
-from spillover.api.grpc.agents import PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.api.grpc.agent_checks import PROTOCOL
+from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub

@@ -12,7 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from spillover.api.grpc.agents import PROTOCOL, SERVICE, AgentsService, serve_agents
+from spillover.api.grpc.agent_checks import PROTOCOL
+from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.http.app import build_app
 from spillover.api.http.serving import serving
 from spillover.clusters.agents.hub import Hub

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 
 from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
+from spillover.api.grpc.agent_checks import too_many, wrong_registration
 from spillover.api.grpc.blobs import send_blob, take_blob
 from spillover.api.grpc.entry import Denied, Entry, abort
 from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, decoded, fields, method
@@ -17,10 +18,7 @@ from spillover.clusters.agents.hub import Hub, Session
 from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.lives import Followed
 from spillover.core.jobs import Job
-from spillover.forms.quantities import WORD_RULE, is_word
-from spillover.model.bounds import MOST_AMOUNT, is_plain
-from spillover.model.ids import NAME_RULE, ClusterName, NodeKey, NodeName, is_name
-from spillover.model.units import FOREVER
+from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
 from spillover.ports.cluster import Start
@@ -30,9 +28,6 @@ from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.keepalive import GRPC_SERVING
 from spillover.wire.tasks import (
-    MOST_HELD,
-    MOST_QUEUE,
-    MOST_REPORTED,
     answer_out,
     chunk_in,
     lease_in,
@@ -44,7 +39,6 @@ from spillover.wire.tasks import (
 )
 
 SERVICE: Final = "spillover.agents.v1.Agents"
-PROTOCOL: Final = 1
 REGISTRATION: Final = Bounds(8 << 20, 100_000)
 """It names the leases that an agent holds: what runs, and up to `MOST_QUEUE` more."""
 REPORT: Final = Bounds(MOST_MESSAGE, 40_000)
@@ -55,15 +49,6 @@ FIRST_MESSAGE: Final = 30.0
 """Seconds within which one who joins has to introduce itself."""
 MOST_TASKS: Final = 64
 """Leases whose tasks an agent may ask for at once."""
-MOST_GPUS: Final = 100_000
-MOST_LABEL: Final = 2000
-"""Characters of the key or the value of a label."""
-MOST_BOOT: Final = 100
-"""Characters of what the start of a machine is known by."""
-MOST_PEER: Final = 300
-"""Characters of the address where agents ask each other."""
-MOST_LIFE: Final = 100
-"""Characters of what tells one start of an agent from another."""
 
 _CODES: Final = CODES | {
     # An agent that names something unknown has to be mended; it would look for what is not found elsewhere.
@@ -145,7 +130,7 @@ class AgentsService:
         return await _told(self._register(request, caller), context)
 
     async def _register(self, request: pb.RegisterRequest, caller: Caller) -> pb.RegisterReply:
-        problem = _wrong(request)
+        problem = wrong_registration(request)
         if problem is not None:
             raise CommandError(Kind.INVALID, problem)
         if caller.cluster not in {None, request.cluster}:
@@ -278,7 +263,7 @@ class AgentsService:
                 await context.write(_renewed(orders))
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
-        if (problem := _too_many(request)) is not None:
+        if (problem := too_many(request)) is not None:
             raise CommandError(Kind.INVALID, problem)
         node = NodeKey(self._hub.current(request.incarnation) or "")
         answers = await self._desk.report(
@@ -415,49 +400,6 @@ def _orders_out(orders: Orders) -> pb.HeartbeatReply:
 def _renewed(orders: Orders) -> bytes:
     """The answer to a heartbeat that came on a stream."""
     return pb.FromServer(epoch=orders.epoch, renewed=_orders_out(orders)).SerializeToString()
-
-
-def _wrong(request: pb.RegisterRequest) -> str | None:
-    """What is wrong with a registration, if anything."""
-    if request.protocol != PROTOCOL:
-        return f"protocol {request.protocol} is not spoken here; this server speaks {PROTOCOL}"
-    for what in (request.cluster, request.name):
-        if not is_name(what):
-            return f"{what[:80]!r} is not a name: {NAME_RULE}"
-    capacity = request.capacity
-    if not 0 < capacity.cpu < 2**40 or capacity.memory >= MOST_AMOUNT or capacity.gpu > MOST_GPUS:
-        return "capacity.cpu must be above 0, and nothing of capacity absurd"
-    if request.queue > MOST_QUEUE:
-        return f"queue is {request.queue}; the most is {MOST_QUEUE}"
-    if len(request.held) > MOST_HELD:
-        return f"held names {len(request.held)} leases; the most is {MOST_HELD}"
-    if max(request.epoch, request.number) > FOREVER:
-        return f"epoch and number are {request.epoch} and {request.number}; the most is {FOREVER}"
-    for name, text, most in (
-        ("peer", request.peer, MOST_PEER),
-        ("life", request.life, MOST_LIFE),
-        ("boot", request.boot, MOST_BOOT),
-    ):
-        if not is_plain(text, most):
-            return f"{name} is {text[:80]!r}; it has at most {most} characters, all of them printable"
-    if len(request.labels) > 100 or len(request.offers) > 1000:
-        return "at most 100 labels and 1000 offers"
-    for word in request.offers:
-        if not is_word(word):
-            return f"offers: {word[:100]!r} is not a word to match; it has {WORD_RULE}"
-    for key, value in request.labels.items():
-        if not is_plain(key, MOST_LABEL) or not is_plain(value, MOST_LABEL):
-            return f"labels: {key[:80]!r} or its value has more than {MOST_LABEL} characters, or control characters"
-    return None
-
-
-def _too_many(request: pb.ReportRequest) -> str | None:
-    """What of a report is more than one may have, if anything."""
-    for name in ("started", "results", "released", "yielded"):
-        count = len(getattr(request, name))
-        if count > MOST_REPORTED:
-            return f"{name} has {count} entries; the most is {MOST_REPORTED}: send several reports"
-    return None
 
 
 def _latest(pair: Pair, shown: list[tuple[bytes, bytes]]) -> Any:

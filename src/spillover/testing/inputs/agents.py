@@ -10,7 +10,8 @@ from typing import Any, Final
 import grpc
 from hypothesis import strategies as st
 
-from spillover.api.grpc.agents import PROTOCOL, SERVICE
+from spillover.api.grpc.agent_checks import PROTOCOL
+from spillover.api.grpc.agents import SERVICE
 from spillover.api.grpc.entry import SESSION
 from spillover.testing.inputs.odd import Values, fields_of, filled, odd_bytes, odd_text, odd_unsigned
 from spillover.testing.inputs.serving import NOISY, Broken, LiveServer

@@ -7,7 +7,8 @@ from typing import Any, Final, Self
 
 import grpc
 
-from spillover.api.grpc.agents import PROTOCOL, SERVICE
+from spillover.api.grpc.agent_checks import PROTOCOL
+from spillover.api.grpc.agents import SERVICE
 from spillover.api.grpc.entry import SESSION
 from spillover.wire import agents_pb2 as pb
 
