@@ -15,6 +15,8 @@ from spillover.wire.keepalive import GRPC_AGENT
 MESSAGE_LIMIT: Final = 64 << 20
 """Bytes; a batch of leases with large environments must pass."""
 EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
+HUNG_UP: Final = "Internal error from Core"
+"""What gRPC says of a message that could not be sent because the server had ended the stream."""
 _PATH: Final = "/spillover.agents.v1.Agents/"
 _SESSION: Final = "spillover-session-bin"
 

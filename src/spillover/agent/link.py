@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import grpc
 
 from spillover.agent import convert
-from spillover.agent.calls import EOF, Beats, Calls, dial
+from spillover.agent.calls import EOF, HUNG_UP, Beats, Calls, dial
 from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Outputs
@@ -255,7 +255,8 @@ class Link:
             try:
                 return await calls.join(request, min(JOIN_LIMIT, max(CALL_LIMIT, self._leisure() / 2)))
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                # A server may end the stream before we wrote: then gRPC does not tell why, and the plain call does.
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED and error.details() != HUNG_UP:
                     raise
         return await calls.unary("Register", request, pb.RegisterReply, CALL_LIMIT), None
 
