@@ -23,14 +23,14 @@ test-faults: $(STAMP)
 SEEDS ?= 1000
 FIRST ?= 1
 fuzz: $(STAMP)
-	@$(BIN)/python -m spillover.testing.fuzz --seeds $(SEEDS) --first $(FIRST)
+	@$(BIN)/python -m tests.support.fuzz --seeds $(SEEDS) --first $(FIRST)
 
 # Odd input of every source (or of SOURCE=agents, clusters, requests, files, plugins, clocks) against a real server; the first story that goes
 # wrong is printed whole, in its shortest form.
 SOURCE ?=
 fuzz-inputs: SEEDS = 200
 fuzz-inputs: $(STAMP)
-	@$(BIN)/python -m spillover.testing.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
+	@$(BIN)/python -m tests.support.inputs --seeds $(SEEDS) --first $(FIRST) $(if $(SOURCE),--source $(SOURCE))
 
 # Real agents, killed, stopped and cut off while so many jobs run.
 JOBS ?= 20000
@@ -48,7 +48,7 @@ MINUTES ?= 20
 PAUSE ?= 1
 soak: SEED = 1
 soak: $(STAMP)
-	@$(BIN)/python -m spillover.testing.soak --minutes $(MINUTES) --seed $(SEED) --pause $(PAUSE)
+	@$(BIN)/python -m tests.support.soak --minutes $(MINUTES) --seed $(SEED) --pause $(PAUSE)
 
 # Builds the image and runs a server, an agent and a job in it; needs root, podman, runc and debootstrap, and some minutes.
 test-deploy: $(STAMP)
@@ -56,7 +56,7 @@ test-deploy: $(STAMP)
 
 # A control plane of Kubernetes, and KWOK for its nodes, built into a cache (SPILL_KUBE_CACHE): some seven minutes on two idle cores, once.
 kube: $(STAMP)
-	@$(BIN)/python -m spillover.testing.kube.building
+	@$(BIN)/python -m tests.support.kube.building
 
 # Tests on two real Kubernetes clusters.
 test-kube: kube

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
 from bench.reporting import Report, as_markdown, machine, tell
 
 TOPICS: Final = (

@@ -13,7 +13,6 @@ from typing import Final
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Cpu, cpu_below, folder
 from bench.throughput import SLOTS, Round, floor
-
 from spillover.agent.finding import InFolder
 from spillover.agent.options import Options as AgentOptions
 from spillover.agent.run import Agent

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from spillover.testing.kube import Cluster
+from tests.support.kube import Cluster
 
 AT_ONCE: Final = 32
 """Requests to one cluster at a time: what Spillover allows itself."""

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Running, cpu_below, folder, job, serving
 from bench.throughput import HERE, PEERS, SCRIPTS, SLOTS, available, output_of
-from msgspec import Struct
-
 from spillover import Client
 
 OURS: Final = "spillover"

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import psutil
 import yaml
+from msgspec import Struct
+
 from bench.bare_jobs import run_bare
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Connection, Running, folder, serving, until
 from bench.throughput import ended
-from msgspec import Struct
-
 from spillover.client import Client
-from spillover.testing.kube import Cluster, NotBuilt, clusters, find_binaries
-from spillover.testing.kube.serving import a_job
+from tests.support.kube import Cluster, NotBuilt, clusters, find_binaries
+from tests.support.kube.serving import a_job
 
 NODES: Final = 100
 RUNS_FOR: Final = "100ms"

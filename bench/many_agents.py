@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+
 from bench.fake_agents import Status
 from bench.loop_pauses import Pauses
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Running, folder, job, serving, until
-from msgspec import Struct
-
 from spillover.core.events import Usage
 from spillover.core.jobs import Placed
 from spillover.core.proposals import NewJob, Outcome, Register, Result, StartEpoch, Submit

@@ -14,9 +14,9 @@ from typing import Final
 
 import apsw
 import psutil
+
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Connection, Running, folder, job, serving, until
-
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.resources import Resources

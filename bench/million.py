@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.reporting import Goal, Options, Report, Table, main, tell
-from bench.servers import folder
 from prometheus_client import generate_latest
 
+from bench.reporting import Goal, Options, Report, Table, main, tell
+from bench.servers import folder
 from spillover.clusters.agents.hub import Hub
 from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts

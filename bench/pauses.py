@@ -12,9 +12,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
-from bench.reporting import Goal, Options, Report, Table, main, tell
 from msgspec import structs
 
+from bench.reporting import Goal, Options, Report, Table, main, tell
 from spillover.control.collecting import Spared
 from spillover.core.proposals import (
     AgentGone,

@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 from typing import Final, NamedTuple
 
 from bench.reporting import Goal, Options, Report, Table, main, tell
-
 from spillover.core.events import JobPlaced, Usage
 from spillover.core.jobs import Placed
 from spillover.core.proposals import Archived, NewJob, Outcome, Register, Result, Started, StartEpoch, Submit

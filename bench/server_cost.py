@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Connection, Running, folder, job, serving
 from bench.throughput import ended
-from msgspec import Struct
 
 CLUSTER: Final = "fakes"
 CONFIG: Final = f"""\

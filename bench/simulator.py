@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 from bench.peers import bare_loop
 from bench.reporting import Goal, Options, Report, Table, main, tell
-
 from spillover.deciding.engine import Engine
 from spillover.forms.policystring import read_policies
 from spillover.sim import runner

@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-from bench.servers import folder
 from msgspec import Struct
 
+from bench.servers import folder
 from spillover.core.events import JobSubmitted
 from spillover.ports.journal import Batch
 from spillover.stores.open import open_store

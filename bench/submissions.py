@@ -15,7 +15,6 @@ from typing import Final
 from bench.reporting import Options, Report, Table, main, tell
 from bench.servers import Running, folder, job, serving
 from bench.store_rate import Round, store_alone, written_for_one
-
 from spillover.client import Client
 
 CLIENTS: Final = 64

@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import BUILD, Connection, Cpu, cpu_below, folder, job, serving
-from msgspec import Struct
 
 HERE: Final = Path(__file__).resolve().parent
 PEERS: Final = HERE.parent / ".bench-venv" / "bin" / "python"

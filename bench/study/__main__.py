@@ -12,7 +12,6 @@ from typing import Final
 from bench.reporting import tell
 from bench.study.chapters import CHAPTERS
 from bench.study.simulating import Results
-
 from spillover.sim.workers import cores
 
 ROOT: Final = Path(__file__).resolve().parents[2]

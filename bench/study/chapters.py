@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from bench.study.cases import Case
 from bench.study.curves import Gain, gain
 from bench.study.simulating import Results
 from bench.study.variants import A_MINUTE, ALL_COUNTS, NEITHER
-from msgspec.structs import replace
 
 OOO: Final = "backfill=out_of_order"
 PHILLY: Final = Case("philly_2017", "64x8gpu", "gpu=1", "", warmup=5000)

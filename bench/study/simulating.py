@@ -9,11 +9,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+
 from bench.reporting import tell
 from bench.study.cases import Case
 from bench.study.variants import as_variant
-from msgspec import Struct
-
 from spillover.forms.policystring import read_policies
 from spillover.model.units import SECOND
 from spillover.sim.estimates import Told

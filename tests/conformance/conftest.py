@@ -13,8 +13,8 @@ from spillover.stores.memory import Shelf, open_memory  # noqa: E402 - after the
 from spillover.stores.postgresql.open import open_postgresql  # noqa: E402
 from spillover.stores.sqlite.open import open_sqlite  # noqa: E402
 from spillover.stores.store import TERM, Store  # noqa: E402
-from spillover.testing.postgresql import PostgresqlServer  # noqa: E402
 from spillover.testing.stores import Opener  # noqa: E402
+from tests.support.postgresql import PostgresqlServer  # noqa: E402
 
 Opening = Callable[[float, Callable[[], float]], Awaitable[Store]]
 

@@ -16,8 +16,8 @@ from spillover.server.doctor.inspection import Inspection
 from spillover.stores.open import open_journal, open_store, version_of
 from spillover.stores.rows import SCHEMA_VERSION
 from spillover.stores.sqlite.examining import integrity
-from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import a_batch, events_of, lead
+from tests.support.postgresql import PostgresqlServer
 
 
 def _nobody() -> Client:

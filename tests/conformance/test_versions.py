@@ -12,8 +12,8 @@ from spillover.ports.archive import Query, Spent
 from spillover.ports.journal import Changed, Mentions, TooNew, Unreadable, mark_of
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
-from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import a_batch, events_of, lead, records_of, tail_of
+from tests.support.postgresql import PostgresqlServer
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 OLD = FIXTURES / "store-version-0"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.processes import ServerProcess, nothing_left, write_config
+from tests.support.processes import ServerProcess, nothing_left, write_config
 
 
 @pytest.fixture(autouse=True)

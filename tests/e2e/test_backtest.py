@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.processes import ServerProcess, clean_environment, wait_until
+from tests.support.processes import ServerProcess, clean_environment, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]},

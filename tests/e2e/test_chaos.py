@@ -19,7 +19,7 @@ from spillover.client import Client
 from spillover.client.errors import Unavailable, Unreachable
 from spillover.core.events import JobEnded, JobState
 from spillover.server.certificates import make_certificates
-from spillover.testing.processes import (
+from tests.support.processes import (
     ServerProcess,
     clean_environment,
     command_lines,
@@ -28,7 +28,7 @@ from spillover.testing.processes import (
     read_journal,
     wait_until,
 )
-from spillover.testing.wires import Wire, Wires
+from tests.support.wires import Wire, Wires
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.processes import ServerProcess
+from tests.support.processes import ServerProcess
 
 GOOD = "apiVersion: spillover/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.processes import wait_until
+from tests.support.processes import wait_until
 
 ARRAY = """\
 apiVersion: spillover/v1

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.processes import clean_environment, wait_until
+from tests.support.processes import clean_environment, wait_until
 
 REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "starburst"
 RUNS = [

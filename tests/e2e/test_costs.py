@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.processes import ServerProcess, wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 1, "memory": "1Gi"}]},

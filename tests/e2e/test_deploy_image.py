@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 import yaml
 
-from spillover.testing.processes import wait_until
+from tests.support.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("podman", "runc", "debootstrap")

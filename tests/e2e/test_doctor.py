@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from spillover.testing.processes import ServerProcess, await_ends
+from tests.support.processes import ServerProcess, await_ends
 
 
 def test_a_server_is_well_while_it_runs_and_a_killed_or_damaged_one_is_told(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.processes import ServerProcess
+from tests.support.processes import ServerProcess
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

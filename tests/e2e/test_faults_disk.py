@@ -11,7 +11,7 @@ import pytest
 from spillover.client import Client, Unavailable
 from spillover.core.events import EpochStarted, JobEnded, JobSubmitted
 from spillover.stores.store import TERM
-from spillover.testing.processes import ServerProcess, await_ends, read_journal, wait_until
+from tests.support.processes import ServerProcess, await_ends, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 

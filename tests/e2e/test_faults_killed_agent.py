@@ -13,7 +13,7 @@ import pytest
 
 from spillover.core.events import Back, JobEnded, JobRequeued, JobState
 from spillover.model.ids import JobId
-from spillover.testing.processes import ServerProcess, await_ends, processes_of, read_journal, wait_until
+from tests.support.processes import ServerProcess, await_ends, processes_of, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 

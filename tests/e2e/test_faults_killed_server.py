@@ -12,7 +12,7 @@ import pytest
 
 from spillover.client import Client, Unavailable, Unreachable
 from spillover.core.events import EpochStarted, JobEnded, JobState, JobSubmitted
-from spillover.testing.processes import ServerProcess, await_ends, read_journal, wait_until
+from tests.support.processes import ServerProcess, await_ends, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 

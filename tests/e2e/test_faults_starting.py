@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from spillover.testing.processes import ServerProcess, clean_environment, wait_until
+from tests.support.processes import ServerProcess, clean_environment, wait_until
 
 
 def refused(server: ServerProcess, *options: str) -> str:

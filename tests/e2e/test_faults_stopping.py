@@ -10,7 +10,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.core.events import Back, JobEnded, JobRequeued, JobStarted
-from spillover.testing.processes import ServerProcess, command_lines, processes_of, read_journal, wait_until
+from tests.support.processes import ServerProcess, command_lines, processes_of, read_journal, wait_until
 
 STOPS_WITHIN = 5.0
 CLUSTER = {

@@ -9,8 +9,8 @@ import pytest
 from spillover.client import Client, SpillError
 from spillover.core.events import EpochStarted, JobEnded, JobSubmitted
 from spillover.stores.store import TERM
-from spillover.testing.postgresql import PostgresqlServer
-from spillover.testing.processes import ServerProcess, read_journal, wait_until
+from tests.support.postgresql import PostgresqlServer
+from tests.support.processes import ServerProcess, read_journal, wait_until
 
 pytestmark = pytest.mark.slow
 

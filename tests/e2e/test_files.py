@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spillover.client import Client, Refused
-from spillover.testing.processes import ServerProcess, wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 LARGE = 192 << 20
 """Bytes: enough to be caught on its way."""

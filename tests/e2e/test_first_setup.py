@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.processes import clean_environment, free_ports
+from tests.support.processes import clean_environment, free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "first-setup.md"
 CUT = "[...]"

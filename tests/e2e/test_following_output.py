@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spillover.client import Client
-from spillover.testing.processes import ServerProcess, wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 LINES = 40
 NODES: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import msgspec
 
-from spillover.testing.processes import ServerProcess, clean_environment
 from spillover.wire import jobs_pb2 as pb
+from tests.support.processes import ServerProcess, clean_environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "grpc_client.py"
 

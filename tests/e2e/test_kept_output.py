@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from spillover.testing.processes import ServerProcess, wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 LAB = [{"name": "lab", "local": [{"name": "n1", "cpu": 2, "memory": "8Gi"}]}]
 

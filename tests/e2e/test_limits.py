@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from spillover.client import Client, Refused, Unavailable
-from spillover.testing.processes import ServerProcess
 from spillover.wire import jobs_pb2 as pb
+from tests.support.processes import ServerProcess
 
 
 def document(name: str = "job", **spec: Any) -> dict[str, Any]:

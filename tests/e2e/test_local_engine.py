@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from spillover.testing.processes import ServerProcess
+from tests.support.processes import ServerProcess
 
 JOB = """\
 apiVersion: spillover/v1

@@ -19,7 +19,7 @@ from spillover.deciding.board import Board
 from spillover.deciding.engine import Engine
 from spillover.deciding.plan import digest_of
 from spillover.policies.loading import load
-from spillover.testing.processes import ServerProcess, read_journal, wait_until
+from tests.support.processes import ServerProcess, read_journal, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "policies"
 CLUSTERS = [

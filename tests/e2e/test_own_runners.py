@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.processes import ServerProcess
+from tests.support.processes import ServerProcess
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "runners"
 JOB = """\

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from spillover.client import AsyncClient, CallFailed, Client, Refused, RemoteError, WaitTimeout
-from spillover.testing.processes import ServerProcess, wait_until
+from tests.support.processes import ServerProcess, wait_until
 
 # Nobody but this process can import the tests, so their functions travel whole, as those of a script do.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.tours import Shell, section
+from tests.support.tours import Shell, section
 
 README = Path(__file__).parents[2] / "README.md"
 

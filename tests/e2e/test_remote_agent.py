@@ -14,14 +14,14 @@ import pytest
 
 from spillover.client import Client
 from spillover.server.certificates import make_certificates
-from spillover.testing.processes import (
+from spillover.wire.api import AgentView
+from tests.support.processes import (
     ServerProcess,
     clean_environment,
     free_ports,
     processes_of,
     wait_until,
 )
-from spillover.wire.api import AgentView
 
 CLUSTERS = [{"name": "onprem"}]
 """One cluster, without agents of its own."""

@@ -12,8 +12,8 @@ from spillover.core.events import AnyEvent, Decided, EpochStarted, JobPlaced, Me
 from spillover.model.ids import NodeName
 from spillover.ports.journal import Batch
 from spillover.stores.open import open_store
-from spillover.testing.processes import ServerProcess, await_ends, read_journal, wait_until
 from spillover.wire.journal import encode_event
+from tests.support.processes import ServerProcess, await_ends, read_journal, wait_until
 
 CLUSTERS: list[dict[str, Any]] = [
     {"name": "onprem", "role": "owned", "local": [{"name": "n1", "cpu": 2, "memory": "1Gi"}]},

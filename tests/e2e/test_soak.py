@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.soak.story import Wanted, soak
-from spillover.testing.soak.verdict import table
+from tests.support.soak.story import Wanted, soak
+from tests.support.soak.verdict import table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

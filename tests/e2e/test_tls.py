@@ -18,7 +18,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.server.certificates import make_certificates
-from spillover.testing.processes import ServerProcess, clean_environment, free_ports, wait_until
+from tests.support.processes import ServerProcess, clean_environment, free_ports, wait_until
 
 CLUSTERS = [{"name": "onprem", "local": [{"name": "n1", "cpu": 1}]}]
 

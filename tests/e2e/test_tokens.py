@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillover.client import Client, Refused
-from spillover.testing.processes import ServerProcess, clean_environment, wait_until, write_config
+from tests.support.processes import ServerProcess, clean_environment, wait_until, write_config
 
 CLUSTERS = [
     {"name": "onprem", "local": [{"name": "n1", "cpu": 2}]},

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from spillover.client import Client
-from spillover.testing.processes import ServerProcess
+from tests.support.processes import ServerProcess
 
 OWN = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from spillover.cli.main import main; sys.exit(main())"
 """Take the terminal, so that its signals come here, and run the command line."""

@@ -7,10 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.scripted_server import ScriptedServer, key_of
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.scripted_server import ScriptedServer, key_of
+from tests.support.waiting import until
 
 WORK = 'echo "$WHO" >>seen; [ -z "$DEADLY" ] || kill -9 "$PPID"; exec sleep "$LONG"'
 

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from spillover.model.units import SECOND
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.engine import IMAGE, Engine, missing
-from spillover.testing.processes import wait_until
-from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.containers import IMAGE, Engine, missing
+from tests.support.processes import wait_until
+from tests.support.scripted_server import ScriptedServer
 
 
 @pytest.fixture(scope="module")

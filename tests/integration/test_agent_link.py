@@ -11,10 +11,10 @@ import pytest
 
 from spillover.agent.__main__ import main
 from spillover.model.units import SECOND
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.scripted_server import ScriptedServer, key_of
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.scripted_server import ScriptedServer, key_of
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 
 from spillover.agent.runners.workers import MOST_CONTEXTS
 from spillover.model.units import SECOND
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.processes import alive
-from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.processes import alive
+from tests.support.scripted_server import ScriptedServer
 
 MODULE = """
 import gc, os, signal, subprocess, sys, time

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from spillover.model.units import SECOND
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.processes import alive
-from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.processes import alive
+from tests.support.scripted_server import ScriptedServer
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from spillover.core.jobs import Placed
 from spillover.model.ids import JobId
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
-from spillover.testing.inside import Inside, leading
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.api import TokenRequest
+from tests.support.inside import Inside, leading
+from tests.support.waiting import until
 
 OWN = "the-token-of-the-server"
 METHODS: dict[str, tuple[str, Any, Any]] = {

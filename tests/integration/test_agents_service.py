@@ -26,9 +26,9 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.stores.blobs import FileBlobs
-from spillover.testing.inside import Inside, form, leading
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
+from tests.support.inside import Inside, form, leading
+from tests.support.waiting import until
 
 TOKEN = "a-token-for-tests"
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it

@@ -31,8 +31,8 @@ from spillover.ports.journal import Batch
 from spillover.server.files import read_whereabouts, token_of
 from spillover.server.server import Server
 from spillover.stores.open import open_store
-from spillover.testing.inside import form
-from spillover.testing.waiting import until
+from tests.support.inside import form
+from tests.support.waiting import until
 
 NODE = NodeName("n1")
 HOLDER = NodeKey("onprem/n1")

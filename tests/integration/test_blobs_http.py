@@ -13,9 +13,9 @@ from spillover.api.http import build_app, serving
 from spillover.client import AsyncClient, Client, Refused, Unavailable
 from spillover.ports.blobs import Bounds
 from spillover.stores.blobs import FileBlobs
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, listen
-from spillover.testing.waiting import until
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, listen
+from tests.support.waiting import until
 
 NONE = "0" * 64
 

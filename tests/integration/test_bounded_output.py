@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.scripted_server import ScriptedServer
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.scripted_server import ScriptedServer
 
 MIB = 1 << 20
 LIMIT = 2 * MIB

@@ -20,8 +20,8 @@ from spillover.control.limits import Gauge
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.testing.inside import HandClock, leading
 from spillover.wire import agents_pb2, jobs_pb2
+from tests.support.inside import HandClock, leading
 
 LARGE = 24 << 20
 UNARY = {

@@ -15,8 +15,8 @@ from spillover.api.grpc.jobs import SERVICE, JobsService
 from spillover.clusters.agents.hub import Hub
 from spillover.control.commands import Commands, Parts
 from spillover.ports.callers import OneToken
-from spillover.testing.inside import leading
 from spillover.wire import jobs_pb2 as pb
+from tests.support.inside import leading
 
 TOKEN = "the-token-of-the-server"
 OURS: Final = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE}

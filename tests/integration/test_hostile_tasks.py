@@ -14,11 +14,11 @@ import pytest
 
 from spillover.agent.isolation import RECORD
 from spillover.model.units import SECOND
-from spillover.testing.agent_process import AgentProcess, a_grant
-from spillover.testing.processes import alive
-from spillover.testing.scripted_server import ScriptedServer
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
+from tests.support.agent_process import AgentProcess, a_grant
+from tests.support.processes import alive
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
 
 MIB = 1 << 20
 ALL = ("auto", "cgroup-v2", "watch")

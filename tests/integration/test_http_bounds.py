@@ -13,8 +13,8 @@ import pytest
 from spillover.api.http import build_app, serving
 from spillover.api.http.serving import Bounds
 from spillover.server.certificates import make_certificates
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, listen
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, listen
 
 HEAD = 0.3
 MOST = 3

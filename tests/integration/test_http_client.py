@@ -17,10 +17,10 @@ import pytest
 
 from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, Threaded, http_server, listen, threaded_server
-from spillover.testing.waiting import turn
 from spillover.wire.keepalive import KEPT_ALIVE
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, Threaded, http_server, listen, threaded_server
+from tests.support.waiting import turn
 
 
 @pytest.fixture

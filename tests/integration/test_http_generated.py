@@ -17,9 +17,9 @@ from schemathesis.specs.openapi.checks import (
 from spillover.api.http.openapi import describe
 from spillover.api.http.routes import ROUTES
 from spillover.client import Client
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, threaded_server
 from spillover.wire.api import AgentsAddress
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, threaded_server
 
 CHECKS = [
     not_a_server_error,

@@ -22,9 +22,9 @@ from spillover.control.tokens import Tokens
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
-from spillover.testing.inside import leading
-from spillover.testing.postgresql import PostgresqlServer
 from spillover.wire.api import AgentsAddress
+from tests.support.inside import leading
+from tests.support.postgresql import PostgresqlServer
 
 OWN = "the-token-of-the-server"
 HUGE: Final = 10**400

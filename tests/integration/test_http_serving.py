@@ -17,10 +17,10 @@ import structlog
 from spillover.api.http import bodies, build_app, serving, streams
 from spillover.ports.commands import CommandError, Kind
 from spillover.server.certificates import make_certificates
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, http_server, listen
 from spillover.wire.api import EventView
 from spillover.wire.keepalive import KEPT_ALIVE
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, http_server, listen
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 JOB = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"run": "true"}}

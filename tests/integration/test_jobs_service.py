@@ -34,8 +34,8 @@ from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, MONEY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.testing.inside import Inside, leading
 from spillover.wire import jobs_pb2 as pb
+from tests.support.inside import Inside, leading
 
 CALLERS = {
     "admin": ADMIN,

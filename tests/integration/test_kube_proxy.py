@@ -14,10 +14,10 @@ import yaml
 from aiohttp import web
 
 from spillover.server.certificates import make_certificates
-from spillover.testing.kube.identities import Access
-from spillover.testing.kube.mishaps import POSSIBLE, Asked, Mishap, Mishaps, Weather
-from spillover.testing.kube.proxy import Proxy
-from spillover.testing.waiting import until
+from tests.support.kube.identities import Access
+from tests.support.kube.mishaps import POSSIBLE, Asked, Mishap, Mishaps, Weather
+from tests.support.kube.proxy import Proxy
+from tests.support.waiting import until
 
 QUESTIONS = 400
 

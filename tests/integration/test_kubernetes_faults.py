@@ -27,7 +27,7 @@ from spillover.model.resources import Resources
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Changes, DriverError, Link, Made
 from spillover.server.certificates import make_certificates
-from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER, Leading
+from tests.support.kubernetes import LEASE, NAMESPACE, OWNER, Leading
 
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, namespace=NAMESPACE, image="x")

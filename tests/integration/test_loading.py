@@ -21,10 +21,10 @@ from spillover.server import up
 from spillover.stores.memory import Shelf, open_memory
 from spillover.stores.store import Store
 from spillover.stores.tail import PAGE_RECORDS
-from spillover.testing.inside import form, leading
-from spillover.testing.sameness import said_by
 from spillover.testing.stores import a_batch, lead
-from spillover.testing.waiting import until
+from tests.support.inside import form, leading
+from tests.support.sameness import said_by
+from tests.support.waiting import until
 
 TERM = 0.4
 

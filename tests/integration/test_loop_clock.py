@@ -14,9 +14,9 @@ from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.testing.builders import a_job
-from spillover.testing.inside import leading
-from spillover.testing.live import Live, a_live_loop
 from spillover.wire.api import TokenRequest
+from tests.support.inside import leading
+from tests.support.live import Live, a_live_loop
 
 WAIT = 600
 POLICIES = PolicySet(wait=Choice("constant", {"wait": WAIT * SECOND}))

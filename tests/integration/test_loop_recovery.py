@@ -19,8 +19,8 @@ from spillover.ports.commands import CommandError, Kind
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Loaded, Unreadable, Unwritable
 from spillover.testing.builders import a_job
-from spillover.testing.live import Hands, Live, Told, a_live_loop
-from spillover.testing.waiting import until
+from tests.support.live import Hands, Live, Told, a_live_loop
+from tests.support.waiting import until
 
 POLICIES = PolicySet(wait=Choice("constant", {"wait": 10 * MINUTE}))
 

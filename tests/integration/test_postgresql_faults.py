@@ -16,10 +16,10 @@ from spillover.ports.journal import Fenced, Moved, Unreadable, Unwritable
 from spillover.stores.open import open_store
 from spillover.stores.postgresql import connection as connections
 from spillover.stores.store import Store
-from spillover.testing.live import Told
-from spillover.testing.postgresql import PostgresqlServer
 from spillover.testing.stores import Watchface, a_batch, a_finished, events_of, lead
-from spillover.testing.waiting import turn
+from tests.support.live import Told
+from tests.support.postgresql import PostgresqlServer
+from tests.support.waiting import turn
 
 TERM = 1.0
 """Seconds that who leads on a road does so at the most."""

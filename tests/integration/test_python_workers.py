@@ -18,7 +18,7 @@ from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Argv, PythonCall
 from spillover.model.resources import Resources
-from spillover.testing.waiting import turn, until
+from tests.support.waiting import turn, until
 
 SECONDS = 20.0
 MODULE = """

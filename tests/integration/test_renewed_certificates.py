@@ -24,9 +24,9 @@ from spillover.server import tls
 from spillover.server.certificates import make_certificates
 from spillover.server.server import _show
 from spillover.server.tls import Renewal, load_identity
-from spillover.testing.commands import FakeCommands
-from spillover.testing.inside import leading
 from spillover.wire import agents_pb2 as pb
+from tests.support.commands import FakeCommands
+from tests.support.inside import leading
 
 TOKEN = "a-token-for-tests"
 FILES = ("server.pem", "server-key.pem")

@@ -17,7 +17,7 @@ from spillover.ports.journal import Unwritable
 from spillover.stores.open import open_store
 from spillover.stores.sqlite import files
 from spillover.testing.stores import Watchface, a_batch, events_of, lead
-from spillover.testing.waiting import turn
+from tests.support.waiting import turn
 
 LEADER = """
 import asyncio, sys

@@ -18,7 +18,7 @@ from spillover.server import up
 from spillover.stores.memory import Shelf, open_memory
 from spillover.stores.store import Store
 from spillover.testing.stores import lead
-from spillover.testing.waiting import until
+from tests.support.waiting import until
 
 
 class Troubled:

@@ -10,7 +10,7 @@ import pytest
 
 from spillover.client import Client
 from spillover.core.events import JobEnded, LeaseMoved
-from spillover.testing.processes import (
+from tests.support.processes import (
     ServerProcess,
     await_ends,
     clean_environment,

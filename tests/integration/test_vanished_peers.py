@@ -16,10 +16,10 @@ from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.model.units import DAY
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import http_server
-from spillover.testing.inside import leading
 from spillover.wire.keepalive import GRPC_ASKING, KEPT_ALIVE, kept_alive
+from tests.support.commands import FakeCommands
+from tests.support.http import http_server
+from tests.support.inside import leading
 
 MINUTE = 60_000
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.kube import Cluster, NotBuilt, clusters, find_binaries
+from tests.support.kube import Cluster, NotBuilt, clusters, find_binaries
 
 HERE = Path(__file__).parent
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import PATIENCE, Serving, a_job
-from spillover.testing.kube.witness import Witness
-from spillover.testing.processes import ServerProcess, wait_until, write_config
+from tests.support.kube import Cluster
+from tests.support.kube.serving import PATIENCE, Serving, a_job
+from tests.support.kube.witness import Witness
+from tests.support.processes import ServerProcess, wait_until, write_config
 
 
 def witness(served: Serving) -> Witness:

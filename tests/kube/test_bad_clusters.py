@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.identities import Access, write_kubeconfig
-from spillover.testing.kube.serving import PATIENCE, Serving, a_job
-from spillover.testing.processes import ServerProcess, free_ports, write_config
+from tests.support.kube import Cluster
+from tests.support.kube.identities import Access, write_kubeconfig
+from tests.support.kube.serving import PATIENCE, Serving, a_job
+from tests.support.processes import ServerProcess, free_ports, write_config
 
 
 def refused(folder: Path, *clusters: str) -> list[str]:

@@ -20,12 +20,12 @@ import pytest
 
 from spillover.client import Client
 from spillover.core.events import Back, JobEnded, JobPlaced, JobRequeued
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.mishaps import Mishap, Weather
-from spillover.testing.kube.proxy import Proxy
-from spillover.testing.kube.serving import Serving, a_job
-from spillover.testing.kube.witness import Witness
-from spillover.testing.processes import read_journal, wait_until
+from tests.support.kube import Cluster
+from tests.support.kube.mishaps import Mishap, Weather
+from tests.support.kube.proxy import Proxy
+from tests.support.kube.serving import Serving, a_job
+from tests.support.kube.witness import Witness
+from tests.support.processes import read_journal, wait_until
 
 JOBS = int(os.environ.get("CHAOS_JOBS", "150"))
 SEED = int(os.environ.get("CHAOS_SEED", "20261115"))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import PATIENCE, Serving, a_job
-from spillover.testing.processes import wait_until
+from tests.support.kube import Cluster
+from tests.support.kube.serving import PATIENCE, Serving, a_job
+from tests.support.processes import wait_until
 
 SITES = {"image": "example/default:1", "keep": "0s"}
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 import yaml
 
-from spillover.testing.kube import Cluster, Component, NotStarted, find_binaries, merge_kubeconfigs
-from spillover.testing.kube.binaries import CONTROL_PLANE, assets
-from spillover.testing.kube.guard import processes_of
-from spillover.testing.processes import wait_until
+from tests.support.kube import Cluster, Component, NotStarted, find_binaries, merge_kubeconfigs
+from tests.support.kube.binaries import CONTROL_PLANE, assets
+from tests.support.kube.guard import processes_of
+from tests.support.processes import wait_until
 
 PREFIX = "spillover.test/"
 
@@ -303,7 +303,7 @@ def test_nothing_is_left_of_a_cluster_that_was_stopped() -> None:
 def test_nothing_is_left_of_a_cluster_whose_starter_was_killed() -> None:
     program = (
         "import signal\n"
-        "from spillover.testing.kube import Cluster\n"
+        "from tests.support.kube import Cluster\n"
         "with Cluster('orphan') as cluster:\n"
         "    print(cluster.folder, cluster.url, *(each.pid for each in cluster.components), flush=True)\n"
         "    signal.pause()\n"

@@ -20,11 +20,11 @@ import yaml
 
 from spillover.client import Client
 from spillover.config.read import read_config
-from spillover.testing.kube import Cluster, merge_kubeconfigs
-from spillover.testing.kube.deployed import NAMESPACE, Pod, Typed
-from spillover.testing.kube.serving import PATIENCE, a_job
-from spillover.testing.postgresql import PostgresqlServer
-from spillover.testing.processes import wait_until
+from tests.support.kube import Cluster, merge_kubeconfigs
+from tests.support.kube.deployed import NAMESPACE, Pod, Typed
+from tests.support.kube.serving import PATIENCE, a_job
+from tests.support.postgresql import PostgresqlServer
+from tests.support.processes import wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 JOBS = "spillover-jobs"

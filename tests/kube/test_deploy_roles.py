@@ -25,12 +25,12 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from spillover.ports.driver import Link, Made, Seen, Stage
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.deployed import NAMESPACE, Typed
-from spillover.testing.kube.identities import Access, write_kubeconfig
-from spillover.testing.kube.serving import MERGE, PATIENCE, a_job
-from spillover.testing.kubernetes import Leading
-from spillover.testing.processes import ServerProcess, write_config
+from tests.support.kube import Cluster
+from tests.support.kube.deployed import NAMESPACE, Typed
+from tests.support.kube.identities import Access, write_kubeconfig
+from tests.support.kube.serving import MERGE, PATIENCE, a_job
+from tests.support.kubernetes import Leading
+from tests.support.processes import ServerProcess, write_config
 
 ROOT = Path(__file__).parents[2]
 ROLES = [

@@ -23,8 +23,8 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.driver import Ending, Hindrance, Link, Made, Pending, Seen, Stage
-from spillover.testing.kube import Cluster
-from spillover.testing.kubernetes import Leading
+from tests.support.kube import Cluster
+from tests.support.kubernetes import Leading
 
 PATIENCE = 60.0
 _numbers = itertools.count(1)

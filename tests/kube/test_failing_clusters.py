@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import PATIENCE, Serving, a_job
-from spillover.testing.processes import wait_until
+from tests.support.kube import Cluster
+from tests.support.kube.serving import PATIENCE, Serving, a_job
+from tests.support.processes import wait_until
 
 ON_CLOUD = {"where.cluster": "cloud"}
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import Serving, a_job
+from tests.support.kube import Cluster
+from tests.support.kube.serving import Serving, a_job
 
 
 def test_clusters_that_are_one_namespace_leave_each_others_jobs_alone(

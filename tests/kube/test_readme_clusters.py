@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spillover.testing.kube import find_binaries
-from spillover.testing.tours import Shell, section
+from tests.support.kube import find_binaries
+from tests.support.tours import Shell, section
 
 ROOT = Path(__file__).parents[2]
-START = "python -m spillover.testing.kube"
+START = "python -m tests.support.kube"
 
 
 @pytest.fixture

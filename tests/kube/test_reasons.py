@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.serving import MERGE, PATIENCE, Serving, a_job
-from spillover.testing.processes import wait_until
+from tests.support.kube import Cluster
+from tests.support.kube.serving import MERGE, PATIENCE, Serving, a_job
+from tests.support.processes import wait_until
 
 HERE = {"where.cluster": "onprem"}
 

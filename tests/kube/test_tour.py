@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from spillover.testing.kube import Cluster
-from spillover.testing.kube.identities import write_kubeconfig
-from spillover.testing.kube.serving import PATIENCE
-from spillover.testing.processes import ServerProcess, wait_until, write_config
+from tests.support.kube import Cluster
+from tests.support.kube.identities import write_kubeconfig
+from tests.support.kube.serving import PATIENCE
+from tests.support.processes import ServerProcess, wait_until, write_config
 
 PI = Path(__file__).parents[2] / "examples" / "pi-job.yaml"
 

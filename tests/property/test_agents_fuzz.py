@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from spillover.agent.link import SLOW_DELAY
 from spillover.agent.state import AgentState
 from spillover.model.units import SECOND
-from spillover.testing.faults import agents
-from spillover.testing.faults.bugs import BUGS
-from spillover.testing.faults.drawing import draw
-from spillover.testing.faults.plans import AgentPlan, JobPlan, ReplaceAgent, Story
-from spillover.testing.faults.shrinking import shrink
-from spillover.testing.faults.situations import Counts, Situation
-from spillover.testing.faults.stories import Outcome, play
-from spillover.testing.fuzz import main, planted, play_seed, report
+from tests.support.faults import agents
+from tests.support.faults.bugs import BUGS
+from tests.support.faults.drawing import draw
+from tests.support.faults.plans import AgentPlan, JobPlan, ReplaceAgent, Story
+from tests.support.faults.shrinking import shrink
+from tests.support.faults.situations import Counts, Situation
+from tests.support.faults.stories import Outcome, play
+from tests.support.fuzz import main, planted, play_seed, report
 
 SEEDS = 300
 FEW = 75
@@ -81,7 +81,7 @@ def test_a_story_goes_wrong_with_the_bug_that_it_was_kept_for(
     monkeypatch.setattr(agents, "OLD", string.hexdigits)  # all that were kept are of the time before streams
     with planted(path.stem):
         outcome = play(read(path))
-    again = f"python -m spillover.testing.fuzz --seeds 10000 --bug {path.stem} --save {path.name}"
+    again = f"python -m tests.support.fuzz --seeds 10000 --bug {path.stem} --save {path.name}"
     assert outcome.breaches, f"it shows nothing any more; this finds another one: {again}"
 
 

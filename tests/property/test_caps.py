@@ -35,8 +35,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import OWNED, World
+from tests.support.sameness import Checkpoints, said_by
 
 NAME = ClusterName
 CLOUD = ClusterSpec(

@@ -19,9 +19,9 @@ from spillover.ports.commands import CommandError
 from spillover.ports.journal import Changed, StoreError, Unwritable
 from spillover.stores.memory import MemoryJournal
 from spillover.testing.builders import a_job
-from spillover.testing.live import Live, a_live_loop
-from spillover.testing.sameness import said_by
-from spillover.testing.waiting import turn
+from tests.support.live import Live, a_live_loop
+from tests.support.sameness import said_by
+from tests.support.waiting import turn
 
 STEPS = 60
 

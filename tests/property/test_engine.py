@@ -65,9 +65,9 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import OWNED, RENTED, World
 from spillover.wire.journal import decode_event, encode_event
+from tests.support.sameness import Checkpoints, said_by
 
 OTHER = ClusterSpec(ClusterName("lab"), "agents", Role.OWNED)
 CHEAP = ClusterSpec(ClusterName("spot"), "agents", Role.RENTED, Price(1, 1, 1), Billing(60 * SECOND))

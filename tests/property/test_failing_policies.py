@@ -22,9 +22,9 @@ from spillover.model.policy import AXES, Choice, PolicySet, choice_of
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
 from spillover.wire.journal import decode_event, encode_event
+from tests.support.sameness import Checkpoints, said_by
 
 ODD: list[Any] = [None, float("nan"), -5, "text", 2.5, (1, "a"), [], object(), 10**30, True]
 

@@ -5,8 +5,8 @@
 
 import pytest
 
-from spillover.testing.inputs.source import explore
-from spillover.testing.inputs.sources import SOURCES
+from tests.support.inputs.source import explore
+from tests.support.inputs.sources import SOURCES
 
 STORIES = {"agents": 5, "clusters": 5, "requests": 6, "files": 12, "plugins": 6, "clocks": 6}
 """Of each source, so that each takes a few seconds."""

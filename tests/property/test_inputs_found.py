@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from spillover.testing.inputs.agents import LEASE, MINE
-from spillover.testing.inputs.source import tell
-from spillover.testing.inputs.sources import SOURCES
+from tests.support.inputs.agents import LEASE, MINE
+from tests.support.inputs.source import tell
+from tests.support.inputs.sources import SOURCES
 
 NODE_META = {"name": "node-1", "uid": "u1", "resourceVersion": "50"}
 

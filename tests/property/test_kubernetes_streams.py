@@ -16,7 +16,7 @@ from spillover.clusters.kubernetes.objects import Job, Pod
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage
-from spillover.testing.kubernetes import (
+from tests.support.kubernetes import (
     LEASE,
     NAMESPACE,
     OWNER,

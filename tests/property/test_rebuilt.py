@@ -38,8 +38,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import FOREVER, MINUTE, SECOND
 from spillover.policies.loading import load, load_surely
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import OWNED, RENTED, World
+from tests.support.sameness import Checkpoints, said_by
 
 STEPS = 150
 ORDERS = ["fifo", "lifo", "priority", "sjf", "ljf", "fair_share", "edf", "slack"]

@@ -22,9 +22,9 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.sameness import said_by
 from spillover.testing.world import World
 from spillover.wire.journal import decode_event
+from tests.support.sameness import said_by
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORY = FIXTURES / "journals" / "make.py"

@@ -22,8 +22,8 @@ from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
 from spillover.sim.world import World
 from spillover.stores.memory import open_memory
-from spillover.testing.virtual_time import VirtualTime, run_virtually
 from spillover.wire.journal import decode_event, encode_event
+from tests.support.virtual_time import VirtualTime, run_virtually
 
 GIB = 2**30
 FLEET = Fleet(3, Resources(4000, 8 * GIB, 2))

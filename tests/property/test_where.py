@@ -21,8 +21,8 @@ from spillover.model.units import MINUTE
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.sameness import Checkpoints
 from spillover.testing.world import World
+from tests.support.sameness import Checkpoints
 
 NAMES = ("lab", "kube", "cloud", "far")
 words = st.sampled_from(("a", "b"))

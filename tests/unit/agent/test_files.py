@@ -11,7 +11,7 @@ import pytest
 from spillover.agent.files import Files, Unfetched
 from spillover.agent.transfers import Away, Refused
 from spillover.ports.blobs import digest_of
-from spillover.testing.waiting import turn, until
+from tests.support.waiting import turn, until
 
 PIECE = 1000
 

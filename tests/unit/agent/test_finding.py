@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from spillover.agent.finding import ByUrl, InFolder, NotFound, Target
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, http_server
 from spillover.wire.api import AgentsAddress
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, http_server
 
 
 def folder(path: Path, **told: object) -> InFolder:

@@ -13,12 +13,12 @@ import pytest
 
 from spillover.agent.link import CALL_LIMIT, LONGEST_SPREAD, SLOW_DELAY
 from spillover.model.units import SECOND
-from spillover.testing.faults.agents import AgentLife
-from spillover.testing.faults.hosts import Host, Universe
-from spillover.testing.faults.network import ADDRESS, SERVER, Endpoint, Network, Weather
-from spillover.testing.faults.plans import AgentPlan
-from spillover.testing.faults.tasks import Machine, Script
 from spillover.wire import agents_pb2 as pb
+from tests.support.faults.agents import AgentLife
+from tests.support.faults.hosts import Host, Universe
+from tests.support.faults.network import ADDRESS, SERVER, Endpoint, Network, Weather
+from tests.support.faults.plans import AgentPlan
+from tests.support.faults.tasks import Machine, Script
 
 TAKEN = "another agent has the name 'n1'"
 TASK = msgspec.json.encode(Script(runs=600 * SECOND)).decode()

@@ -16,9 +16,9 @@ from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
-from spillover.testing.faults.hosts import Host, Universe
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import answer_out
+from tests.support.faults.hosts import Host, Universe
 
 MS = SECOND // 1000
 TASK = Task(Shell("true"), Resources(1000))

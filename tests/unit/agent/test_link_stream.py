@@ -11,13 +11,13 @@ import pytest
 
 from spillover.agent.link import CALL_LIMIT, JOIN_LIMIT
 from spillover.model.units import SECOND
-from spillover.testing.faults import agents
-from spillover.testing.faults.agents import AgentLife
-from spillover.testing.faults.hosts import Host, Universe
-from spillover.testing.faults.network import ADDRESS, SERVER, Endpoint, Network, Weather
-from spillover.testing.faults.plans import AgentPlan
-from spillover.testing.faults.tasks import Machine
 from spillover.wire import agents_pb2 as pb
+from tests.support.faults import agents
+from tests.support.faults.agents import AgentLife
+from tests.support.faults.hosts import Host, Universe
+from tests.support.faults.network import ADDRESS, SERVER, Endpoint, Network, Weather
+from tests.support.faults.plans import AgentPlan
+from tests.support.faults.tasks import Machine
 
 BEAT = 2 * SECOND
 

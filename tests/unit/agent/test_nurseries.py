@@ -25,7 +25,7 @@ from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.job import Shell
 from spillover.model.resources import Resources
-from spillover.testing.waiting import turn
+from tests.support.waiting import turn
 
 TRUE = Task(Shell("true"), Resources(1000))
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from spillover.agent.outlasting import outlast
-from spillover.testing.waiting import turn
+from tests.support.waiting import turn
 
 
 async def test_work_is_waited_for_however_often_one_is_cancelled() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from spillover.api.http import build_app
 from spillover.client import AsyncClient, Refused
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, http_server
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, http_server
 
 
 @pytest.fixture

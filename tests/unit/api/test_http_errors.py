@@ -10,9 +10,9 @@ import structlog
 from spillover.api.http import bodies, build_app
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import Unreadable
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN
 from spillover.wire.api import FieldProblem
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 

@@ -11,10 +11,10 @@ import pytest
 from spillover.api.http import build_app
 from spillover.control.past import past_job
 from spillover.ports.commands import JobQuery
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN
 from spillover.testing.stores import a_finished
 from spillover.wire.api import FileView, PastJob
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN
 
 
 def doc(name: str = "train", **spec: Any) -> dict[str, Any]:

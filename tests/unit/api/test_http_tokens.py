@@ -12,8 +12,8 @@ from spillover.api.http import build_app
 from spillover.api.http.routes import ROUTES, Route
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.testing.commands import FakeCommands
 from spillover.wire.api import AgentsAddress
+from tests.support.commands import FakeCommands
 
 SECRETS = {role: f"spt_{role}_the-secret-of-{role}" for role in TokenRole}
 

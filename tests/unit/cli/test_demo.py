@@ -20,8 +20,8 @@ from spillover.cli.demo.view import View, picture
 from spillover.cli.output import Output
 from spillover.config.read import read_config
 from spillover.forms.jobs import read_job
-from spillover.testing.processes import alive, wait_until
 from spillover.wire.api import ArrayView, ClusterView
+from tests.support.processes import alive, wait_until
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from spillover.cli.main import main
-from spillover.testing.commands import FakeCommands
-from spillover.testing.http import TOKEN, Threaded, threaded_server
+from tests.support.commands import FakeCommands
+from tests.support.http import TOKEN, Threaded, threaded_server
 
 Spill = Callable[..., "Typed"]
 

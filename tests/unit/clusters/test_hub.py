@@ -14,9 +14,9 @@ from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import JobSpec, Shell
 from spillover.model.units import SECOND
 from spillover.ports.cluster import LeaseTerms, Offer, OutputAsked, OutputGone, Peer, Start
-from spillover.testing.waiting import turn
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.tasks import task_digest
+from tests.support.waiting import turn
 
 NODE = "onprem/n1"
 FAR = 1 << 40

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from spillover.testing.inside import Inside, leading
+from tests.support.inside import Inside, leading
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from spillover.control.lives import AGENTS, Lives
 from spillover.control.specs import EACH, Specs
 from spillover.control.tokens import Tokens
 from spillover.model.job import JobSpec
-from spillover.testing.inside import Inside, form
 from spillover.wire.api import TokenRequest
 from spillover.wire.journal import encode_spec
+from tests.support.inside import Inside, form
 
 
 def spec(size: int, number: int = 0) -> tuple[bytes, JobSpec, int]:

@@ -4,7 +4,7 @@ import pytest
 
 from spillover.control.clock import ClockBounds, OtherClocks, SteadyTime, Votes
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND
-from spillover.testing.live import Hands
+from tests.support.live import Hands
 
 YEAR = 365 * DAY
 

@@ -25,8 +25,8 @@ from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
-from spillover.testing.inside import Inside
 from spillover.wire.journal import encode_event
+from tests.support.inside import Inside
 
 BEAT = 2 * SECOND
 SHORT = 4 * BEAT

@@ -16,9 +16,9 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MONEY, SECOND
 from spillover.ports.archive import COST_BY
-from spillover.testing.inside import Inside
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire import agents_pb2 as pb
+from tests.support.inside import Inside
 
 ZERO = PolicySet(wait=Choice("zero"))
 

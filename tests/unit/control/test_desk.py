@@ -15,8 +15,8 @@ from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.inside import Inside
 from spillover.wire.journal import encode_event
+from tests.support.inside import Inside
 
 NODE = NodeName("n1")
 HOLDER = NodeKey("onprem/n1")

@@ -25,8 +25,8 @@ from spillover.ports.blobs import one_piece
 from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, Kind
 from spillover.stores.blobs import MemoryBlobs
-from spillover.testing.inside import Inside, form
 from spillover.wire.api import ResultsAsked
+from tests.support.inside import Inside, form
 
 RETENTION = 10 * DAY
 NODE = NodeName("n1")

@@ -11,7 +11,7 @@ from spillover.model.ids import JobId
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Finished, Query
 from spillover.ports.commands import CommandError, JobQuery, Kind
-from spillover.testing.inside import Inside, form
+from tests.support.inside import Inside, form
 
 
 async def end(control: Inside, *jobs: str) -> None:

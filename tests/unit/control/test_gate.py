@@ -8,8 +8,8 @@ from spillover.control.clock import JUMP, SteadyTime
 from spillover.control.gate import Gate
 from spillover.model.units import SECOND
 from spillover.ports.commands import CommandError
-from spillover.testing.inside import HandClock
-from spillover.testing.waiting import turn
+from tests.support.inside import HandClock
+from tests.support.waiting import turn
 
 
 async def test_the_gate_opens_up_to_what_is_durable() -> None:

@@ -8,8 +8,8 @@ from spillover.control.history import history
 from spillover.core.proposals import Act, Change
 from spillover.model.ids import JobId
 from spillover.ports.journal import Journal, Stored
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn
+from tests.support.inside import Inside
+from tests.support.waiting import turn
 
 
 async def told(control: Inside, job: str | None = None, after: int | None = None) -> list[str]:

@@ -9,9 +9,9 @@ from spillover.control.controllers.indexing import Indexing
 from spillover.control.history import concerns, history, spans
 from spillover.core.proposals import Act, Change, SetPriority
 from spillover.model.ids import JobId
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn
 from spillover.wire.journal import decode_event
+from tests.support.inside import Inside
+from tests.support.waiting import turn
 
 
 async def revisions(control: Inside, job: str, after: int) -> list[int]:

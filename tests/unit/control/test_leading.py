@@ -18,8 +18,8 @@ from spillover.model.units import DAY, FOREVER, SECOND
 from spillover.ports.cluster import Start, Unsendable
 from spillover.ports.commands import CommandError, Kind
 from spillover.stores.blobs import MemoryBlobs
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import until
+from tests.support.inside import Inside
+from tests.support.waiting import until
 
 TERM = 10 * SECOND
 N1 = Introduction(ClusterName("onprem"), NodeName("n1"), Resources(8000), (), {}, 0, (), 0)

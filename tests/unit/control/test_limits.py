@@ -4,7 +4,7 @@ import pytest
 
 from spillover.control.limits import KINDS, MOST_BUCKETS, Gauge, Rate
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.inside import HandClock
+from tests.support.inside import HandClock
 
 
 @pytest.fixture

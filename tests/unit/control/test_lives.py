@@ -12,7 +12,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError
-from spillover.testing.inside import Inside
+from tests.support.inside import Inside
 
 N1 = "onprem/n1"
 

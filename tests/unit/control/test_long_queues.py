@@ -20,8 +20,8 @@ from spillover.model.resources import Resources
 from spillover.ports.archive import listed
 from spillover.ports.commands import CommandError, JobQuery
 from spillover.ports.journal import Batch
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn
+from tests.support.inside import Inside
+from tests.support.waiting import turn
 
 JOBS = 2 * SLICE + 100
 

@@ -17,8 +17,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.inside import Inside
 from spillover.testing.world import OWNED, RENTED
+from tests.support.inside import Inside
 
 
 def form(name: str, project: str, cpu: int = 1) -> JobForm:

@@ -14,9 +14,9 @@ from spillover.model.job import Terms
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
 from spillover.ports.commands import Span
-from spillover.testing.inside import Inside
 from spillover.testing.stores import a_finished
 from spillover.wire.api import PastJob
+from tests.support.inside import Inside
 
 EVER = Span()
 

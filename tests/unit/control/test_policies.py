@@ -15,9 +15,9 @@ from spillover.model.units import SECOND
 from spillover.policies import loading
 from spillover.ports.commands import CommandError, Kind
 from spillover.testing.builders import a_job
-from spillover.testing.inside import Inside
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import PolicyPatch
+from tests.support.inside import Inside
 
 DEFAULTS = "backfill=out_of_order,order=fifo,place=best_fit"
 

@@ -19,8 +19,8 @@ from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.ports.commands import CommandError, JobQuery, Kind, Span
-from spillover.testing.inside import Inside
 from spillover.wire.api import Action, EventView, PolicyPatch, TokenRequest
+from tests.support.inside import Inside
 
 VISION = Caller(TokenRole.SUBMIT, "t1", project="vision")
 OWN = "the-token-of-the-server"

@@ -18,9 +18,9 @@ from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn, until
 from spillover.wire import agents_pb2 as pb
+from tests.support.inside import Inside
+from tests.support.waiting import turn, until
 
 ONPREM = ClusterName("onprem")
 

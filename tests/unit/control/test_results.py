@@ -15,9 +15,9 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.commands import CommandError
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn
 from spillover.wire.api import ResultsAsked, ResultView
+from tests.support.inside import Inside
+from tests.support.waiting import turn
 
 
 async def register(control: Inside, cpu: int = 8000) -> None:

@@ -16,9 +16,9 @@ from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
-from spillover.testing.inside import Inside, form
-from spillover.testing.waiting import until
 from spillover.wire import agents_pb2 as pb
+from tests.support.inside import Inside, form
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Finished
 from spillover.ports.journal import Unwritable
 from spillover.stores.blobs import FileBlobs
-from spillover.testing.inside import Inside
-from spillover.testing.virtual_time import VirtualTime, run_virtually
+from tests.support.inside import Inside
+from tests.support.virtual_time import VirtualTime, run_virtually
 
 NODE = NodeName("n1")
 HOLDER = NodeKey("onprem/n1")

@@ -21,10 +21,10 @@ from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.commands import CommandError, Kind
-from spillover.testing.inside import Inside
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.api import AgentAction
 from spillover.wire.tasks import lease_in
+from tests.support.inside import Inside
 
 VICTIM, THIEF = NodeName("victim"), NodeName("thief")
 HOLDER = NodeKey("onprem/victim")

@@ -5,8 +5,8 @@ import asyncio
 from spillover.control.loop import Loop
 from spillover.policies.loading import load
 from spillover.stores.memory import open_memory
-from spillover.testing.inside import HandClock
-from spillover.testing.waiting import turn
+from tests.support.inside import HandClock
+from tests.support.waiting import turn
 
 
 async def test_a_loop_that_is_woken_as_it_is_cancelled_ends() -> None:

@@ -14,7 +14,7 @@ from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
 from spillover.ports.archive import Finished, ProjectKey
-from spillover.testing.inside import Inside
+from tests.support.inside import Inside
 
 
 class BusyArchive:

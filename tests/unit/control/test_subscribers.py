@@ -15,8 +15,8 @@ from spillover.core.proposals import SetPriority
 from spillover.model.ids import JobId
 from spillover.model.job import Range
 from spillover.ports.journal import Journal, Stored
-from spillover.testing.inside import Inside
-from spillover.testing.waiting import turn
+from tests.support.inside import Inside
+from tests.support.waiting import turn
 
 HELD = JobHeld(JobId("a"), 0, "ada")
 MEMBER = JobHeld(JobId("a.5"), 0, "ada")

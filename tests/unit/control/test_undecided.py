@@ -11,8 +11,8 @@ from spillover.deciding.engine import Step
 from spillover.model.ids import JobId
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import Batch, Changed, Damaged
-from spillover.testing.inside import Inside
 from spillover.wire.journal import encode_event
+from tests.support.inside import Inside
 
 
 async def test_a_submission_that_cannot_be_written_is_refused_and_logged_once(control: Inside) -> None:

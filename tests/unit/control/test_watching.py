@@ -15,8 +15,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load, load_surely
 from spillover.testing.builders import a_job
-from spillover.testing.live import Live, a_live_loop
 from spillover.testing.world import World
+from tests.support.live import Live, a_live_loop
 
 
 class Clock:
@@ -140,7 +140,7 @@ def sluggish(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that a policy of the loop moves."""
     clock = Clock()
     policies = {f"{axis}.slow": lambda: Slow(clock, SECOND) for axis in ("order", "wait", "place")}
-    monkeypatch.setattr("spillover.testing.live.load", partial(load, more=policies))
+    monkeypatch.setattr("tests.support.live.load", partial(load, more=policies))
     monkeypatch.setattr(Watch.__init__, "__defaults__", (SLOW_AFTER, clock))
     return clock
 

@@ -17,8 +17,8 @@ from spillover.core.proposals import (
 from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.sameness import Checkpoints
 from spillover.testing.world import World
+from tests.support.sameness import Checkpoints
 
 LAB, N1 = ClusterName("onprem"), NodeName("n1")
 

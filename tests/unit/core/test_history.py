@@ -15,8 +15,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
+from tests.support.sameness import Checkpoints, said_by
 
 
 def a_world(cpus: int = 64) -> World:

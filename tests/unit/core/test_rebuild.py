@@ -4,7 +4,7 @@ from spillover.core.state import State
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR
-from spillover.testing.sameness import Checkpoints, said_by
+from tests.support.sameness import Checkpoints, said_by
 
 
 def test_sums_over_many_jobs_are_kept_though_they_are_longer_than_numbers_of_a_checkpoint() -> None:

@@ -10,9 +10,9 @@ from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole, TokenText, digest_of, read_token
 from spillover.model.units import DAY, SECOND
 from spillover.policies.loading import load
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
 from spillover.wire.journal import decode_event, encode_event
+from tests.support.sameness import Checkpoints, said_by
 
 
 def create(name: str, role: TokenRole = TokenRole.SUBMIT, **fields: object) -> CreateToken:

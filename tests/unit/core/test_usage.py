@@ -11,8 +11,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import DAY, HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
+from tests.support.sameness import Checkpoints, said_by
 
 HALF_LIFE = HOUR
 FAIR = PolicySet(order=Choice("fair_share", {"half_life": HALF_LIFE}), wait=Choice("never"))

@@ -55,8 +55,8 @@ from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import World
+from tests.support.sameness import Checkpoints, said_by
 
 ONPREM = ClusterSpec(ClusterName("onprem"), "kubernetes", Role.OWNED, gangs=True)
 CLOUD = ClusterSpec(ClusterName("cloud"), "kubernetes", Role.RENTED, Price(3_600_000), gangs=True)

@@ -21,8 +21,8 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, SECOND
 from spillover.policies.loading import UnknownPolicy, load, load_surely
 from spillover.testing.builders import a_job
-from spillover.testing.sameness import Checkpoints
 from spillover.testing.world import OWNED, RENTED, World
+from tests.support.sameness import Checkpoints
 
 
 class Own:

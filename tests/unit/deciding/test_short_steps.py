@@ -18,8 +18,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
 from spillover.testing.builders import a_job
-from spillover.testing.sameness import Checkpoints, said_by
 from spillover.testing.world import OWNED, RENTED, World
+from tests.support.sameness import Checkpoints, said_by
 
 HOURLY = PolicySet(wait=Choice("constant", {"wait": HOUR}))
 LATER = PolicySet(order=Choice("priority"), wait=Choice("constant", {"wait": 2 * HOUR}))

@@ -31,7 +31,6 @@ from spillover.server.doctor.findings import Finding, Level
 from spillover.server.doctor.inspection import Inspection
 from spillover.server.files import Whereabouts, write_whereabouts
 from spillover.stores.open import open_store
-from spillover.testing.inside import Inside, leading
 from spillover.wire.api import (
     AgentView,
     ClusterView,
@@ -43,6 +42,7 @@ from spillover.wire.api import (
     TokenView,
 )
 from spillover.wire.journal import encode_event
+from tests.support.inside import Inside, leading
 
 NOW = 1_800_000_000 * SECOND
 """The time of `leading`'s clock."""

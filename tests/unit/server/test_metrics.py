@@ -19,8 +19,8 @@ from spillover.stores.counted import CountedBlobs
 from spillover.stores.memory import open_memory
 from spillover.testing.blobs_suite import content, digest, keep
 from spillover.testing.builders import a_job
-from spillover.testing.live import a_live_loop
 from spillover.testing.world import World
+from tests.support.live import a_live_loop
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from spillover.model.units import SECOND
 from spillover.server.pauses import WINDOW, Pauses
-from spillover.testing.virtual_time import VirtualTime, run_virtually
+from tests.support.virtual_time import VirtualTime, run_virtually
 
 
 def measured(story: Callable[[VirtualTime], Coroutine[Any, Any, None]]) -> Pauses:

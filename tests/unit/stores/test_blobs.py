@@ -19,7 +19,7 @@ from spillover.model.units import DAY
 from spillover.ports.blobs import Bounds, NoRoom
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.blobs_suite import content, digest, keep
-from spillover.testing.waiting import until
+from tests.support.waiting import until
 
 WRITING = """
 import asyncio, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillover.agent.nursery.cgroups import V1, V2, Slot, TooLittle, Tree, Unavailable, find
-from spillover.testing.processes import wait_until
+from tests.support.processes import wait_until
 
 
 @pytest.fixture(params=[V1, V2])

@@ -10,7 +10,7 @@ import pytest
 
 from spillover.agent.nursery.frames import LARGEST, pack, unpack
 from spillover.agent.nursery.hands import LONGEST, MOST, Hand
-from spillover.testing.processes import wait_until
+from tests.support.processes import wait_until
 
 
 class Pair:

@@ -11,7 +11,7 @@ from spillover.forms.pods import Pod, resources_of, totals_of
 from spillover.forms.problems import Findings
 from spillover.model.cluster import Taint
 from spillover.model.resources import Resources
-from spillover.testing.kubernetes import a_node, a_pod
+from tests.support.kubernetes import a_node, a_pod
 
 MI = 2**20
 

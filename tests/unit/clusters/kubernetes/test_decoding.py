@@ -30,7 +30,9 @@ from spillover.model.units import FOREVER
 from spillover.policies.loading import load
 from spillover.ports.driver import Changes
 from spillover.testing.builders import a_job as a_submission
-from spillover.testing.kubernetes import (
+from spillover.testing.world import World
+from spillover.wire.journal import decode_event, encode_event
+from tests.support.kubernetes import (
     LEASE,
     NAMESPACE,
     OWNER,
@@ -43,8 +45,6 @@ from spillover.testing.kubernetes import (
     at,
     ended,
 )
-from spillover.testing.world import World
-from spillover.wire.journal import decode_event, encode_event
 
 ODD: dict[str, Any] = {
     "a list where an object is expected": {"spec": []},

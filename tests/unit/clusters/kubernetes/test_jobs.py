@@ -15,7 +15,7 @@ from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shape, She
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
-from spillover.testing.kubernetes import LEASE, NAMESPACE, OWNER
+from tests.support.kubernetes import LEASE, NAMESPACE, OWNER
 
 OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, image="busybox:1")
 

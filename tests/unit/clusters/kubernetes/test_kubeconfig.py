@@ -12,7 +12,7 @@ from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, 
 from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import Options
 from spillover.model.ids import ClusterName
-from spillover.testing.kubernetes import Leading
+from tests.support.kubernetes import Leading
 
 
 def options(**fields: Any) -> Options:

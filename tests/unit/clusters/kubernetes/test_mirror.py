@@ -13,7 +13,7 @@ from spillover.model.ids import JobId
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.driver import Changes, Hindrance, Seen, Stage
-from spillover.testing.kubernetes import (
+from tests.support.kubernetes import (
     LEASE,
     NAMESPACE,
     OWNER,

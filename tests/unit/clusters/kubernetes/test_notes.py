@@ -1,7 +1,7 @@
 """What is noted about objects that were not heard of is kept, but not without end."""
 
 from spillover.clusters.kubernetes.notes import MOST_OBJECTS, Notes
-from spillover.testing.kubernetes import a_note
+from tests.support.kubernetes import a_note
 
 
 def test_of_what_is_noted_about_objects_that_are_never_heard_of_the_newest_is_kept() -> None:

@@ -13,7 +13,7 @@ from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.driver import Ending, Hindrance, Pending, Seen, Stage
-from spillover.testing.kubernetes import (
+from tests.support.kubernetes import (
     LEASE,
     a_condition,
     a_container,

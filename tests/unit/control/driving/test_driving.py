@@ -23,8 +23,8 @@ from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError
 from spillover.ports.driver import Answer, Changes, Connection, Driver, Ending, Link, Made, Seen, Stage
 from spillover.testing.builders import a_job
-from spillover.testing.live import Live, a_live_loop
-from spillover.testing.waiting import turn, until
+from tests.support.live import Live, a_live_loop
+from tests.support.waiting import turn, until
 
 LAB = ClusterName("lab")
 NEVER = PolicySet(wait=Choice("never"))

@@ -11,7 +11,7 @@ from spillover.core.jobs import Placed, Running
 from spillover.core.state import State
 from spillover.policies.loading import load
 from spillover.ports.driver import Answer, Made
-from spillover.testing.watched.story import Story, Tale, Wrong
+from tests.support.external.story import Story, Tale, Wrong
 
 SEEDS = 150
 FEW = 30

@@ -16,7 +16,7 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NotConfigured
 from spillover.model.resources import Resources
 from spillover.ports.commands import CommandError
-from spillover.testing.inside import Inside, leading
+from tests.support.inside import Inside, leading
 
 LAB = ClusterName("lab")
 NEVER = PolicySet(wait=Choice("never"))

@@ -1,0 +1,180 @@
+"""An agent on a host: the real life, state, spool and link, with tasks that pretend."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from spillover.agent.finding import Target
+from spillover.agent.introduction import introduce
+from spillover.agent.life import Clocks, Life
+from spillover.agent.link import Link, Surroundings
+from spillover.agent.options import Options
+from spillover.agent.peers import SERVICE, Peers
+from spillover.agent.process import Sight
+from spillover.agent.spool import Spool
+from spillover.agent.state import AgentState
+from spillover.agent.transfers import ServerTransfers
+from spillover.agent.values import Task
+from spillover.core.events import Lease
+from spillover.model.resources import Resources
+from spillover.wire import agents_pb2 as pb
+from tests.support.faults.hosts import MILLISECOND, Host
+from tests.support.faults.network import ADDRESS, TOKEN, Endpoint, Network
+from tests.support.faults.plans import AgentPlan
+from tests.support.faults.tasks import Machine
+
+MEMORY = 1 << 40
+OLD = "0123"
+"""Lives whose names end so renew with a call of its own, as agents did before there was a stream for it."""
+
+
+class _Spool(Spool):
+    """One whose owner may be killed: what was not written then never will be."""
+
+    def __init__(self, host: Host, path: Path) -> None:
+        super().__init__(path)
+        self._host = host
+
+    def flush(self) -> None:
+        """See Spool."""
+        if not self._host.dead:
+            super().flush()
+
+    def drop(self) -> None:
+        """Close the file as the kernel does."""
+        os.close(self._file)
+
+
+class _Hands:
+    """Has the machine of an agent run its tasks, until the agent is dead."""
+
+    def __init__(self, host: Host, machine: Machine, seen: Callable[[Sequence[Sight]], None]) -> None:
+        self._host = host
+        self._machine = machine
+        self._seen = seen
+
+    def start(self, lease: Lease, task: Task, slot: int) -> None:
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.start(lease, task, slot, self._host, self._seen)
+
+    def prefetch(self, task: Task) -> None:
+        """These have no files."""
+
+    def recall(self, lease: Lease, task: Task) -> None:
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.recall(lease)
+
+    def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
+        """See Hands."""
+        if not self._host.dead:
+            self._machine.signal(lease, kill=kill)
+
+    async def name_output(self, lease: Lease, task: Task) -> None:
+        """Nobody reads."""
+
+
+class _Finder:
+    """Knows where the server is."""
+
+    async def find(self) -> Target:
+        """See Finder."""
+        return Target(ADDRESS, TOKEN)
+
+    def found(self, target: Target) -> None:
+        """See Finder."""
+
+
+class _Peers(Peers):
+    """Real in what it tells and asks, on the network of the story."""
+
+    def __init__(self, host: Host, network: Network, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._host = host
+        self._network = network
+
+    async def open(self) -> str:
+        """See Peers."""
+        method = grpc.unary_stream_rpc_method_handler(
+            self._steal_jobs, pb.StealRequest.FromString, pb.StealReply.SerializeToString
+        )
+        handler = grpc.method_handlers_generic_handler(SERVICE, {"StealJobs": method})
+        address = f"{self._host.name}:2"
+        self._network.endpoints[address] = Endpoint(self._host, (handler,))
+        return address
+
+    def _dial(self, address: str) -> Any:
+        return self._network.dial(self._host, address)
+
+
+class AgentLife:
+    """One life of an agent, and how it ends."""
+
+    def __init__(
+        self, plan: AgentPlan, machine: Machine, network: Network, folder: Path, dice: random.Random
+    ) -> None:
+        self.host = Host(machine.universe, plan.name, plan.rate)
+        self.machine = machine
+        self.recovered = False
+        """Whether what an earlier life left running is gone."""
+        self._dice = dice
+        capacity = Resources(plan.cpus * 1000, MEMORY)
+        options = Options(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
+        self.name = f"{dice.getrandbits(64):x}"
+        """No two lives have the same."""
+        self._introduction = introduce(options, self.name, pid=1)
+        self._introduction.stream = self.name[-1] not in OLD
+        self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
+        clocks = Clocks(self.host.monotonic, self.host.wall)
+        self._life = life = Life(AgentState(capacity), self._spool, folder, clocks)
+        surroundings = Surroundings(
+            lambda target: network.dial(self.host, target.address),  # type: ignore[arg-type, return-value]
+            self.host.monotonic,
+            dice.uniform,
+            lambda: 0,
+            self.host.wall,
+        )
+        transfers = ServerTransfers()
+        self._peers = _Peers(self.host, network, life.fetched, life.unfetched, transfers)
+        self._link = Link(life, self._introduction, options.finder, surroundings, transfers, self._peers)
+        life.begin(_Hands(self.host, machine, life.seen), self._peers, self._link)
+        self.host.create_task(self._live(), name=f"{plan.name} lives")
+
+    @property
+    def leases(self) -> set[Lease]:
+        """All that it holds, or has to say something about."""
+        state = self._life.state
+        return {*state.waiting, *state.fetching, *state.running, *state.results}
+
+    async def _live(self) -> None:
+        """As `Agent.run`: what an earlier life left is gone before anything is said of it."""
+        self.machine.clear(list(self.machine.executions))
+        while self.machine.executions:  # noqa: ASYNC110 - as a real one looks at processes
+            await asyncio.sleep(0.02)
+        self._life.recover()
+        self.recovered = True
+        self._introduction.peer = await self._peers.open()
+        await self._link.run()
+
+    async def leave(self, gone: Callable[[], object]) -> None:
+        """It is told to stop, and ends in its own time."""
+        await self._life.leave()
+        self._life.flush()
+        self.machine.universe.after(0, gone)
+
+    def kill(self, *, orphans: bool) -> None:
+        """`kill -9`; its tasks die with it, or are left to the next life."""
+        if self.host.dead:
+            return
+        self.host.kill()
+        self._spool.drop()
+        if not orphans:
+            left = list(self.machine.executions)
+            span = int(self._dice.random() * 100 * MILLISECOND)
+            self.machine.universe.after(span, lambda: self.machine.clear(left))

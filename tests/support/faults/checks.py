@@ -1,0 +1,279 @@
+"""What must hold of agents and their server, whatever happens to them: the six invariants, each by its name.
+
+They are held against the truth, which no part of the story can see as a whole: what became durable, and which processes really
+ran where and when.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from spillover.core.events import (
+    AgentRegistered,
+    AnyEvent,
+    Back,
+    JobEnded,
+    JobPlaced,
+    JobRequeued,
+    JobStarted,
+    JobState,
+    JobStopping,
+    Lease,
+    LeaseMoved,
+    MemberPlaced,
+    StealAsked,
+    StealRefused,
+    Unmoved,
+)
+from spillover.core.proposals import Outcome, Result, Verdict
+from spillover.model.ids import JobId, NodeName, member_id
+from spillover.model.units import SECOND
+from tests.support.faults.hosts import MILLISECOND, Universe
+from tests.support.faults.names import Names
+from tests.support.faults.situations import Situation, Tally
+from tests.support.faults.tasks import Execution, Machine
+
+AWAKE: Final = 500 * MILLISECOND
+"""Within this time an agent that wakes up has ended what is no longer its own."""
+
+
+class Owned(Struct, frozen=True):
+    """A lease as the journal has it."""
+
+    lease: Lease
+    node: NodeName
+
+
+class Checks:
+    """Looks on, and notes what must not be."""
+
+    def __init__(self, universe: Universe, absent: Callable[[str], bool], names: Names, met: Tally) -> None:
+        self._universe = universe
+        self.names = names
+        self._absent = absent
+        """Whether the agent of a machine is stopped, dead, only just awake, or cannot know that another one has its name."""
+        self.met = met
+        """What the story got into."""
+        self.breaches: list[str] = []
+        self.owned: dict[JobId, Owned] = {}
+        """Who holds which job, as the journal says."""
+        self.ended: dict[JobId, JobEnded] = {}
+        self.executions: dict[Lease, Execution] = {}
+        """All that ever ran."""
+        self._closed: dict[Lease, Back | JobState] = {}
+        """How the journal took leases back."""
+        self._accepted: set[Lease] = set()
+        self._alive: dict[tuple[JobId, int], list[Execution]] = {}
+        self._differ: dict[tuple[str, Lease], int] = {}
+        self._asked: set[Lease] = set()
+        """Leases that another agent wants, and whose agent has not answered."""
+        self._ran_out: set[Lease] = set()
+        """Leases that a server is about to take back."""
+        self._overlapping: set[frozenset[Lease]] = set()
+        """Tasks that ran at once because one of their agents was stopped or dead, which is allowed."""
+
+    def breach(self, invariant: str, what: str) -> None:
+        """Note what must not be."""
+        self._universe.tell(f"BREACH of {invariant}: {what}")
+        self.breaches.append(f"{invariant}: {what}")
+
+    # --- what became durable
+
+    def wrote(self, events: Sequence[AnyEvent]) -> None:
+        """Events are in the journal."""
+        for event in events:
+            match event:
+                case AgentRegistered():
+                    self.names.registered(event)
+                case JobPlaced():
+                    self._grant(Lease(event.job, event.attempt, event.seq), event.node)
+                case MemberPlaced():
+                    self._grant(Lease(member_id(event.array, event.index), 1, event.seq), event.node)
+                case JobStarted() | JobStopping():
+                    self._must_live(event.job, type(event).__name__)
+                case JobRequeued():
+                    self._must_live(event.job, "JobRequeued")
+                    self._universe.tell(f"server: {event.job} back to the queue, {event.why}")
+                    self._take(event.job, event.why)
+                case StealAsked():
+                    self.met[Situation.ASKED] += 1
+                    self._asked.add(Lease(event.job, event.attempt, event.seq))
+                case StealRefused():
+                    self.met[Situation.REFUSED] += 1
+                    self._answered(event.job, really=event.why is not Unmoved.VOID)
+                case LeaseMoved():
+                    self._move(event)
+                case JobEnded():
+                    self._end(event)
+                case _:
+                    pass
+
+    def _grant(self, lease: Lease, node: NodeName) -> None:
+        self._must_live(lease.job, "a lease")
+        self._universe.tell(f"server: {lease.job} attempt {lease.attempt} seq {lease.seq} to {node}")
+        if lease.job in self.owned:
+            self.breach("sum of leases", f"{lease.job} is leased anew while {self.owned[lease.job]} holds")
+        if lease in self._closed:
+            self.breach("no two at once", f"{lease} is granted twice")
+        self.owned[lease.job] = Owned(lease, node)
+
+    def _take(self, job: JobId, how: Back | JobState) -> None:
+        if (owned := self.owned.pop(job, None)) is not None:
+            lease = owned.lease
+            self._closed[lease] = how
+            self.met[Situation.RECLAIMED] += lease in self._ran_out
+            self.met[Situation.UNANSWERED] += lease in self._asked and lease in self._ran_out
+            self._asked.discard(lease)
+
+    def _answered(self, job: JobId, *, really: bool) -> None:
+        """A steal came to nothing: refused, or void as the one who was asked began anew."""
+        if (owned := self.owned.get(job)) is not None and owned.lease in self._asked:
+            self._asked.discard(owned.lease)
+            self.met[Situation.UNANSWERED] += not really
+
+    def _move(self, event: LeaseMoved) -> None:
+        self.met[Situation.MOVED] += 1
+        self._must_live(event.job, "LeaseMoved")
+        owned = self.owned.get(event.job)
+        if owned is None or (owned.node, owned.lease.seq + 1) != (event.node, event.seq):
+            self.breach(
+                "steals lose and double nothing", f"{event.job} moved from {event.node}, but {owned} holds"
+            )
+            return
+        run = self.executions.get(owned.lease)
+        if run is not None and run.began is not None:
+            self.breach(
+                "steals lose and double nothing", f"{event.job} moved from {event.node}, where it was started"
+            )
+        self._take(event.job, Back.RELEASED)
+        self._grant(Lease(event.job, event.attempt, event.seq), event.thief)
+
+    def _must_live(self, job: JobId, what: str) -> None:
+        if job in self.ended:
+            self.breach("terminal states stay", f"{what} for {job}, which ended {self.ended[job].state}")
+
+    def _end(self, event: JobEnded) -> None:
+        self._universe.tell(f"server: {event.job} ends {event.state}")
+        if event.job in self.ended:
+            self.breach(
+                "one accepted result", f"{event.job} ends {event.state} after {self.ended[event.job].state}"
+            )
+            return
+        self.ended[event.job] = event
+        was_leased = event.job in self.owned
+        self._take(event.job, event.state)
+        if was_leased and event.exit_code is not None:
+            run = self.executions.get(Lease(event.job, event.attempt, event.seq))
+            if run is None or run.over is None or run.code != event.exit_code:
+                told = f"{event.job} ends by exit code {event.exit_code} of attempt {event.attempt} seq {event.seq}"
+                self.breach("one accepted result", f"{told}, but {_truth(run)}")
+
+    # --- what servers say
+
+    def judged(self, results: Sequence[Result], verdicts: Sequence[Verdict]) -> None:
+        """An agent is told what became of its results."""
+        for result, verdict in zip(results, verdicts, strict=False):
+            match verdict:
+                case Verdict.ACCEPTED:
+                    self.met[Situation.TOLD_LOST] += result.outcome is Outcome.LOST
+                    self._accept(result.lease)
+                case Verdict.DUPLICATE:
+                    self.met[Situation.DUPLICATE] += 1
+                case Verdict.FENCED:
+                    self.met[Situation.STALE] += 1
+
+    def ran_out(self, leases: Sequence[Lease]) -> None:
+        """A server is about to take leases back."""
+        self._ran_out.update(leases)
+
+    def _accept(self, lease: Lease) -> None:
+        how = self._closed.get(lease)
+        if lease in self._accepted:
+            self.breach("one accepted result", f"a result of {lease} was accepted twice")
+        if how is None or how is Back.RELEASED:
+            self.breach("one accepted result", f"a result of {lease} was accepted, but the journal has {how}")
+        self._accepted.add(lease)
+
+    # --- what really ran
+
+    def made(self, run: Execution) -> None:
+        """A process was made."""
+        self.executions[run.lease] = run
+        self._alive.setdefault((run.lease.job, run.lease.task), []).append(run)
+        self.look()
+
+    def gone(self, run: Execution) -> None:
+        """A process is gone, or was never made."""
+        self.executions[run.lease] = run
+        at = (run.lease.job, run.lease.task)
+        if run in self._alive.get(at, ()):
+            self._alive[at].remove(run)
+            if not self._alive[at]:
+                del self._alive[at]
+
+    def look(self) -> None:
+        """No two attempts of a job run at one time, unless the agent of all but one is stopped or dead."""
+        for (job, _), runs in self._alive.items():
+            if len(runs) < 2:
+                continue
+            here = [run for run in runs if not self._absent(run.agent)]
+            if len(here) > 1:
+                who = ", ".join(f"{run.agent} seq {run.lease.seq} since {_when(run.began)}" for run in runs)
+                self.breach("no two at once", f"{job} runs on {who}")
+            elif (pair := frozenset(run.lease for run in runs)) not in self._overlapping:
+                self._overlapping.add(pair)
+                self.met[Situation.OVERLAP] += 1
+
+    def woke(self, machine: str) -> None:
+        """An agent stands no longer still: what runs there may have been given away."""
+        for runs in self._alive.values():
+            for run in runs:
+                owned = self.owned.get(run.lease.job)
+                given_away = owned is None or owned.lease != run.lease
+                self.met[Situation.WOKE_WITHOUT] += run.agent == machine and given_away
+
+    def ended_all(self, machine: Machine, had: Iterable[Execution]) -> None:
+        """An agent that was replaced has learned of it: nothing of what it had is its own any more."""
+        if left := [run.lease.job for run in had if machine.executions.get(run.lease) is run]:
+            told = f"{machine.name} was replaced, is awake, and still runs {', '.join(left)}"
+            self.breach("the fenced stop", told)
+
+    # --- once quiet
+
+    def agree(self, held: dict[str, set[Lease]], patience: int) -> bool:
+        """Whether the journal and the agents have the same leases; a difference must not last."""
+        told: dict[str, set[Lease]] = {name: set() for name in held}
+        for owned in self.owned.values():
+            told.setdefault(owned.node, set()).add(owned.lease)
+        differ = {
+            (name, lease): None
+            for name in told
+            for lease in sorted(told[name] ^ held.get(name, set()), key=lambda lease: (lease.job, lease.seq))
+        }
+        self._differ = {each: self._differ.get(each, self._universe.now) for each in differ}
+        for (name, lease), since in self._differ.items():
+            if self._universe.now - since > patience:
+                side = "the server" if lease in told[name] else name
+                self.breach("sum of leases", f"only {side} has {lease} of {name}, since {_when(since)}")
+        return not differ
+
+    def all_ended(self, jobs: Sequence[JobId], bound: int) -> None:
+        """Every job ends within a bound."""
+        for job in jobs:
+            if job not in self.ended:
+                at = self.owned.get(job)
+                where = f"is leased to {at.node} under {at.lease}" if at else "has no lease"
+                self.breach("every job ends", f"{job} {where}, {bound // SECOND} s after the last fault")
+
+
+def _truth(run: Execution | None) -> str:
+    if run is None or run.began is None:
+        return "no such process ever ran"
+    if run.over is None:
+        return "its process still runs"
+    return f"its process ended with code {run.code} and signal {run.signal}"
+
+
+def _when(at: int | None) -> str:
+    return "never" if at is None else f"{at / SECOND:.3f} s"

@@ -1,0 +1,173 @@
+"""Tasks that only pretend to run, on the machine of an agent: made, signalled and reaped in true time, whatever the agent does."""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from spillover.agent.process import Ended, Returned, Sight, Spawned
+from spillover.agent.values import Exit, Task
+from spillover.core.events import Lease, Usage
+from spillover.model.ids import JobId, split_member
+from spillover.model.job import Shell
+from tests.support.faults.hosts import MILLISECOND, Host, Universe
+from tests.support.faults.plans import KILL_TIME
+
+SIGTERM: Final = 15
+SIGKILL: Final = 9
+
+
+class Script(Struct, frozen=True):
+    """What a task does; its job says so in JSON in place of a line for the shell."""
+
+    runs: int
+    """Nanoseconds."""
+    failures: int = 0
+    """Attempts that end with an exit code."""
+    stubborn: bool = False
+    """Whether it ignores TERM."""
+    tail: int = 0
+    """Nanoseconds that some members of an array run instead, if it is not 0."""
+
+    def time(self, job: JobId) -> int:
+        """How long a job runs."""
+        member = split_member(job)
+        return self.tail if self.tail and member is not None and member[1] % 4 == 0 else self.runs
+
+
+class Execution(Struct, eq=False):
+    """A task, from the order to make it until it is gone."""
+
+    lease: Lease
+    agent: str
+    script: Script
+    host: Host
+    """The life of the agent that is told of its end."""
+    seen: Callable[[Sequence[Sight]], None]
+    ordered: int
+    slot: int = -1
+    """Those of one slot of a life run one after the other; -1 is none."""
+    began: int | None = None
+    """True time; None while no process was made."""
+    over: int | None = None
+    """True time; None while it lives, or is to be made."""
+    code: int | None = None
+    signal: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process."""
+        return self.began is not None and self.over is None
+
+
+class Machine:
+    """The machine of an agent, with all tasks of all its lives."""
+
+    def __init__(self, universe: Universe, name: str, dice: random.Random) -> None:
+        self.name = name
+        self.universe = universe
+        self.executions: dict[Lease, Execution] = {}
+        """Those that are not over."""
+        self.made: Callable[[Execution], None] = lambda _: None
+        """Told of every process that is made."""
+        self.gone: Callable[[Execution], None] = lambda _: None
+        """Told of every one that is gone."""
+        self._dice = dice
+
+    def start(
+        self, lease: Lease, task: Task, slot: int, host: Host, seen: Callable[[Sequence[Sight]], None]
+    ) -> None:
+        """Make a process, soon, or once those before it in its slot are gone."""
+        assert isinstance(task.work, Shell)
+        script = msgspec.json.decode(task.work.run, type=Script)
+        execution = Execution(lease, self.name, script, host, seen, self.universe.now, slot)
+        assert lease not in self.executions, f"{lease} is started twice by {self.name}"
+        first = not self._slot(execution)
+        self.executions[lease] = execution
+        if first:
+            self._make_soon(execution)
+
+    def recall(self, lease: Lease) -> None:
+        """Give a task back that has to wait for others of its slot."""
+        execution = self.executions.get(lease)
+        if execution is None or self._slot(execution)[:1] in ([], [execution]):
+            return
+        execution.over = self.universe.now
+        del self.executions[lease]
+        self.universe.tell(f"{self.name}: {_name(lease)} is given back")
+        self.gone(execution)
+        self._tell(execution, Returned(lease))
+
+    def _slot(self, execution: Execution) -> list[Execution]:
+        """All of its slot, in order; none if it has room of its own."""
+        if execution.slot < 0:
+            return []
+        return [
+            each
+            for each in self.executions.values()
+            if (each.slot, each.host) == (execution.slot, execution.host)
+        ]
+
+    def _make_soon(self, execution: Execution) -> None:
+        self.universe.after(int(self._dice.random() * 8 * MILLISECOND), lambda: self._make(execution))
+
+    def signal(self, lease: Lease, *, kill: bool) -> None:
+        """Signal a task; before it has a process, none is made."""
+        execution = self.executions.get(lease)
+        if execution is None:
+            return
+        if execution.began is None:
+            self._end(execution, None, None)
+        elif kill:
+            self.universe.after(self._moment(), lambda: self._end(execution, None, SIGKILL))
+        elif not execution.script.stubborn:
+            self.universe.after(self._moment(), lambda: self._end(execution, None, SIGTERM))
+
+    def clear(self, leases: Iterable[Lease]) -> None:
+        """Kill these, soon."""
+        for lease in leases:
+            self.signal(lease, kill=True)
+
+    def _moment(self) -> int:
+        return int(self._dice.random() * KILL_TIME / 2)
+
+    def _make(self, execution: Execution) -> None:
+        if execution.over is not None or execution.began is not None:
+            return
+        execution.began = self.universe.now
+        self.universe.tell(f"{self.name}: {_name(execution.lease)} runs")
+        self.made(execution)
+        code = 1 if execution.lease.attempt <= execution.script.failures else 0
+        self.universe.after(
+            execution.script.time(execution.lease.job), lambda: self._end(execution, code, None)
+        )
+        pid = 1000 + len(self.executions)
+        self._tell(execution, Spawned(execution.lease, pid, 1, execution.host.monotonic()))
+
+    def _end(self, execution: Execution, code: int | None, signal: int | None) -> None:
+        if execution.over is not None:
+            return
+        began = execution.began
+        execution.over, execution.code, execution.signal = self.universe.now, code, signal
+        del self.executions[execution.lease]
+        how = (
+            "was never made" if began is None else f"exits {code}" if signal is None else f"dies by {signal}"
+        )
+        self.universe.tell(f"{self.name}: {_name(execution.lease)} {how}")
+        self.gone(execution)
+        usage = Usage(0 if began is None else self.universe.now - began)
+        end = Exit(execution.host.monotonic(), began is not None, code, signal, usage)
+        self._tell(execution, Ended(execution.lease, end))
+        if (behind := self._slot(execution)) and behind[0].began is None and not execution.host.dead:
+            self._make_soon(behind[0])
+
+    def _tell(self, execution: Execution, what: Sight) -> None:
+        """Tell the life that made it, if it lives."""
+        if not execution.host.dead:
+            execution.host.call_soon(execution.seen, [what])
+
+
+def _name(lease: Lease) -> str:
+    return f"{lease.job} attempt {lease.attempt} seq {lease.seq}"

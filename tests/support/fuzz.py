@@ -1,0 +1,135 @@
+"""`python -m tests.support.fuzz`: many stories of faults, one for each number, and the shortest form of the first that goes wrong."""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from spillover.model.units import SECOND
+from tests.support.faults.bugs import BUGS
+from tests.support.faults.drawing import draw
+from tests.support.faults.plans import Story
+from tests.support.faults.shrinking import shrink
+from tests.support.faults.situations import Counts
+from tests.support.faults.stories import Outcome, describe, play
+
+SHOWN = 1.0
+"""Seconds between two lines of progress."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run seeds until one goes wrong or all are done; 1 if one went wrong."""
+    options = _options().parse_args(words)
+    seeds = range(options.first, options.first + options.seeds)
+    failed, counts = None, Counts()
+    for outcome in _progress(_outcomes(seeds, options.processes, options.bug), len(seeds), sys.stderr):
+        if outcome.breaches:
+            failed = outcome
+            break
+        counts.add(outcome.met)
+    if failed is None:
+        print(f"{len(seeds)} stories, seeds {seeds.start} to {seeds.stop - 1}: all is well")  # noqa: T201
+        for line in counts.table():
+            print(line)  # noqa: T201
+        return 0
+    print(f"seed {failed.story.seed} goes wrong; looking for its shortest story", file=sys.stderr)  # noqa: T201
+    with planted(options.bug):
+        told = play(shrink(failed).story, tell=True)
+    for line in report(told, options.bug):
+        print(line)  # noqa: T201
+    if options.save is not None:
+        options.save.write_bytes(msgspec.json.format(msgspec.json.encode(told.story)))
+    return 1
+
+
+def report(told: Outcome, bug: str = "") -> Iterator[str]:
+    """What went wrong in a story, and how to see it again."""
+    yield from tell_story(told.story)
+    yield ""
+    yield "What happened, in seconds:"
+    yield from (f"{at / SECOND:10.3f}  {what}" for at, what in told.told)
+    yield ""
+    yield from (f"BROKEN  {breach}" for breach in told.breaches)
+    again = f"python -m tests.support.fuzz --first {told.story.seed} --seeds 1"
+    yield f"again:  {again}{f' --bug {bug}' if bug else ''}"
+
+
+def tell_story(story: Story) -> Iterator[str]:
+    """The setting, the jobs and the faults of a story."""
+    setting = story.setting
+    yield (
+        f"Story of seed {story.seed}: heartbeat {setting.heartbeat / SECOND:g} s, lost after "
+        f"{setting.lost_after / SECOND:g} s, server's clock x{setting.server_rate:.4f}, route {setting.route}"
+    )
+    for agent in setting.agents:
+        yield f"  agent {agent.name}: {agent.cpus} CPUs, queue {agent.queue}, clock x{agent.rate:.4f}"
+    for job in story.jobs:
+        parts = [f"{job.name} at {job.at / SECOND:.2f} s runs {job.runs / SECOND:.3f} s"]
+        parts += [f"{job.members} members"] if job.members else []
+        parts += [f"walltime {job.walltime / SECOND:.2f} s"] if job.walltime else []
+        parts += [f"fails {job.failures} times"] if job.failures else []
+        parts += [f"cancelled at {job.cancel / SECOND:.2f} s"] if job.cancel is not None else []
+        yield f"  job {', '.join(parts)}"
+    for fault in story.faults:
+        yield f"  fault at {fault.at / SECOND:.2f} s: {describe(fault)}"
+
+
+@contextlib.contextmanager
+def planted(bug: str) -> Iterator[None]:
+    """With a bug of this name; none if it is empty."""
+    with BUGS[bug]() if bug else contextlib.nullcontext():
+        yield
+
+
+def play_seed(seed: int, bug: str = "") -> Outcome:
+    """What becomes of the story of a number."""
+    with planted(bug):
+        return play(draw(seed))
+
+
+def _play(seed_and_bug: tuple[int, str]) -> Outcome:
+    return play_seed(*seed_and_bug)
+
+
+def _outcomes(seeds: range, processes: int, bug: str) -> Iterator[Outcome]:
+    """Of all seeds, in no order."""
+    asked = [(seed, bug) for seed in seeds]
+    if processes == 1:
+        yield from map(_play, asked)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(_play, asked, chunksize=8)
+
+
+def _progress(outcomes: Iterator[Outcome], total: int, to: TextIO) -> Iterator[Outcome]:
+    """Say how far it is, now and then."""
+    begun = shown = time.monotonic()
+    for done, outcome in enumerate(outcomes, 1):
+        yield outcome
+        now = time.monotonic()
+        if now - shown >= SHOWN or done == total:
+            shown = now
+            left = (now - begun) / done * (total - done)
+            print(f"\r{done} of {total} stories, {left:.0f} s to go ", end="", file=to, flush=True)
+    print(file=to)
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many stories")
+    parser.add_argument("--first", type=int, default=1, help="the number of the first")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--save", type=Path, help="a file for the shortest story, to be kept as a test")
+    parser.add_argument("--bug", choices=sorted(BUGS), default="", help="plant a known bug, to see it found")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

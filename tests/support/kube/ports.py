@@ -1,0 +1,46 @@
+"""Ports of programs that are killed and started again on the same port."""
+
+import contextlib
+import random
+import socket
+from pathlib import Path
+from typing import Final
+
+_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_WIDTH: Final = 12_000
+"""How many ports are drawn from."""
+_PRIVILEGED: Final = 1024
+
+
+class Ports:
+    """Loopback ports that stay ours until they are given back, also while nobody listens on them.
+
+    They are below those that the system gives to outgoing connections, if it leaves any: one of those could take a port in the
+    moment that its program is not there. Other processes that draw ports here see by a name that one is taken.
+    """
+
+    def __init__(self) -> None:
+        self._marks: list[socket.socket] = []
+
+    def take(self) -> int:
+        """One more port."""
+        first, last = (int(word) for word in _RANGE.read_text().split())
+        below = first > _WIDTH + _PRIVILEGED
+        while True:
+            port = random.randrange(*((first - _WIDTH, first) if below else (first, last)))
+            mark = socket.socket(socket.AF_UNIX)
+            try:
+                mark.bind(f"\0spill-kube-port-{port}")
+                with contextlib.closing(socket.socket()) as probe:
+                    probe.bind(("127.0.0.1", port))
+            except OSError:
+                mark.close()
+                continue
+            self._marks.append(mark)
+            return port
+
+    def give_back(self) -> None:
+        """Let others have them."""
+        for mark in self._marks:
+            mark.close()
+        self._marks.clear()

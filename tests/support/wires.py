@@ -1,0 +1,169 @@
+"""Networks that real agents are behind: namespaces of their own where the machine allows, and a proxy that cuts and slows."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+CHUNK: Final = 1 << 16
+ROAD: Final = "10.77"
+"""The first half of addresses in namespaces."""
+
+
+class Wire:
+    """What one agent reaches the server through: a host of its own, with the server's ports."""
+
+    def __init__(self, host: str, namespace: str | None, device: str | None) -> None:
+        self.host = host
+        self.namespace = namespace
+        """The network namespace of the agent; None if it shares that of the machine."""
+        self._device = device
+        self._delay = 0.0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """A command, as it is run on the far side of the wire."""
+        if self.namespace is None:
+            return list(words)
+        return ["ip", "netns", "exec", self.namespace, *words]
+
+    def cut(self) -> None:
+        """Let nothing pass, and tell nobody."""
+        self._open.clear()
+        if self._device is not None:
+            _ip("link", "set", self._device, "down")
+
+    def mend(self) -> None:
+        """Let everything pass."""
+        if self._device is not None:
+            _ip("link", "set", self._device, "up")
+        self._open.set()
+        self._delay = 0.0
+
+    def slow(self, seconds: float) -> None:
+        """Have every piece of data take this long."""
+        self._delay = seconds
+
+    async def serve(self, ports: Sequence[int]) -> list[asyncio.Server]:
+        """Pass on what comes to these ports to the same ports of the server."""
+
+        def connected(port: int) -> Any:
+            async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await self._carry(reader, writer, port)
+
+            return handle
+
+        return [await asyncio.start_server(connected(port), self.host, port) for port in ports]
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        """One connection, for as long as both ends want it."""
+        with contextlib.suppress(OSError):
+            await self._open.wait()
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(BaseExceptionGroup):
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._pump(reader, far_writer))
+                    group.create_task(self._pump(far_reader, writer))
+            far_writer.close()
+        writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction; ends in an error, which ends the other."""
+        while data := await reader.read(CHUNK):
+            if self._delay:
+                await asyncio.sleep(self._delay)
+            await self._open.wait()
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionResetError
+
+
+class Wires:
+    """Several wires, carried by a thread."""
+
+    def __init__(self, count: int) -> None:
+        self.apart = _can_be_apart()
+        """Whether agents have namespaces of their own."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._servers: list[asyncio.Server] = []
+        self.wires = [self._wire(number) for number in range(1, count + 1)]
+
+    def open(self, ports: Sequence[int]) -> None:
+        """Begin to carry."""
+        self._thread.start()
+        for wire in self.wires:
+            self._servers += self._do(wire.serve(ports))
+
+    def call(self, what: Any, *arguments: Any) -> None:
+        """Have something done to a wire where it is carried."""
+
+        async def do() -> None:
+            what(*arguments)
+
+        self._do(do())
+
+    def close(self) -> None:
+        """Carry nothing more, and leave nothing behind."""
+        if self._thread.is_alive():
+            self._do(self._stop())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+        for wire in self.wires:
+            if wire.namespace is not None:
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    _ip("netns", "del", wire.namespace)
+
+    async def _stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def _wire(self, number: int) -> Wire:
+        """Make one, with what it needs of the machine."""
+        if not self.apart:
+            return Wire(f"127.0.0.{10 + number}", None, None)
+        name = f"sp{os.getpid() % 100_000}-{number}"
+        near, far = f"{name}h", f"{name}n"
+        road = f"{ROAD}.{os.getpid() % 200}"
+        host, guest = f"{road}.{4 * number + 1}", f"{road}.{4 * number + 2}"
+        _ip("netns", "add", name)
+        _ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
+        _ip("addr", "add", f"{host}/30", "dev", near)
+        _ip("link", "set", near, "up")
+        _ip("-n", name, "addr", "add", f"{guest}/30", "dev", far)
+        _ip("-n", name, "link", "set", far, "up")
+        _ip("-n", name, "link", "set", "lo", "up")
+        return Wire(host, name, near)
+
+
+def _can_be_apart() -> bool:
+    """Whether this machine lets us make namespaces and the wires between them."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    name = f"sp{os.getpid() % 100_000}-0"
+    try:
+        _ip("netns", "add", name)
+        try:
+            _ip("link", "add", f"{name}h", "type", "veth", "peer", "name", f"{name}n", "netns", name)
+        finally:
+            _ip("netns", "del", name)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
