@@ -44,9 +44,9 @@ def agent_alone(path: Path, count: int, isolation: str) -> Round:
 
 async def _agent_alone(options: AgentOptions, count: int) -> Round:
     agent = Agent(options)
-    life = agent.life  # its parts without its link
+    life = agent.runtime  # its parts without its link
     await agent.recover()
-    await agent.crew.open_processes()
+    await agent.task_runners.open_processes()
     task = Task(Argv(("/bin/true",)), Resources(1000, 0, 0))
     state, issued, answered, warm = life.state, 0, 0, False
 
@@ -83,7 +83,7 @@ async def _agent_alone(options: AgentOptions, count: int) -> Round:
         seconds = time.monotonic() - begin
         after = cpu_below(os.getpid())
     finally:
-        await agent.crew.close()
+        await agent.task_runners.close()
     return Round(count / seconds, _split(before, after, count))
 
 

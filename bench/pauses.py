@@ -29,7 +29,7 @@ from spillover.core.proposals import (
 )
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -189,7 +189,7 @@ def measure(options: Options) -> Report:
         worst = max(pause.longest for what, pause in long.items() if not what.endswith("at once"))
         report.goals.append(Goal(f"{name}: longest step, ms", worst, LIMIT, at_most=True))
     report.notes.append(
-        "`at once` is how it was before: the whole of a new board and of what it decides in one step."
+        "`at once` is how it was before: the whole of a new index and of what it decides in one step."
     )
     return report
 

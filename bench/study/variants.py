@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from spillover.deciding import lookahead
+from spillover.deciding.forecast import starts as lookahead
 from spillover.model.units import MINUTE
 from spillover.policies import wait_break_even
 

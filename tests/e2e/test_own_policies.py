@@ -14,10 +14,10 @@ import pytest
 
 from spillover.core.events import AnyEvent, Decided, PolicyChanged, PolicyDisabled
 from spillover.core.state import State
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.plan import digest_of
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest_of
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.policies.loading import load
 from tests.support.processes import ServerProcess, read_journal, wait_until
 
@@ -92,8 +92,8 @@ def replayed(events: list[AnyEvent]) -> int:
     engine, plans = Engine(State(), load), 0
     for event in events:
         if isinstance(event, Decided):
-            board = Board(engine.state, engine.policies)
-            plan = cycle.run(engine.state, board, engine.policies, event.now, event.seed).plan
+            index = SchedulingIndex(engine.state, engine.policies)
+            plan = cycle.run(engine.state, index, engine.policies, event.now, event.seed).plan
             assert plan.digest() == event.plan
             assert digest_of(engine.policies.chosen) == event.policy
             plans += 1

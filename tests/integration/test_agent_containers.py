@@ -14,25 +14,25 @@ import pytest
 from spillover.model.units import SECOND
 from spillover.wire import agents_pb2 as pb
 from tests.support.agent_process import AgentProcess, a_grant
-from tests.support.containers import IMAGE, Engine, missing
+from tests.support.containers import IMAGE, ContainerEngine, missing
 from tests.support.processes import wait_until
 from tests.support.scripted_server import ScriptedServer
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Iterator[Engine]:
+def loaded() -> Iterator[ContainerEngine]:
     if (why := missing()) is not None:
         pytest.skip(why)
     # Sockets of an engine are below its folder, and their paths have 107 characters at the most.
     with tempfile.TemporaryDirectory(prefix="e-") as folder:
-        engine = Engine(Path(folder))
+        engine = ContainerEngine(Path(folder))
         engine.load()
         yield engine
         engine.clear()
 
 
 @pytest.fixture
-def engine(loaded: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(loaded: ContainerEngine, monkeypatch: pytest.MonkeyPatch) -> ContainerEngine:
     for name, value in loaded.env.items():
         monkeypatch.setenv(name, value)
     return loaded
@@ -45,7 +45,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ScriptedServer]:
 
 
 @pytest.fixture
-async def agent(engine: Engine, server: ScriptedServer) -> AsyncIterator[AgentProcess]:
+async def agent(engine: ContainerEngine, server: ScriptedServer) -> AsyncIterator[AgentProcess]:
     async with AgentProcess(server.data, "--engine", "podman") as agent:
         await server.connected()
         yield agent
@@ -81,7 +81,7 @@ async def output_of(server: ScriptedServer, job: str) -> bytes:
 
 
 async def test_a_container_runs_in_the_work_folder_with_its_environment(
-    server: ScriptedServer, agent: AgentProcess, engine: Engine, tmp_path: Path
+    server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine, tmp_path: Path
 ) -> None:
     assert "container" in server.registrations[0].offers
     words = ("sh", "-c", "pwd; echo $MINE $SPILL_JOB_ID $SPILL_ARRAY_INDEX; touch made; exit 3")
@@ -122,7 +122,9 @@ async def test_an_image_that_is_not_there_is_named(server: ScriptedServer, agent
     assert "no-such-image" in done.message
 
 
-async def test_what_the_engine_refuses_is_told_in_its_words(engine: Engine, server: ScriptedServer) -> None:
+async def test_what_the_engine_refuses_is_told_in_its_words(
+    engine: ContainerEngine, server: ScriptedServer
+) -> None:
     option = "--engine-option=--ulimit=nofile=99999999:99999999"
     async with AgentProcess(server.data, "--engine", "podman", option):
         await server.connected()
@@ -148,7 +150,7 @@ async def test_more_memory_than_was_asked_for_is_named(server: ScriptedServer, a
 
 
 async def test_a_container_that_ignores_term_is_killed_after_its_grace(
-    server: ScriptedServer, agent: AgentProcess, engine: Engine
+    server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine
 ) -> None:
     words = ("sh", "-c", "trap '' TERM; while true; do sleep 1; done")
     done = await result_of(
@@ -173,7 +175,7 @@ async def test_a_container_that_hears_term_ends_by_itself(
 
 @pytest.mark.slow  # it does not hear TERM, and the engine gives it ten seconds
 async def test_what_an_agent_left_is_removed_by_the_next(
-    server: ScriptedServer, agent: AgentProcess, engine: Engine
+    server: ScriptedServer, agent: AgentProcess, engine: ContainerEngine
 ) -> None:
     grant = a_container("a", "sleep", "1000", workdir="/tmp")
     server.grant(grant)

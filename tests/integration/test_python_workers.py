@@ -11,7 +11,7 @@ import pytest
 from spillover.agent.files import Files
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.process import Ended, Returned, Seen
-from spillover.agent.runners.port import House, Sight
+from spillover.agent.runners.port import RunnerContext, Sight
 from spillover.agent.runners.python import PythonCalls
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
@@ -101,7 +101,7 @@ class Shop:
         self._seq = 0
         self._works: dict[tuple[str, str], PythonCall] = {}
         self.runner = PythonCalls(
-            House(
+            RunnerContext(
                 folder=folder / "agent",
                 cluster="lab",
                 capacity=Resources(2000),

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from spillover.agent.finding import Target
-from spillover.agent.link import Surroundings
+from spillover.agent.link import LinkEnvironment
 from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
@@ -78,7 +78,7 @@ async def test_grpc_between_server_and_agent() -> None:
         hub = Hub()
         service = AgentsService(Desk(control.loop, hub, DAY), hub, "token", lambda: control.loop.epoch)
         server, port = await serve_agents(service, "127.0.0.1:0")
-        async with Surroundings().dial(Target(f"127.0.0.1:{port}", "token")) as channel:
+        async with LinkEnvironment().dial(Target(f"127.0.0.1:{port}", "token")) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await channel.unary_unary(f"/{SERVICE}/Heartbeat", bytes, bytes)(b"", timeout=20)
             expected = dict(GRPC_ASKING)["grpc.keepalive_timeout_ms"]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.plan import Plan
 from spillover.deciding.engine import Engine, Step
-from spillover.deciding.plan import Plan
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -207,11 +207,11 @@ def test_it_rents_what_a_plain_replay_says(
 
 
 class Checked(Engine):
-    """An engine that compares each plan with that of a board which was made from the book alone."""
+    """An engine that compares each plan with that of a index which was made from the book alone."""
 
     def _cycle(self, now: int, step: Step) -> Plan | None:
-        board = Board(self.state, self.policies)
-        anew = cycle.run(self.state, board, self.policies, now, self.state.facts.cycles).plan
+        index = SchedulingIndex(self.state, self.policies)
+        anew = cycle.run(self.state, index, self.policies, now, self.state.facts.cycles).plan
         plan = super()._cycle(now, step)
         assert plan == (anew or None)
         return plan

@@ -12,7 +12,7 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.outlook import Release, reserve
+from spillover.deciding.forecast.ends import Release, reserve
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName

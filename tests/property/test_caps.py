@@ -25,8 +25,8 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.budget import Budget, Caps, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, job_id
@@ -244,8 +244,8 @@ class Spending(RuleBasedStateMachine):
                 paid = event.cost - self.costs.get(event.job, 0)
                 self.costs[event.job] = event.cost
                 hold = self.holds.pop(event.job, None)
-                for pocket in hold.purses if hold is not None else ():
-                    self.spent[pocket.key] = self.spent.get(pocket.key, 0) + paid
+                for period in hold.periods if hold is not None else ():
+                    self.spent[period.key] = self.spent.get(period.key, 0) + paid
         self.seen = len(self.world.events)
 
     @invariant()
@@ -258,12 +258,12 @@ class Spending(RuleBasedStateMachine):
         used = dict(self.spent)
         for hold in self.holds.values():
             assert hold.amount >= 0
-            for pocket in hold.purses:
-                used[pocket.key] = used.get(pocket.key, 0) + hold.amount
+            for period in hold.periods:
+                used[period.key] = used.get(period.key, 0) + hold.amount
         for key, amount in used.items():
             assert amount <= self.limit(key), key
-        for key, purse in state.purses.items():
-            assert purse.spent + purse.held == used[key]
+        for key, counted in state.budget_periods.items():
+            assert counted.spent + counted.held == used[key]
         for job in state.jobs.values():
             own, most = job.extra.hold, job.terms.max_cost
             if most is not None and job.extra.members is None:
@@ -303,15 +303,15 @@ class Spending(RuleBasedStateMachine):
             world.state.touch_job(job)
         for node in world.state.nodes:
             world.state.dirty["node"][node] = None
-        for purse in world.state.purses:
-            world.state.touch_purse(purse)
+        for period in world.state.budget_periods:
+            world.state.touch_budget_period(period)
         world.state.touch_facts()
         records.write(world.state)
         world.state.dirty = dirty
         loaded = records.load()
         assert said_by(loaded) == said_by(world.state)
         policies = world.engine.policies
-        anew = cycle.run(loaded, Board(loaded, policies), policies, world.now, 0).plan
+        anew = cycle.run(loaded, SchedulingIndex(loaded, policies), policies, world.now, 0).plan
         assert not anew, anew  # the step that led here has done all that could be done
 
     def teardown(self) -> None:
@@ -326,7 +326,7 @@ class Spending(RuleBasedStateMachine):
         self.no_cap_is_passed()
         assert not self.holds
         assert all(job.extra.hold is None for job in self.world.state.jobs.values())
-        assert all(purse.held == 0 for purse in self.world.state.purses.values())
+        assert all(period.held == 0 for period in self.world.state.budget_periods.values())
 
 
 TestSpending = Spending.TestCase

@@ -54,8 +54,8 @@ from spillover.core.proposals import (
 )
 from spillover.core.state import State
 from spillover.core.transitions import JOB, TERMINAL
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Health, Price, Role, Taint
@@ -205,7 +205,7 @@ class Life(RuleBasedStateMachine):
     # --- how things are proposed
 
     def propose(self, *proposals: Proposal) -> None:
-        """Decide proposals one by one; before the cycle runs, see that a board built anew would plan the same."""
+        """Decide proposals one by one; before the cycle runs, see that a index built anew would plan the same."""
         world, engine = self.world, self.world.engine
         for proposal in proposals:
             events, _ = decide(world.state, proposal, world.now)
@@ -217,9 +217,9 @@ class Life(RuleBasedStateMachine):
 
     def same_plan(self) -> None:
         state, engine, now = self.world.state, self.world.engine, self.world.now
-        anew = cycle.run(state, Board(state, engine.policies), engine.policies, now, 0).plan
-        if engine.board.stirred(now):
-            assert cycle.run(state, engine.board, engine.policies, now, 0).plan == anew
+        anew = cycle.run(state, SchedulingIndex(state, engine.policies), engine.policies, now, 0).plan
+        if engine.index.stirred(now):
+            assert cycle.run(state, engine.index, engine.policies, now, 0).plan == anew
         else:
             assert not anew, anew
 
@@ -526,8 +526,8 @@ class Life(RuleBasedStateMachine):
         loaded = latest.load()
         assert said_by(loaded) == said_by(world.state)
         policies = world.engine.policies
-        live = cycle.run(world.state, world.engine.board, policies, world.now, 0).plan
-        anew = cycle.run(loaded, Board(loaded, policies), policies, world.now, 0).plan
+        live = cycle.run(world.state, world.engine.index, policies, world.now, 0).plan
+        anew = cycle.run(loaded, SchedulingIndex(loaded, policies), policies, world.now, 0).plan
         assert live == anew
         assert not live, live  # the step that led here has done all that could be done
 

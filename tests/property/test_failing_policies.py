@@ -12,11 +12,11 @@ from spillover.core.events import AnyEvent, Decided
 from spillover.core.jobs import Job
 from spillover.core.proposals import Act, DisablePolicy, SetPolicies
 from spillover.core.state import State
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.plan import digest_of
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest_of
 from spillover.deciding.protocols import Case, MachineView
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.job import Shape
 from spillover.model.policy import AXES, Choice, PolicySet, choice_of
 from spillover.model.units import SECOND
@@ -113,8 +113,8 @@ def replayed(events: list[AnyEvent]) -> Engine:
     for stored in [encode_event(event) for event in events]:
         event = decode_event(stored)
         if isinstance(event, Decided):
-            board = Board(engine.state, engine.policies)
-            plan = cycle.run(engine.state, board, engine.policies, event.now, event.seed).plan
+            index = SchedulingIndex(engine.state, engine.policies)
+            plan = cycle.run(engine.state, index, engine.policies, event.now, event.seed).plan
             assert plan.digest() == event.plan
             assert digest_of(engine.policies.chosen) == event.policy
         engine.apply(event)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from spillover.core.jobs import Kind
 from spillover.core.usage import Meter
-from spillover.deciding.explain import explain
-from spillover.deciding.lanes import Entry, Lane
-from spillover.deciding.ranking import RankedLine, Ranking
+from spillover.deciding.explain.explain import explain
+from spillover.deciding.queue.lanes import Entry, Lane
+from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.model.ids import JobId
 from spillover.model.job import Shape
 from spillover.model.policy import Choice, PolicySet
@@ -94,7 +94,7 @@ def test_only_projects_that_have_jobs_waiting_are_ranked() -> None:
     for number in range(50):
         world.finish(f"once-{number}")
     world.submit(a_job("large").project("q").cpus(99), a_job("waits").project("r").cpus(99))
-    ranking = world.engine.board.ranking
+    ranking = world.engine.index.ranking
     assert ranking is not None
     assert sorted(ranking.ranks) == ["q", "r"]
     world.submit(a_job("more").project("p7").cpus(99))
@@ -135,7 +135,7 @@ def test_ranked_lanes_come_as_if_all_were_sorted(
     world = World(load, fair())
     ranking = Ranking(world.state, world.engine.policies)
     alive: dict[str, None] = {}
-    line = RankedLine(lambda _, entry: entry[2] in alive, ranking)
+    line = RankedJobQueue(lambda _, entry: entry[2] in alive, ranking)
     numbers = count()
     entries: list[tuple[str, Lane, Entry]] = []
     for serial, (project, keys) in enumerate(lanes * (20 if many else 1)):

@@ -27,8 +27,10 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
-from spillover.deciding import cycle, placing, purse, turns
+from spillover.deciding.budgets import check as period
+from spillover.deciding.cycle import cycle, placing
 from spillover.deciding.engine import Engine
+from spillover.deciding.queue import turns
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
@@ -270,8 +272,8 @@ def test_so_it_does_when_looks_and_plans_are_bounded_so_tightly_that_most_have_t
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placing, "LOOKS", 1 + seed % 3)
-    monkeypatch.setattr(purse, "REFUSALS", 1)
-    monkeypatch.setattr(purse, "ALL_REFUSALS", 1 + seed % 2)
+    monkeypatch.setattr(period, "REFUSALS", 1)
+    monkeypatch.setattr(period, "ALL_REFUSALS", 1 + seed % 2)
     monkeypatch.setattr(turns, "MOST", 1 + seed % 5)
     monkeypatch.setattr(placing, "MOST_PLACED", 1 + seed % 2)
     monkeypatch.setattr(cycle, "MOST_WAITS", 1 + seed % 4)

@@ -15,8 +15,8 @@ from spillover.core.apply import apply
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import Refusal, Submit
 from spillover.core.state import State
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
+from spillover.deciding.cycle import cycle
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
@@ -71,16 +71,16 @@ def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> No
         assert msgspec.json.decode(msgspec.json.encode(found)) == recorded, path.name
 
 
-def board_said(board: Board) -> object:
-    """All of a board that could change a plan, or when the next one is made."""
+def board_said(index: SchedulingIndex) -> object:
+    """All of a index that could change a plan, or when the next one is made."""
     return (
-        sorted(board.fresh),
-        sorted(board.patient),
-        sorted(board.alarms.heap),
-        board.next_time(),
-        board.gained,
-        {lane.kind: head for lane, head in board.queue.first.items()},
-        {lane.kind: head for lane, head in board.due.first.items()},
+        sorted(index.fresh),
+        sorted(index.patient),
+        sorted(index.alarms.heap),
+        index.next_time(),
+        index.gained,
+        {lane.kind: head for lane, head in index.queue.first.items()},
+        {lane.kind: head for lane, head in index.due.first.items()},
     )
 
 
@@ -115,14 +115,16 @@ def test_a_trial_leaves_no_trace(cpus: list[int], queued: int, odd: str, order: 
         case "first":
             jobs[0].priority(5)
     engine = world.engine
-    before, board = said_by(world.state), board_said(engine.board)
+    before, index = said_by(world.state), board_said(engine.index)
     dirty, order_of_jobs = world.state.dirty.copy(), list(world.state.jobs)
     tried = engine.trial(world.now, Submit(tuple(job.build() for job in jobs), "ada"))
     assert not isinstance(tried, Refusal)
     assert said_by(world.state) == before
-    assert board_said(engine.board) == board
+    assert board_said(engine.index) == index
     assert (world.state.dirty, list(world.state.jobs)) == (dirty, order_of_jobs)
-    live = cycle.run(world.state, engine.board, engine.policies, world.now, 0).plan
-    anew = cycle.run(world.state, Board(world.state, engine.policies), engine.policies, world.now, 0).plan
+    live = cycle.run(world.state, engine.index, engine.policies, world.now, 0).plan
+    anew = cycle.run(
+        world.state, SchedulingIndex(world.state, engine.policies), engine.policies, world.now, 0
+    ).plan
     assert live.digest() == anew.digest()
     assert not live

@@ -7,7 +7,7 @@ from spillover.core.book import ahead_of
 from spillover.core.events import Lease
 from spillover.core.jobs import Placed
 from spillover.core.proposals import Register, StartEpoch
-from spillover.deciding.draws import two_of
+from spillover.deciding.cycle.draws import two_of
 from spillover.deciding.guard import Shown
 from spillover.deciding.replay import Replay
 from spillover.model.ids import ClusterName, NodeName

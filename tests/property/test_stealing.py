@@ -288,7 +288,7 @@ class Story:
                 self.listen(host, again=dice.random() < 0.3)
             case 15 | 16 | 17:
                 state = self.world.state
-                asks = choose(state, self.world.engine.board, self.world.now, dice.randrange(1000))
+                asks = choose(state, self.world.engine.index, self.world.now, dice.randrange(1000))
                 if asks:
                     self.propose(*asks)
                 for victim in dict.fromkeys(ask.node for ask in asks):

@@ -11,7 +11,7 @@ from spillover.core.jobs import Job, Placed, Queued, Running
 from spillover.core.nodes import Node
 from spillover.core.proposals import Proposal, SeeCluster, SeeNodes
 from spillover.deciding.engine import Engine, Step
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst

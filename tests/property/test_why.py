@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from spillover.core.events import JobState
 from spillover.core.jobs import Job, Placed, Queued, Running
 from spillover.core.proposals import Act
-from spillover.deciding.explain import Explanation, explain
+from spillover.deciding.explain.explain import Explanation, explain
 from spillover.model.job import Burst, On
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
@@ -107,7 +107,7 @@ def why(world: World, job: str) -> Explanation:
 def queue(world: World) -> list[Job]:
     """Queued jobs in the order they are tried."""
     queued = [job for job in world.state.jobs.values() if type(job.phase) is Queued]
-    return sorted(queued, key=world.engine.board.spot)
+    return sorted(queued, key=world.engine.index.spot)
 
 
 def has_place(world: World, job: str) -> bool:

@@ -46,7 +46,7 @@ def missing() -> str | None:
     return None if os.geteuid() == 0 else "containers are tested as root"
 
 
-class Engine:
+class ContainerEngine:
     """Podman, with settings, images and containers of its own."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """Files that tasks need, under their digest: fetched once, kept while there is room, and checked before they are believed.
 
 The folder holds what was fetched (`XX/DIGEST`) and what is on its way (`half/DIGEST`); a download that broke off, also with the death
-of the agent, goes on where it was. A file that an earlier life fetched is read once more before its first use: a machine that lost
+of the agent, goes on where it was. A file that an earlier run fetched is read once more before its first use: a machine that lost
 power may have kept its name and lost its bytes.
 """
 
@@ -49,14 +49,14 @@ class Files:
         self._sizes: dict[str, int] = {}
         """Bytes of each file, the one that was used longest ago first."""
         self._unchecked: set[str] = set()
-        """Those of an earlier life that were not used since."""
+        """Those of an earlier run that were not used since."""
         self._used = 0
         self._holders: dict[str, int] = {}
         """How many hold a file that must not be deleted meanwhile."""
         self._coming: dict[str, asyncio.Task[None]] = {}
 
     def open(self) -> None:
-        """Look at what an earlier life left."""
+        """Look at what an earlier run left."""
         half = self._folder / "half"
         half.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in half.glob(f"{_FROM_PEER}*"):
@@ -180,7 +180,7 @@ class Files:
             done.exception()
 
     async def _look(self, digest: str, path: Path) -> None:
-        """Read a file of an earlier life before it is believed."""
+        """Read a file of an earlier run before it is believed."""
         same = await asyncio.to_thread(_is, path, digest)
         if digest not in self._unchecked:
             return  # somebody else looked meanwhile
@@ -282,7 +282,7 @@ def _is(path: Path, digest: str) -> bool:
 
 
 def _touch(path: Path) -> None:
-    """Remember, also for the next life, that a file was used."""
+    """Remember, also for the next run, that a file was used."""
     now = time.time_ns()
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now, now))

@@ -66,7 +66,7 @@ def choose(wanted: str, folder: Path) -> Isolation:
 
 
 def remove_groups(folder: Path) -> int:
-    """End what is left in the groups that an earlier life made, and remove them; the number of processes that were."""
+    """End what is left in the groups that an earlier run made, and remove them; the number of processes that were."""
     with contextlib.suppress(FileNotFoundError):
         lines = (folder / RECORD).read_text().splitlines()
         killed = Tree("", {str(number): line for number, line in enumerate(lines)}).remove()

@@ -100,7 +100,7 @@ def _load() -> int:
         return 0
 
 
-class Surroundings(NamedTuple):
+class LinkEnvironment(NamedTuple):
     """What a link needs of the machine that it is on: a network, a clock, dice, and how busy it is."""
 
     dial: Callable[[Target], grpc.aio.Channel] = dial
@@ -118,7 +118,7 @@ class Link:
         worker: Worker,
         introduction: pb.RegisterRequest,
         finder: Finder,
-        surroundings: Surroundings = Surroundings(),  # noqa: B008 - a value that never changes
+        environment: LinkEnvironment = LinkEnvironment(),  # noqa: B008 - a value that never changes
         transfers: ServerTransfers | None = None,
         peers: Peers | None = None,
     ) -> None:
@@ -127,7 +127,7 @@ class Link:
         self._introduction = introduction
         self._finder = finder
         self._transfers = transfers or ServerTransfers()
-        self._dial, self._now, self._draw, self._load, self._wall = surroundings
+        self._dial, self._now, self._draw, self._load, self._wall = environment
         self._peers = peers
         self._heartbeat_now = asyncio.Event()
         self._ready = asyncio.Event()

@@ -156,7 +156,7 @@ class Processes:
             self._give(lease, task, slot)
 
     def _clear(self) -> None:
-        """Remove what an earlier life left in folders that are of no use to anybody."""
+        """Remove what an earlier run left in folders that are of no use to anybody."""
         for folder in (f"{self._output}/spool", f"{self._folder}/scratch"):
             remove(folder)
         for aside in self._folder.glob("large-*"):

@@ -1,4 +1,4 @@
-"""Ends what is left of tasks whose nursery is gone: of an earlier life of the agent, or of one nursery that died."""
+"""Ends what is left of tasks whose nursery is gone: of an earlier run of the agent, or of one nursery that died."""
 
 import contextlib
 import fcntl
@@ -14,7 +14,7 @@ from spillover.agent.nursery.procfs import all_processes, birth_of, environ_of
 
 NURSERY_LOCK: Final = "nursery.lock"
 PATIENCE: Final = 10.0
-"""Seconds that the nursery of an earlier life has to stop its tasks before it is killed, and that killed processes have to be gone."""
+"""Seconds that the nursery of an earlier run has to stop its tasks before it is killed, and that killed processes have to be gone."""
 
 
 def end_earlier_life(folder: Path, started: Iterable[tuple[int, int]]) -> int:

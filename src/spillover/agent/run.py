@@ -8,16 +8,16 @@ import signal
 from typing import Final
 
 from spillover.agent import folder
-from spillover.agent.crew import Crew
 from spillover.agent.files import Files
 from spillover.agent.introduction import add_offer, introduce
-from spillover.agent.life import Life
 from spillover.agent.link import Link
 from spillover.agent.options import Options
 from spillover.agent.peers import Peers
 from spillover.agent.remains import end_earlier_life
+from spillover.agent.runtime import AgentRuntime
 from spillover.agent.spool import Spool
 from spillover.agent.state import AgentState
+from spillover.agent.task_runners import TaskRunners
 from spillover.agent.transfers import ServerTransfers
 
 SWEEP: Final = 3600.0
@@ -27,7 +27,7 @@ log = logging.getLogger("spillover.agent")
 
 
 class Agent:
-    """One agent: its life, its crew, its peers and its link to the server."""
+    """One agent: its runtime, its task runners, its peers and its link to the server."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -37,16 +37,16 @@ class Agent:
         """Set when it was told to stop once more."""
         self._spool = Spool(options.folder / "spool")
         state = AgentState(options.capacity, devices=options.devices)
-        self.life = Life(state, self._spool, options.folder / "output")
+        self.runtime = AgentRuntime(state, self._spool, options.folder / "output")
         transfers = ServerTransfers()
         files = Files(options.folder / "files", transfers, options.cache)
-        self.crew = Crew(options, files, self.life)
+        self.task_runners = TaskRunners(options, files, self.runtime)
         self._introduction = introduce(options, secrets.token_hex(8), os.getpid())
-        self._peers = Peers(self.life.fetched, self.life.unfetched, transfers, files, options.peers)
+        self._peers = Peers(self.runtime.fetched, self.runtime.unfetched, transfers, files, options.peers)
         self._link = Link(
-            self.life, self._introduction, options.finder, transfers=transfers, peers=self._peers
+            self.runtime, self._introduction, options.finder, transfers=transfers, peers=self._peers
         )
-        self.life.begin(self.crew, self._peers, self._link)
+        self.runtime.begin(self.task_runners, self._peers, self._link)
 
     async def run(self) -> None:
         """Live until told to stop."""
@@ -54,10 +54,10 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
         await self.recover()
-        isolation = await self.crew.open_processes()
+        isolation = await self.task_runners.open_processes()
         self._introduction.labels["isolation"] = isolation.kind
         log.info("isolation of tasks: %s", isolation)
-        add_offer(self._introduction, await self.crew.open_runners())
+        add_offer(self._introduction, await self.task_runners.open_runners())
         folder.describe(self._options)
         self._introduction.peer = await self._peers.open()
         link = asyncio.create_task(self._link.run())
@@ -68,27 +68,27 @@ class Agent:
             if link.done():
                 link.result()  # only a mistake of ours ends it: show it
             if self._options.drain:
-                await self.life.drain(self._options.drain, self._hurry)
-            await self.life.leave()
+                await self.runtime.drain(self._options.drain, self._hurry)
+            await self.runtime.leave()
         finally:
             tasks = (link, sweeper, stop)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._peers.close()
-            await self.crew.close()
-            self.life.close()
+            await self.task_runners.close()
+            self.runtime.close()
             folder.undescribe(self._options.folder)
             os.close(self._lock)
 
     async def recover(self) -> None:
-        """End what an earlier life left running, and remember what it did not get answered."""
+        """End what an earlier run left running, and remember what it did not get answered."""
         pids = [(entry.pid, entry.birth) for entry in self._spool.left()]
         killed = await asyncio.to_thread(end_earlier_life, self._options.folder, pids)
-        lost, untold = self.life.recover()
+        lost, untold = self.runtime.recover()
         if untold or killed:
             log.info(
-                "earlier life: %d processes killed, %d tasks lost, %d results to tell", killed, lost, untold
+                "earlier run: %d processes killed, %d tasks lost, %d results to tell", killed, lost, untold
             )
 
     def _told_to_stop(self) -> None:
@@ -97,11 +97,11 @@ class Agent:
 
     async def _delete_old_output(self) -> None:
         """Delete what is older than the server wants it kept."""
-        life = self.life
+        runtime = self.runtime
         while True:
             await asyncio.sleep(SWEEP)
-            if life.log_retention:
-                held = frozenset((lease.job, lease.attempt, lease.task) for lease in life.state.running)
-                before = life.surely_past() - life.log_retention
-                deleted = await asyncio.to_thread(life.outputs.delete_old, before, held)
+            if runtime.log_retention:
+                held = frozenset((lease.job, lease.attempt, lease.task) for lease in runtime.state.running)
+                before = runtime.surely_past() - runtime.log_retention
+                deleted = await asyncio.to_thread(runtime.outputs.delete_old, before, held)
                 log.info("deleted %d files of old output", deleted)

@@ -48,7 +48,7 @@ _decoder: Final = msgspec.json.Decoder(_Record)
 
 
 class Left(Struct, frozen=True):
-    """A process of an earlier life whose end was not seen."""
+    """A process of an earlier run whose end was not seen."""
 
     lease: Lease
     pid: int

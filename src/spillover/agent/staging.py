@@ -104,7 +104,7 @@ class Staging:
         """Tasks whose end is being told, with nothing more to bring away."""
 
     def open(self) -> None:
-        """Delete what an earlier life left."""
+        """Delete what an earlier run left."""
         if self._folder.exists():
             _remove(self._folder)
 

@@ -377,7 +377,7 @@ class Desk:
         return (
             job.due is not None
             and not engine.state.is_rented(cluster)
-            and engine.board.rentable_now(job, engine.now)
+            and engine.index.rentable_now(job, engine.now)
         )
 
     def check_lead(self) -> None:

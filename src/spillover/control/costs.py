@@ -8,7 +8,7 @@ from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.jobs import NO_EXTRA, Ended, Job, Queued, Running
 from spillover.core.state import State
-from spillover.model.budget import EVERY, Budget, Per, period_of, purse_prefix
+from spillover.model.budget import EVERY, Budget, Per, period_of, period_prefix
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER, format_time
@@ -125,7 +125,7 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
             shown.append(_budget(state, budget, budget.name, now))
             continue
         label = period_of(budget.per, now).label
-        keys = (key.split("/") for key in state.purses)
+        keys = (key.split("/") for key in state.budget_periods)
         names = [
             name
             for of, name, per, period in keys
@@ -139,8 +139,8 @@ def budget_views(state: State, now: int) -> list[BudgetView]:
 def _budget(state: State, budget: Budget, name: str, now: int) -> BudgetView:
     """One budget of one project or user."""
     period = period_of(budget.per, now)
-    purse = state.purses.get(f"{purse_prefix(budget.of, name, budget.per)}/{period.label}")
-    spent, held, over = (purse.spent, purse.held, purse.over) if purse is not None else (0, 0, 0)
+    used = state.budget_periods.get(f"{period_prefix(budget.of, name, budget.per)}/{period.label}")
+    spent, held, over = (used.spent, used.held, used.over) if used is not None else (0, 0, 0)
     return BudgetView(
         of=budget.of,
         name=name,

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from spillover.control.projects import reason_within
 from spillover.control.views import money, note_of, reason_view, when
 from spillover.core.jobs import Job
-from spillover.deciding.board import Board
+from spillover.deciding.budgets.check import CostHold
+from spillover.deciding.cycle.plan import GangPlacement, Placement
 from spillover.deciding.engine import Trial
-from spillover.deciding.explain import Explanation, capped_by
-from spillover.deciding.plan import GangPlacement, Placement
-from spillover.deciding.purse import Holding
-from spillover.deciding.quotes import quote, quote_on
+from spillover.deciding.explain.explain import Explanation, capped_by
+from spillover.deciding.forecast.costs import quote, quote_on
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.forms.jobs import JobForm
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
@@ -22,7 +22,11 @@ from spillover.wire.api import Forecast, Forecasts, ReasonView
 
 
 def forecasts(
-    board: Board, ids: Sequence[str], forms: Sequence[JobForm], tried: Trial, project: str | None = None
+    index: SchedulingIndex,
+    ids: Sequence[str],
+    forms: Sequence[JobForm],
+    tried: Trial,
+    project: str | None = None,
 ) -> Forecasts:
     """One forecast for each job, in the order they were given, for somebody of one project if it is given."""
     placed: dict[str, Placement | GangPlacement] = {}
@@ -36,15 +40,15 @@ def forecasts(
             shown.append(_known(form, job_id))
             continue
         job, said = tried.jobs[JobId(job_id)]
-        said = replace(said, reason=reason_within(said.reason, board.state, project))
-        forecast = _forecast(board, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
-        forecast = _with_costs(board, forecast, job, said.estimate.runtime, holds.get(job.id))
-        shown.append(replace(forecast, note=note_of(board, job, tried.now) or None))
+        said = replace(said, reason=reason_within(said.reason, index.state, project))
+        forecast = _forecast(index, tried, job, said, placed.get(job_id), latest.get(JobId(job_id)))
+        forecast = _with_costs(index, forecast, job, said.estimate.runtime, holds.get(job.id))
+        shown.append(replace(forecast, note=note_of(index, job, tried.now) or None))
     return Forecasts(shown)
 
 
 def _forecast(
-    board: Board,
+    index: SchedulingIndex,
     tried: Trial,
     job: Job,
     said: Explanation,
@@ -52,7 +56,7 @@ def _forecast(
     latest: int | None,
 ) -> Forecast:
     """What would become of one job."""
-    now, state = tried.now, board.state
+    now, state = tried.now, index.state
     spills_at = latest + state.facts.jumped if latest is not None and latest < FOREVER else None
     cluster, starts_at, node = None, None, None
     reason: Reason | None = said.reason
@@ -96,9 +100,11 @@ def _name_of(job: JobId, tried: Trial) -> JobId:
     return JobId(tried.jobs[job][0].name) if job in tried.jobs else job
 
 
-def _with_costs(board: Board, forecast: Forecast, job: Job, expected: int, hold: Holding | None) -> Forecast:
+def _with_costs(
+    index: SchedulingIndex, forecast: Forecast, job: Job, expected: int, hold: CostHold | None
+) -> Forecast:
     """A forecast with what the job would cost if it were rented."""
-    if (quoted := quote(board, job, expected)) is None:
+    if (quoted := quote(index, job, expected)) is None:
         return forecast
     most = quoted.at_walltime
     return replace(

@@ -19,6 +19,7 @@ from spillover.core.events import (
     AgentResumed,
     AgentsConfigured,
     AnyEvent,
+    BackoffEnded,
     BudgetsConfigured,
     ClockJumped,
     ClusterChanged,
@@ -46,7 +47,6 @@ from spillover.core.events import (
     NodesSeen,
     PolicyChanged,
     PolicyDisabled,
-    ShunEnded,
     StealAsked,
     StealRefused,
     TasksBound,
@@ -190,13 +190,15 @@ def text_of(event: AnyEvent) -> str:
         case JobRequeued():
             because = f": {event.because}" if event.because else ""
             until = (
-                f"; not tried on {event.shunned} until {format_moment(event.until)}" if event.shunned else ""
+                f"; not tried on {event.backing_off} until {format_moment(event.until)}"
+                if event.backing_off
+                else ""
             )
             return f"back to the queue ({event.why}), attempt {event.attempt}{because}{until}"
         case JobEnded():
             ran = f" after {format_duration(event.usage.ran)}" if event.usage.ran else ""
             return f"{event.state}{ran}" + (f": {event.why}" if event.why is not None else "")
-        case ShunEnded():
+        case BackoffEnded():
             return f"may be tried on {event.cluster} again"
         case JobHeld():
             return f"held by {event.who}"

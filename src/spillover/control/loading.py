@@ -59,7 +59,7 @@ class Progress:
 async def load(journal: Journal, build: Callable[[State], Engine], progress: Progress) -> Brought:
     """The engine at the end of a journal; raises StoreError if it cannot be read.
 
-    `build` makes one that is not whole: its board would be one long step, and is built here instead.
+    `build` makes one that is not whole: its index would be one long step, and is built here instead.
     """
     with not_collecting():
         revision, state = await load_checkpoint(journal, progress)

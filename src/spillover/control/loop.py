@@ -141,7 +141,7 @@ class Loop:
         return brought.at
 
     def _build(self, state: State) -> Engine:
-        """The engine of a state that was loaded, without the jobs on its board."""
+        """The engine of a state that was loaded, without the jobs on its index."""
         return Engine(state, self.watch.load, debug=self._debug, encode=encode_event, whole=False)
 
     def begin(self, epoch: int, last: int) -> None:

@@ -13,7 +13,7 @@ from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
-from spillover.deciding.lanes import Walk
+from spillover.deciding.queue.lanes import Walk
 from spillover.model.cluster import PER_RATE, Role, rate_of_job
 from spillover.model.units import HOUR, MINUTE, SECOND, format_duration, format_time
 from spillover.wire.api import ClockView
@@ -90,7 +90,7 @@ def cost_an_hour(state: State, placed: Sequence[Job]) -> int:
 
 def head_of_queue(engine: Engine, limit: int, project: str | None = None) -> list[Job]:
     """The queued jobs that are tried first, in that order: of all projects, or of one."""
-    line = engine.board.queue
+    line = engine.index.queue
     lanes = (each for each in line.lanes() if project is None or each[1].kind.project == project)
     walk = Walk(lanes, line.jobs, 1, 0)
     found: list[Job] = []

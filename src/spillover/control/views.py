@@ -13,12 +13,12 @@ from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread
 from spillover.core.nodes import Node
 from spillover.core.state import State
-from spillover.deciding.board import Board
+from spillover.deciding.budgets.check import held_rest, open_rest
 from spillover.deciding.engine import Engine
-from spillover.deciding.estimates import estimate, expected_end
-from spillover.deciding.explain import Explanation, explain, reason_of
-from spillover.deciding.purse import held_rest, open_rest
-from spillover.deciding.quotes import cheapest, quote
+from spillover.deciding.explain.explain import Explanation, explain, reason_of
+from spillover.deciding.forecast.costs import cheapest, quote
+from spillover.deciding.forecast.estimates import estimate, expected_end
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
 from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, code_of
@@ -166,7 +166,7 @@ def job_view(engine: Engine, job: Job, reasons: Reasons | None = None) -> JobVie
         placed_because=reason_view(why),
         array=array_view(engine.state, job),
         **costs_of(engine, job, expected.runtime),
-        note=note_of(engine.board, job, engine.now) or None,
+        note=note_of(engine.index, job, engine.now) or None,
     )
 
 
@@ -174,7 +174,7 @@ def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, float | None]
     """What a job that has not ended is expected to cost, and what is held for it."""
     if isinstance(job.phase, Ended):
         return {}
-    quoted, hold = quote(engine.board, job, expected), job.extra.hold
+    quoted, hold = quote(engine.index, job, expected), job.extra.hold
     most = None if quoted is None else quoted.at_walltime
     return {
         "estimated_cost": None if quoted is None else money(quoted.expected),
@@ -184,16 +184,16 @@ def costs_of(engine: Engine, job: Job, expected: int) -> dict[str, float | None]
     }
 
 
-def note_of(board: Board, job: Job, now: int) -> str:
+def note_of(index: SchedulingIndex, job: Job, now: int) -> str:
     """That a job without a walltime holds, or would hold, all that is left of a budget; empty as a rule."""
-    if isinstance(job.phase, Ended) or not board.state.caps:
+    if isinstance(job.phase, Ended) or not index.state.caps:
         return ""
-    if (rest := held_rest(board.state, job, now)) is not None:
+    if (rest := held_rest(index.state, job, now)) is not None:
         all_of = f"all {format_money(rest.amount)} that was left of the budget of {rest.whose}"
         return f"it holds {all_of} until it ends, because it has no walltime; give it one"
-    if isinstance(job.phase, Placed | Running) or (rest := open_rest(board.state, job, now)) is None:
+    if isinstance(job.phase, Placed | Running) or (rest := open_rest(index.state, job, now)) is None:
         return ""
-    if cheapest(board, job, 0) is None:
+    if cheapest(index, job, 0) is None:
         return ""
     return (
         f"it has no walltime: once rented it holds all that is left of the budget of {rest.whose}, "
@@ -285,7 +285,7 @@ def why_view(
         id=job.id,
         state=job.state,
         reason=reason_view(said.reason),
-        sentence=_with_note(sentence(job, said, now, ahead=ahead), note_of(engine.board, job, now)),
+        sentence=_with_note(sentence(job, said, now, ahead=ahead), note_of(engine.index, job, now)),
         waiting_since=format_time(job.submitted) if waits else None,
         waited_s=max(0, now - job.submitted) / SECOND if waits else None,
         spills_at=when(said.spills_at),

@@ -6,7 +6,7 @@ An event that is durable has been decided on this very state, so nothing here re
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.appliers import arrays, engine, jobs, leases, money, tokens, watched
+from spillover.core.appliers import arrays, engine, external, jobs, leases, money, tokens
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -15,6 +15,7 @@ from spillover.core.events import (
     AgentResumed,
     AgentsConfigured,
     AnyEvent,
+    BackoffEnded,
     BudgetsConfigured,
     ClockJumped,
     ClusterChanged,
@@ -42,7 +43,6 @@ from spillover.core.events import (
     NodesSeen,
     PolicyChanged,
     PolicyDisabled,
-    ShunEnded,
     StealAsked,
     StealRefused,
     TasksBound,
@@ -74,7 +74,7 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     JobStopping: jobs.stopping,
     JobRequeued: jobs.requeued,
     JobEnded: jobs.ended,
-    ShunEnded: jobs.shun_ended,
+    BackoffEnded: jobs.backoff_ended,
     JobHeld: jobs.held,
     JobReleased: jobs.released,
     DependencyEnded: jobs.dependency_ended,
@@ -88,9 +88,9 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     AgentLost: engine.agent_changed,
     AgentForgotten: engine.agent_forgotten,
     AgentsConfigured: engine.agents_configured,
-    NodesSeen: watched.nodes_seen,
-    ClusterChanged: watched.cluster_changed,
-    TasksBound: watched.tasks_bound,
+    NodesSeen: external.nodes_seen,
+    ClusterChanged: external.cluster_changed,
+    TasksBound: external.tasks_bound,
     TokenCreated: tokens.created,
     TokenRevoked: tokens.revoked,
     EpochStarted: engine.epoch_started,

@@ -6,7 +6,7 @@ Each kind of proposal is decided in a module of its own; this one knows which.
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.deciders import agents, changes, engine, results, stealing, submissions, tokens, watched
+from spillover.core.deciders import agents, changes, engine, external, results, stealing, submissions, tokens
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
     AgentGone,
@@ -59,9 +59,9 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     Resume: agents.resume,
     Forget: agents.forget,
     AgentGone: agents.gone,
-    SeeNodes: watched.see_nodes,
-    SeeCluster: watched.see_cluster,
-    SeeBound: watched.see_bound,
+    SeeNodes: external.see_nodes,
+    SeeCluster: external.see_cluster,
+    SeeBound: external.see_bound,
     Archived: engine.archived,
     CreateToken: tokens.create,
     RevokeToken: tokens.revoke,

@@ -89,11 +89,11 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Bytes, of the largest process."""
 
 
-class Pocket(Struct, frozen=True, array_like=True, gc=False):
+class PeriodRef(Struct, frozen=True, array_like=True, gc=False):
     """Where a hold is counted: a budget in one period."""
 
     key: str
-    """Of the purse."""
+    """Of the period."""
     until: int
     """When its period ends, nanoseconds UTC."""
 
@@ -207,7 +207,7 @@ class CostHeld(Event, frozen=True, tag="cost_held"):
     """Millionths."""
     limit: int | None
     """Nanoseconds that it may run, as its cap pays for no more; None if it has a walltime of its own, or needs none."""
-    purses: tuple[Pocket, ...]
+    periods: tuple[PeriodRef, ...]
     """Budgets that it is held in; none if only its own `max_cost` limits it."""
 
 
@@ -280,7 +280,7 @@ class JobRequeued(Event, frozen=True, tag="job_requeued"):
     """The blob that lists the files that the attempt brought back; empty if there are none."""
     because: str = ""
     """What its cluster says of it, for people; empty if nothing."""
-    shunned: ClusterName | None = None
+    backing_off: ClusterName | None = None
     """The cluster that it is not tried on for a while; null is none."""
     until: int = 0
     """Until when, nanoseconds UTC."""
@@ -311,7 +311,7 @@ class JobEnded(Event, frozen=True, tag="job_ended"):
     """The blob that lists the files that the attempt brought back; empty if there are none."""
 
 
-class ShunEnded(Event, frozen=True, tag="shun_ended"):
+class BackoffEnded(Event, frozen=True, tag="shun_ended"):
     """A job may be tried again on a cluster that had given it back."""
 
     job: JobId
@@ -617,7 +617,7 @@ AnyEvent: TypeAlias = (
     | JobStopping
     | JobRequeued
     | JobEnded
-    | ShunEnded
+    | BackoffEnded
     | JobHeld
     | JobReleased
     | DependencyEnded

@@ -69,7 +69,7 @@ def breaches(state: State) -> list[str]:
     return [
         *_nodes(state),
         *_leases(state),
-        *_shuns(state),
+        *_backoffs(state),
         *_counts(state),
         *_usage(state),
         *_arrays(state),
@@ -132,12 +132,12 @@ def _watched(state: State, node: Node) -> list[str]:
     return found
 
 
-def _shuns(state: State) -> list[str]:
-    """Jobs are of the kind that shuns what they shun."""
+def _backoffs(state: State) -> list[str]:
+    """Jobs are of the kind that backs off from the same clusters."""
     return [
-        f"{job.id} shuns {[each.cluster for each in job.extra.shuns]}, its kind {job.kind.shunned}"
+        f"{job.id} backs off from {[each.cluster for each in job.extra.backoffs]}, its kind {job.kind.backing_off}"
         for job in state.jobs.values()
-        if tuple([each.cluster for each in job.extra.shuns]) != job.kind.shunned
+        if tuple([each.cluster for each in job.extra.backoffs]) != job.kind.backing_off
     ]
 
 
@@ -265,25 +265,25 @@ def _links(state: State) -> list[str]:
 
 
 def _purses(state: State) -> list[str]:
-    """Holds are those of jobs that are rented, and counted in their purses."""
+    """Holds are those of jobs that are rented, and counted in their periods."""
     found = []
-    held = dict.fromkeys(state.purses, 0)
+    held = dict.fromkeys(state.budget_periods, 0)
     for job in state.jobs.values():
         hold = job.extra.hold
         if hold is None:
             continue
         if not isinstance(job.phase, Placed | Running):
             found.append(f"{job.id} is {job.state} and holds {hold.amount}")
-        for key in hold.purses:
+        for key in hold.periods:
             held[key] = held.get(key, 0) + hold.amount
     found += [
-        f"purse {key} holds {purse.held}, its jobs hold {held[key]}"
-        for key, purse in state.purses.items()
-        if purse.held != held[key]
+        f"purse {key} holds {period.held}, its jobs hold {held[key]}"
+        for key, period in state.budget_periods.items()
+        if period.held != held[key]
     ]
     found += [
         f"purse {key} is gone, but {amount} is held in it"
         for key, amount in held.items()
-        if key not in state.purses
+        if key not in state.budget_periods
     ]
     return found

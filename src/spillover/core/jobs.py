@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from spillover.core.events import JobState, Lease, Stop, Usage
-from spillover.core.purses import Hold, Paid
+from spillover.core.money import Hold, Paid
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.job import After, Range, Shape, Terms
@@ -22,7 +22,7 @@ class Kind(Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     shape: Shape
     queue: str
     project: str
-    shunned: tuple[ClusterName, ...] = ()
+    backing_off: tuple[ClusterName, ...] = ()
     """Clusters that they are not tried on for now, sorted; none as a rule."""
 
 
@@ -124,7 +124,7 @@ class Members(Struct, array_like=True, gc=False):
     """How many pending members may be rented, when not all of them may; 0 says nothing."""
 
 
-class Shun(Struct, frozen=True, array_like=True, gc=False):
+class ClusterBackoff(Struct, frozen=True, array_like=True, gc=False):
     """A cluster that gave a job back."""
 
     cluster: ClusterName
@@ -157,7 +157,7 @@ class Extra(Struct, array_like=True, gc=False):
     """Whether it needs files that are kept for it; of an array, which ends after its members, the array says so."""
     outputs: tuple[tuple[int, str], ...] = ()
     """Attempts that brought files back, each with the blob that lists them."""
-    shuns: tuple[Shun, ...] = ()
+    backoffs: tuple[ClusterBackoff, ...] = ()
     """Clusters that it is not tried on for now, sorted by name."""
 
 

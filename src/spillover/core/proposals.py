@@ -194,7 +194,7 @@ class HandBack(Struct, frozen=True):
     leases: tuple[Lease, ...]
     because: str = ""
     """Why, for people; empty if there is nothing to say."""
-    shun: int = 0
+    backoff: int = 0
     """Nanoseconds for which these jobs are not tried on that cluster again."""
 
 

@@ -7,9 +7,9 @@ from spillover.core.appliers.queue import granted, live_of, weight
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import NO_EXTRA, Job, Kind, Queued, Running
+from spillover.core.money import BudgetPeriod
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
-from spillover.core.purses import Purse
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import State
@@ -19,7 +19,7 @@ from spillover.model.budget import Caps
 from spillover.model.ids import split_member
 from spillover.model.tokens import Token
 
-AnyRecord: TypeAlias = Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token
+AnyRecord: TypeAlias = Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token
 
 STEP: Final = 500
 """Jobs that are taken in before somebody else may have a turn: some milliseconds."""
@@ -57,8 +57,8 @@ class Rebuilding:
                     state.holders += record.rate > 0
                 case Condition():
                     state.conditions[record.cluster] = record
-                case Purse():
-                    state.purses[record.key] = record
+                case BudgetPeriod():
+                    state.budget_periods[record.key] = record
                 case PolicyBook():
                     state.policies = record
                 case Token():
@@ -100,7 +100,9 @@ def rebuild(records: Iterable[AnyRecord]) -> State:
 def _index(state: State, job: Job) -> None:
     """Take a job into the state, sharing what it has in common with others."""
     kind = job.kind
-    job.kind = state.share(Kind(kind.shape, state.share(kind.queue), state.share(kind.project), kind.shunned))
+    job.kind = state.share(
+        Kind(kind.shape, state.share(kind.queue), state.share(kind.project), kind.backing_off)
+    )
     job.terms = state.share(job.terms)
     job.user = state.share(job.user)
     job.name = state.share(job.name)

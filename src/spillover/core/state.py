@@ -8,9 +8,9 @@ from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.keys import Keys
+from spillover.core.money import BudgetPeriod
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
-from spillover.core.purses import Purse
 from spillover.core.samples import About, Sample
 from spillover.core.sharing import KeptUsing, Using
 from spillover.model.budget import Caps
@@ -73,7 +73,7 @@ class State:
         """For each job that others wait for the end of, those others."""
         self.members: dict[JobId, dict[JobId, None]] = {}
         """For each array that has any, its members that are jobs of their own and have not ended."""
-        self.purses: dict[str, Purse] = {}
+        self.budget_periods: dict[str, BudgetPeriod] = {}
         """By key; those of periods that are over are forgotten when nothing is held in them."""
         self.history: dict[About, Sample] = {}
         """What was learned from jobs that ended."""
@@ -226,7 +226,7 @@ class State:
 
     def record(
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | Purse | PolicyBook | Sample | KeptUsing | Token | None":
+    ) -> "Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -236,7 +236,7 @@ class State:
             case "cluster":
                 return self.conditions.get(ClusterName(key))
             case "purse":
-                return self.purses.get(key)
+                return self.budget_periods.get(key)
             case "history":
                 return self.samples.get(key)
             case "usage":
@@ -261,8 +261,8 @@ class State:
         """Remember that the condition of a cluster has to be written at the next checkpoint."""
         self.dirty["cluster"][cluster] = None
 
-    def touch_purse(self, key: str) -> None:
-        """Remember that a purse has to be written at the next checkpoint."""
+    def touch_budget_period(self, key: str) -> None:
+        """Remember that a period has to be written at the next checkpoint."""
         self.dirty["purse"][key] = None
 
     def touch_policies(self) -> None:

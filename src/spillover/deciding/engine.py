@@ -24,13 +24,13 @@ from spillover.core.events import (
 from spillover.core.jobs import Job, Queued
 from spillover.core.proposals import Proposal, Refusal, Refused, Reply, Submit
 from spillover.core.state import Dirty, State
-from spillover.deciding import cycle
-from spillover.deciding.alarms import Alarms
-from spillover.deciding.board import Board
-from spillover.deciding.explain import Explanation, explain
-from spillover.deciding.following import FOLLOWERS
-from spillover.deciding.plan import RULES, Plan, digest_of, events_of, unwritable
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.plan import RULES, Plan, digest_of, events_of, unwritable
+from spillover.deciding.explain.explain import Explanation, explain
 from spillover.deciding.protocols import Policies
+from spillover.deciding.queue.alarms import Alarms
+from spillover.deciding.queue.following import FOLLOWERS
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.backoff import Backoff, reason_of
 from spillover.model.ids import JobId
 from spillover.model.policy import PolicySet
@@ -39,17 +39,17 @@ _ALARMS: dict[str, Callable[[State, JobId, int], list[AnyEvent]]] = {
     "deadline": changes.deadline_passed,
     "not_before": changes.time_has_come,
     "return": changes.time_to_return,
-    "shun": changes.shun_over,
+    "backoff": changes.backoff_over,
     "walltime": changes.walltime_passed,
 }
 
 
 _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APPLIERS.items()}
-"""For each event what changes the state, and what the board follows it by, if anything."""
-_NEW_BOARD: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
+"""For each event what changes the state, and what the index follows it by, if anything."""
+_NEW_INDEX: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
 SLICE = 1000
-"""Jobs that a new board takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
+"""Jobs that a new index takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
 
 CYCLE: Final = "cycle"
@@ -93,7 +93,7 @@ class Trial(Struct, frozen=True):
 
 
 class Engine:
-    """A state, the board beside it, and the policies that decide."""
+    """A state, the index beside it, and the policies that decide."""
 
     def __init__(
         self,
@@ -120,21 +120,21 @@ class Engine:
         """Alarms and jobs that could not be decided, by the engine's own time."""
         self._load = load
         self._outdated = False
-        """Whether the policies and the board are those of a book that has changed too much for them."""
+        """Whether the policies and the index are those of a book that has changed too much for them."""
         self._ready = False
-        """Whether the board is up to date and has all jobs of the book."""
+        """Whether the index is up to date and has all jobs of the book."""
         self._failed = 0
         """Jobs that cycles failed on since one did not fail."""
-        self._old_board: Board | None = None
+        self._old_index: SchedulingIndex | None = None
         """The one before, while it is freed."""
         self._take_policies(whole=whole)
 
     @property
-    def board(self) -> Board:
+    def index(self) -> SchedulingIndex:
         """What cycles look at. After a change that needs a new one, that is built by whoever asks first."""
         if self._outdated:
             self._take_policies(whole=True)
-        return self._board
+        return self._index
 
     @property
     def policies(self) -> Policies:
@@ -145,39 +145,39 @@ class Engine:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the board is up to date and has all jobs of the book."""
+        """Whether the index is up to date and has all jobs of the book."""
         return self._ready
 
     def build(self, most: int | None = None) -> bool:
-        """Take so many more jobs into a new board; whether all are there, so that cycles can be run."""
+        """Take so many more jobs into a new index; whether all are there, so that cycles can be run."""
         if most is None:
             most = SLICE
         if self._outdated:
-            self._old_board = self._board
+            self._old_index = self._index
             self._take_policies(whole=False)
-        done = self._old_board is None or self._old_board.dismantle(8 * most)
-        self._ready = self._board.build(most)
-        if self._old_board is not None and (done or self._ready):
-            self._old_board.retire()
-            self._old_board = None
+        done = self._old_index is None or self._old_index.dismantle(8 * most)
+        self._ready = self._index.build(most)
+        if self._old_index is not None and (done or self._ready):
+            self._old_index.retire()
+            self._old_index = None
         return self._ready
 
     def retire(self) -> None:
         """Let go of all that refers to itself: another engine takes its place."""
-        self._board.retire()
+        self._index.retire()
 
     def _prepare(self, *, short: bool) -> bool:
-        """Take a part of the jobs, or all, into a new board; whether it is ready."""
+        """Take a part of the jobs, or all, into a new index; whether it is ready."""
         if short:
             return self.build()
-        self._ready = self.board.build()
-        self._old_board = None
+        self._ready = self.index.build()
+        self._old_index = None
         return self._ready
 
     def step(self, now: int, proposals: Iterable[Proposal] = (), *, short: bool = False) -> Step:
         """Decide proposals in their order, then run cycles for as long as anything could come of them.
 
-        One that is to be short leaves the rest of a new board, or of what is to be decided, to the next.
+        One that is to be short leaves the rest of a new index, or of what is to be decided, to the next.
         """
         if now < self.now:
             now = self.now
@@ -186,8 +186,8 @@ class Engine:
         step.more = not self._ready and not self._prepare(short=short)
         if self.aside:
             self._try_again(now, step)
-        if self._board.alarms.heap:
-            for what, job in self._board.alarms.due(now, SLICE if short else None):
+        if self._index.alarms.heap:
+            for what, job in self._index.alarms.due(now, SLICE if short else None):
                 self._ring(what, job, now, step)
         for proposal in proposals:
             try:
@@ -201,20 +201,20 @@ class Engine:
         if not self._ready and (self._outdated or not step.more):
             step.more = not self._prepare(short=short)
         if step.more:
-            self._board.look_at_what_moved()  # as no cycle does
+            self._index.look_at_what_moved()  # as no cycle does
         if not step.more:
             self._run_cycles(now, step, short=short)
         if self.debug:
             invariants.check(state)
             invariants.check_placed(state, step.events)
         if short and not step.more:
-            step.more = self._board.alarms.rings(now)
+            step.more = self._index.alarms.rings(now)
         return step
 
     def _run_cycles(self, now: int, step: Step, *, short: bool) -> None:
         """Run cycles until none could decide anything, or enough was decided for one step."""
         decided = 0
-        while self._board.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
+        while self._index.stirred(now) and not (self.aside and self.aside.waits(CYCLE, NO_JOB, now)):
             try:
                 plan = self._cycle(now, step)
             except _CycleFailed as failed:
@@ -240,7 +240,7 @@ class Engine:
         """Take in an event of the journal, or of this very step."""
         self._accept([event], [], Step([], []))
         if not self._outdated:
-            self._board.look_at_what_moved()
+            self._index.look_at_what_moved()
 
     def _take_policies(self, *, whole: bool) -> None:
         """Decide by the policies that the book names, from the book alone."""
@@ -249,24 +249,24 @@ class Engine:
         self._policies_digest = digest_of(self._policies.chosen) if self._digests else b""
         for guard in self._policies.guards:
             guard.look_at(self.state)
-        self._build_board(whole=whole)
+        self._build_index(whole=whole)
 
-    def _build_board(self, *, whole: bool = True) -> None:
+    def _build_index(self, *, whole: bool = True) -> None:
         """Look at everything anew, but for jobs that are set aside."""
         self.state.moved.clear()
         aside = {JobId(each.subject): None for each in self.aside if each.work == CYCLE and each.subject}
-        self._board = Board(self.state, self._policies, aside, whole=whole)
-        self._ready = self._board.is_whole
+        self._index = SchedulingIndex(self.state, self._policies, aside, whole=whole)
+        self._ready = self._index.is_whole
 
     def next_time(self) -> int:
         """When to step again if nobody proposes anything."""
         if not self.is_ready:
             return self.now
         if not self.aside:
-            return self.board.next_time()
+            return self.index.next_time()
         # While no cycle is run, what only a cycle could do falls due again and again.
         cycles = not self.aside.waits(CYCLE, NO_JOB, self.now)
-        following = self.board.next_time() if cycles else self.board.alarms.next_time()
+        following = self.index.next_time() if cycles else self.index.alarms.next_time()
         return min(following, self.aside.next_try())
 
     def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
@@ -275,27 +275,27 @@ class Engine:
         events, reply = decide(self.state, proposal, now)
         if isinstance(reply, Refusal):
             return reply
-        board = self.board
-        self._ready = board.build()
-        numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, board.alarms
+        index = self.index
+        self._ready = index.build()
+        numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, index.alarms
         tally = structs.replace(self.state.facts.tally)
-        self.state.dirty, board.alarms = Dirty(), Alarms(self.state)  # as both may be long
+        self.state.dirty, index.alarms = Dirty(), Alarms(self.state)  # as both may be long
         submitted = [event.job for event in events if type(event) is JobSubmitted]
         try:
             for event in events:
                 self.apply(event)
-            plan = cycle.run(self.state, self.board, self.policies, now, self.state.facts.cycles).plan
+            plan = cycle.run(self.state, self.index, self.policies, now, self.state.facts.cycles).plan
             self._tell_waits(plan, submitted)
             held = [hold for _, hold in plan.holds]
             tried = [self.state.jobs[job] for job in submitted]
             jobs = {job.id: (job, explain(self, job, held)) for job in tried}
         except Exception:
-            self._build_board()  # the cycle may have left it half way
+            self._build_index()  # the cycle may have left it half way
             raise
         finally:
             for job in submitted:
                 self._withdraw(job)
-            self.state.facts.numbered, self.state.dirty, board.alarms = numbered, dirty, alarms
+            self.state.facts.numbered, self.state.dirty, index.alarms = numbered, dirty, alarms
             self.state.facts.tally = tally
         return Trial(now, plan, jobs)
 
@@ -324,17 +324,17 @@ class Engine:
             self.state.keys.drop(job.kind.project, job.extra.key, job_id)
         for wanted in job.extra.after:
             self.state.no_longer_waits(job_id, wanted.job)
-        self.board.withdraw(job)
+        self.index.withdraw(job)
 
     def _cycle(self, now: int, step: Step) -> Plan | None:
         """Run a cycle and carry its plan out; None if it decided nothing. Raises _CycleFailed."""
-        state, board, debug = self.state, self._board, self.debug
-        before = _fingerprint(board) if debug else None
-        board.looking_at = None
+        state, index, debug = self.state, self._index, self.debug
+        before = _fingerprint(index) if debug else None
+        index.looking_at = None
         plan: Plan | None = None
         try:
             found = cycle.run(
-                state, board, self._policies, now, state.facts.cycles, keep=not debug, rules=self.rules
+                state, index, self._policies, now, state.facts.cycles, keep=not debug, rules=self.rules
             )
             plan = found.plan
             decided = events_of(plan, state, self._policies_digest, self.rules) if plan else []
@@ -343,13 +343,13 @@ class Engine:
             if self._encode is None:
                 raise
             raise _CycleFailed(plan, error) from error
-        if debug and before != _fingerprint(board):
-            raise invariants.Broken("a cycle left the board otherwise than it found it")
+        if debug and before != _fingerprint(index):
+            raise invariants.Broken("a cycle left the index otherwise than it found it")
         if decided:
             self._accept(decided, encoded, step)
             if found.settled:
                 state.moved.clear()
-        board.calm(
+        index.calm(
             decided=bool(decided), passed=found.passed, again=found.again, turn=found.turn, spent=found.spent
         )
         return plan if decided else None
@@ -391,8 +391,8 @@ class Engine:
         culprits: dict[JobId, Exception] = {}
         if failed.plan is not None and self._encode is not None:
             culprits = unwritable(failed.plan, self.state, self._encode)
-        elif self.board.looking_at is not None:
-            culprits = {self.board.looking_at: failed.error}
+        elif self.index.looking_at is not None:
+            culprits = {self.index.looking_at: failed.error}
         self._failed += len(culprits)
         if not culprits or self._failed > MOST_ASIDE:
             for each in self.aside:  # all are looked at when cycles are run again
@@ -404,41 +404,41 @@ class Engine:
             self.aside.put(CYCLE, job, error, now)
             step.failures.append(Failure(CYCLE, job, error))
         # The cycle may have left it half way.
-        self._old_board = self._board if short else None
-        self._build_board(whole=not short)
+        self._old_index = self._index if short else None
+        self._build_index(whole=not short)
 
     def _try_again(self, now: int, step: Step) -> None:
         """Look again at what was set aside long enough."""
         for what in _ALARMS:
             for job in self.aside.due(what, now):
-                if self._board.alarms.is_due(what, JobId(job), now):
+                if self._index.alarms.is_due(what, JobId(job), now):
                     self._ring(what, JobId(job), now, step)
                 else:  # of an attempt that is over
                     self.aside.done(what, job)
         for subject in self.aside.due(CYCLE, now):
             found = self.state.jobs.get(JobId(subject))
-            self.board.aside.pop(JobId(subject), None)
+            self.index.aside.pop(JobId(subject), None)
             if found is not None:
-                self.board.take_up(found)
-                self.board.gained = True  # so that a cycle is run, which says whether it is mended
+                self.index.take_up(found)
+                self.index.gained = True  # so that a cycle is run, which says whether it is mended
 
     def _forget_mended(self, now: int) -> None:
-        """All that is on the board was looked at without a failure, or there was no need to."""
+        """All that is on the index was looked at without a failure, or there was no need to."""
         for each in self.aside:
-            on_board = each.subject not in self.board.aside if each.subject else each.next_try <= now
+            on_board = each.subject not in self.index.aside if each.subject else each.next_try <= now
             if each.work == CYCLE and on_board:
                 self.aside.done(CYCLE, each.subject)
 
     def _accept(self, decided: list[AnyEvent], encoded: list[bytes], step: Step) -> None:
-        state, board = self.state, self._board
+        state, index = self.state, self._index
         for event in decided:
             change, follow = _CHANGES[type(event)]
             change(state, event)
             if follow is not None:
                 if not self._outdated:
-                    follow(board, event)
-            elif type(event) in _NEW_BOARD:
-                self._ready, self._outdated = False, True  # one board for all such events, once it is needed
+                    follow(index, event)
+            elif type(event) in _NEW_INDEX:
+                self._ready, self._outdated = False, True  # one index for all such events, once it is needed
         step.events += decided
         step.encoded += encoded
 
@@ -459,15 +459,15 @@ def _subject_of(proposal: Proposal) -> str:
     return str(getattr(about, "job", "") or getattr(about, "node", "") or getattr(about, "cluster", ""))
 
 
-def _fingerprint(board: Board) -> object:
+def _fingerprint(index: SchedulingIndex) -> object:
     """All that a cycle must leave as it was."""
     clusters = [
         (machine.name, machine.ahead, *machine.free)
-        for cluster in board.capacity.values()
+        for cluster in index.capacity.values()
         for machine in cluster.machines
     ]
     lines = [
         (dict(line.first), list(line.woken), sum(map(len, line.heaps.values())))
-        for line in (board.queue, board.due)
+        for line in (index.queue, index.due)
     ]
-    return clusters, lines, list(board.fresh), list(board.patient), list(board.waits), board.gained
+    return clusters, lines, list(index.fresh), list(index.patient), list(index.waits), index.gained

@@ -22,9 +22,9 @@ from spillover.core.events import (
 )
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
-from spillover.deciding import cycle
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.plan import digest_of, events_of
 from spillover.deciding.engine import Engine
-from spillover.deciding.plan import digest_of, events_of
 from spillover.deciding.protocols import Policies
 from spillover.model.backoff import reason_of
 from spillover.model.ids import member_id
@@ -111,18 +111,18 @@ class Replay:
     def _decided(self, revision: int, event: Decided) -> None:
         """Make a plan of the book as it is, and compare it with the one that was stored."""
         engine = self._engine
-        state, board, policies = engine.state, engine.board, engine.policies
+        state, index, policies = engine.state, engine.index, engine.policies
         if self._due:
             self._differ(revision, "another plan begins before all of the last one was carried out")
             return
         self._at = event.now
-        board.gained = True  # what the server knew to be in vain is tried all the same
+        index.gained = True  # what the server knew to be in vain is tried all the same
         try:
-            plan = cycle.run(state, board, policies, event.now, event.seed, rules=event.rules).plan
+            plan = cycle.run(state, index, policies, event.now, event.seed, rules=event.rules).plan
         except Exception as error:  # noqa: BLE001 - the server set aside a job on which its cycle failed, and decided without it
             self._differ(revision, f"no plan can be made of what is before it: {reason_of(error)}")
             return
-        board.calm(decided=True, passed=True, again=FOREVER)
+        index.calm(decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
         self._found, self._stored = tuple(map(self._told, events)), []
         self._due = events[::-1]

@@ -14,8 +14,8 @@ from spillover.core.jobs import Job, Placed, Running
 from spillover.core.nodes import Node
 from spillover.core.proposals import AskSteal
 from spillover.core.state import State
-from spillover.deciding.board import Board
-from spillover.deciding.draws import mixed
+from spillover.deciding.cycle.draws import mixed
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import matches
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
@@ -97,7 +97,7 @@ class _Thief:
 
 def choose(
     state: State,
-    board: Board,
+    index: SchedulingIndex,
     now: int,
     seed: int,
     *,
@@ -112,7 +112,7 @@ def choose(
     for cluster, nodes in _by_cluster(state).items():
         busy = [node for node in nodes if len(node.ahead) > 1]
         idle = [node for node in nodes if not node.ahead and _has_room(node)] if busy else []
-        idle = [node for node in idle if not _is_wanted(board, node)]
+        idle = [node for node in idle if not _is_wanted(index, node)]
         if not idle:
             continue
         victims = [_Victim(state, node, now) for node in busy]
@@ -139,14 +139,14 @@ def _has_room(node: Node) -> bool:
     return node.used.cpu < node.capacity.cpu
 
 
-def _is_wanted(board: Board, node: Node) -> bool:
+def _is_wanted(index: SchedulingIndex, node: Node) -> bool:
     """Whether something queued may want the room of an agent: that comes first."""
-    lanes = board.queue.first
+    lanes = index.queue.first
     if not lanes:
         return False
-    if board.in_turn or len(lanes) > MANY:
+    if index.in_turn or len(lanes) > MANY:
         return True
-    machine = board.capacity[node.cluster].by_name[node.name]
+    machine = index.capacity[node.cluster].by_name[node.name]
     return any(machine.fits(lane.kind.shape) for lane in lanes)
 
 

@@ -61,7 +61,7 @@ class Cap(NamedTuple):
     """A budget that concerns a job, in the period that is now."""
 
     key: str
-    """Of the purse that counts what is spent and held."""
+    """Of the period that counts what is spent and held."""
     budget: Budget
     name: str
     """Of the project or the user itself, also where the budget is for every one."""
@@ -101,11 +101,11 @@ class Caps:
         there = {each.per for each in own}
         common = [each for each in self._named.get((of, EVERY), []) if each.per not in there]
         for each in (*own, *common):
-            yield purse_prefix(of, name, each.per), name, each
+            yield period_prefix(of, name, each.per), name, each
 
 
-def purse_prefix(of: Of, name: str, per: Per) -> str:
-    """The key of a purse, but for its period."""
+def period_prefix(of: Of, name: str, per: Per) -> str:
+    """The key of a period, but for its period."""
     return f"{of}/{name}/{per}"
 
 

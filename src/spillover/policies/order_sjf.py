@@ -1,7 +1,7 @@
 """Shortest job first."""
 
 from spillover.core.jobs import Job
-from spillover.deciding.estimates import estimate
+from spillover.deciding.forecast.estimates import estimate
 from spillover.model.units import HOUR
 
 

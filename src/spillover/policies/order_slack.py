@@ -1,7 +1,7 @@
 """Least slack first: by the latest start that keeps the deadline."""
 
 from spillover.core.jobs import Job
-from spillover.deciding.estimates import estimate
+from spillover.deciding.forecast.estimates import estimate
 from spillover.model.units import FOREVER, HOUR
 
 

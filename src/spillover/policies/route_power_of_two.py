@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from spillover.deciding.draws import two_of
+from spillover.deciding.cycle.draws import two_of
 from spillover.deciding.protocols import Queue
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from spillover.core.tally import size_of
-from spillover.deciding.lookahead import Late, Outlook, Waiter, first_end, latecomers
+from spillover.deciding.forecast.starts import Late, Outlook, Waiter, first_end, latecomers
 from spillover.deciding.protocols import Case
 from spillover.model.job import Shape
 from spillover.model.units import FOREVER

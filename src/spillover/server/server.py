@@ -29,8 +29,8 @@ from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
 from spillover.control.controllers.leases import Leases
+from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.controllers.stealing import Stealing
-from spillover.control.controllers.unwatched import Unwatched
 from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
 from spillover.control.leader import Leader
@@ -51,10 +51,10 @@ from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError, Unwritable
+from spillover.server.external import check_newcomers, identity_for, open_clusters
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.metrics import Metrics
 from spillover.server.tls import Identity, Renewal
-from spillover.server.watched import check_newcomers, identity_for, open_clusters
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
@@ -251,7 +251,7 @@ class Server:
             "indexing": Indexing(self.loop, self._store.journal).run,
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
-            "unwatched": Unwatched(self.loop).run,
+            "unwatched": RemovedClusters(self.loop).run,
             "pauses": self._metrics.pauses.run,
             **{driving.work: driving.run for driving in drivings},
         }

@@ -27,10 +27,10 @@ from spillover.forms.problems import BadForm, Findings, Problem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
+from spillover.server.external import Unusable, check_access
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
-from spillover.server.watched import Unusable, check_access
 from spillover.stores.open import open_store
 
 DEFAULT_CONFIG = "spill.yaml"

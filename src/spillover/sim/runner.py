@@ -128,7 +128,7 @@ class _Simulation:
         submitting = jobs[0].submit if jobs else FOREVER
         while True:
             happening = world.next_time()
-            now = min(happening, engine.board.next_time(), submitting, changing)
+            now = min(happening, engine.index.next_time(), submitting, changing)
             if now >= FOREVER:
                 break
             proposals: list[Proposal] = []

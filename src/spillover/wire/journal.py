@@ -13,9 +13,9 @@ from spillover.core.clusters import Condition
 from spillover.core.events import AnyEvent
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job
+from spillover.core.money import BudgetPeriod
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
-from spillover.core.purses import Purse
 from spillover.core.rebuild import AnyRecord, rebuild
 from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
@@ -33,7 +33,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "job": msgspec.msgpack.Decoder(Job),
     "node": msgspec.msgpack.Decoder(Node),
     "cluster": msgspec.msgpack.Decoder(Condition),
-    "purse": msgspec.msgpack.Decoder(Purse),
+    "purse": msgspec.msgpack.Decoder(BudgetPeriod),
     "history": msgspec.msgpack.Decoder(Sample),
     "usage": msgspec.msgpack.Decoder(KeptUsing),
     "policies": msgspec.msgpack.Decoder(PolicyBook),

@@ -1,4 +1,4 @@
-"""An agent on a host: the real life, state, spool and link, with tasks that pretend."""
+"""An agent on a host: the real runtime, state, spool and link, with tasks that pretend."""
 
 import asyncio
 import os
@@ -11,11 +11,11 @@ import grpc
 
 from spillover.agent.finding import Target
 from spillover.agent.introduction import introduce
-from spillover.agent.life import Clocks, Life
-from spillover.agent.link import Link, Surroundings
+from spillover.agent.link import Link, LinkEnvironment
 from spillover.agent.options import Options
 from spillover.agent.peers import SERVICE, Peers
 from spillover.agent.process import Sight
+from spillover.agent.runtime import AgentRuntime, Clocks
 from spillover.agent.spool import Spool
 from spillover.agent.state import AgentState
 from spillover.agent.transfers import ServerTransfers
@@ -132,8 +132,8 @@ class AgentLife:
         self._introduction.stream = self.name[-1] not in OLD
         self._spool = _Spool(self.host, folder / f"{plan.name}.spool")
         clocks = Clocks(self.host.monotonic, self.host.wall)
-        self._life = life = Life(AgentState(capacity), self._spool, folder, clocks)
-        surroundings = Surroundings(
+        self._runtime = runtime = AgentRuntime(AgentState(capacity), self._spool, folder, clocks)
+        environment = LinkEnvironment(
             lambda target: network.dial(self.host, target.address),  # type: ignore[arg-type, return-value]
             self.host.monotonic,
             dice.uniform,
@@ -141,15 +141,15 @@ class AgentLife:
             self.host.wall,
         )
         transfers = ServerTransfers()
-        self._peers = _Peers(self.host, network, life.fetched, life.unfetched, transfers)
-        self._link = Link(life, self._introduction, options.finder, surroundings, transfers, self._peers)
-        life.begin(_Hands(self.host, machine, life.seen), self._peers, self._link)
+        self._peers = _Peers(self.host, network, runtime.fetched, runtime.unfetched, transfers)
+        self._link = Link(runtime, self._introduction, options.finder, environment, transfers, self._peers)
+        runtime.begin(_Hands(self.host, machine, runtime.seen), self._peers, self._link)
         self.host.create_task(self._live(), name=f"{plan.name} lives")
 
     @property
     def leases(self) -> set[Lease]:
         """All that it holds, or has to say something about."""
-        state = self._life.state
+        state = self._runtime.state
         return {*state.waiting, *state.fetching, *state.running, *state.results}
 
     async def _live(self) -> None:
@@ -157,15 +157,15 @@ class AgentLife:
         self.machine.clear(list(self.machine.executions))
         while self.machine.executions:  # noqa: ASYNC110 - as a real one looks at processes
             await asyncio.sleep(0.02)
-        self._life.recover()
+        self._runtime.recover()
         self.recovered = True
         self._introduction.peer = await self._peers.open()
         await self._link.run()
 
     async def leave(self, gone: Callable[[], object]) -> None:
         """It is told to stop, and ends in its own time."""
-        await self._life.leave()
-        self._life.flush()
+        await self._runtime.leave()
+        self._runtime.flush()
         self.machine.universe.after(0, gone)
 
     def kill(self, *, orphans: bool) -> None:

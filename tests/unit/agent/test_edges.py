@@ -9,10 +9,10 @@ import pytest
 
 from spillover.agent import convert, nursery
 from spillover.agent.__main__ import main
-from spillover.agent.life import Clocks, Life
 from spillover.agent.nursery import frames
 from spillover.agent.output import Outputs
 from spillover.agent.process import stem_of
+from spillover.agent.runtime import AgentRuntime, Clocks
 from spillover.agent.spool import Spool
 from spillover.agent.state import AgentState
 from spillover.core.events import Lease
@@ -132,7 +132,7 @@ def test_what_is_old_is_so_by_our_clock_and_by_the_server_s(
     tmp_path: Path, ours: int, servers: int | None, past: int
 ) -> None:
     clocks = Clocks(monotonic=lambda: 10 * MINUTE, wall=lambda: ours)
-    life = Life(AgentState(Resources(1000)), Spool(tmp_path / "spool"), tmp_path, clocks)
+    life = AgentRuntime(AgentState(Resources(1000)), Spool(tmp_path / "spool"), tmp_path, clocks)
     if servers is not None:
         life.server_time = (servers - 9 * MINUTE, MINUTE)
     assert life.surely_past() == past

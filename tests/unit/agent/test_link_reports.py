@@ -7,7 +7,7 @@ import pytest
 
 from spillover.agent.calls import Calls
 from spillover.agent.finding import Finder
-from spillover.agent.link import LINGER, LONGEST_LINGER, Link, Surroundings, Worker
+from spillover.agent.link import LINGER, LONGEST_LINGER, Link, LinkEnvironment, Worker
 from spillover.agent.state import AgentState
 from spillover.agent.values import Exit, Grant, Instruction, Renewal, Start, Task, Welcome
 from spillover.core.events import Lease, Usage
@@ -40,7 +40,7 @@ class Agent:
             cast("Worker", self),
             pb.RegisterRequest(),
             cast("Finder", None),
-            Surroundings(monotonic=self.host.monotonic),
+            LinkEnvironment(monotonic=self.host.monotonic),
         )
         self.state.register(0)
         self.state.registered(0, 0, Welcome(1, 1, frozenset(), 10 * SECOND, 30 * SECOND))

@@ -36,7 +36,7 @@ def tried(world: World, *new: NewJob) -> list[Forecast]:
     trial = world.engine.trial(world.now, Submit(new, "ada"))
     assert isinstance(trial, Trial)
     forms = [JobForm(each.spec) for each in new]
-    return forecasts(world.engine.board, [each.job for each in new], forms, trial).jobs
+    return forecasts(world.engine.index, [each.job for each in new], forms, trial).jobs
 
 
 def test_a_job_that_runs_says_for_how_long(world: World) -> None:

@@ -8,8 +8,8 @@ from spillover.core.events import JobEnded, JobState
 from spillover.core.history import FEW, predict
 from spillover.core.jobs import Job
 from spillover.core.proposals import Outcome, Submit, Submitted
-from spillover.deciding.estimates import Estimate, estimate, expected_end
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
+from spillover.deciding.forecast.estimates import Estimate, estimate, expected_end
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import HOUR, MINUTE, SECOND

@@ -45,8 +45,8 @@ def test_a_job_pays_what_it_was_placed_for(clusters: tuple[ClusterSpec, ...]) ->
     restart(world, *clusters, replace(OWNED, name="other"))
     world.wait(seconds=50)
     world.finish("a", ran=50)
-    (purse,) = world.state.purses.values()
-    assert (world.job("a").cost, purse.spent, purse.held, purse.over) == (50_000, 50_000, 0, 0)
+    (period,) = world.state.budget_periods.values()
+    assert (world.job("a").cost, period.spent, period.held, period.over) == (50_000, 50_000, 0, 0)
     assert world.state.facts.overruns == 0
     assert world.job("a").extra == NO_EXTRA
 

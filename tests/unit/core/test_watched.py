@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import (
     Back,
+    BackoffEnded,
     ClusterChanged,
     JobEnded,
     JobRequeued,
@@ -11,7 +12,6 @@ from spillover.core.events import (
     Lease,
     NodesSeen,
     SeenNode,
-    ShunEnded,
     TasksBound,
     Usage,
 )
@@ -36,12 +36,13 @@ from spillover.core.proposals import (
     StartEpoch,
     Verdict,
 )
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import OnFailure, Retry, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import (
+    BackingOff,
     CancelledBy,
     ClusterDown,
     ClusterFailed,
@@ -49,7 +50,6 @@ from spillover.model.reasons import (
     NoNodeReady,
     NoRoom,
     Reason,
-    Shunned,
 )
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
@@ -86,8 +86,8 @@ class Watched(World):
         names = tuple(NodeName(node) for node in nodes)
         return self.propose(SeeBound(ONPREM.name, (self.job(job).lease,), (names,)))
 
-    def back(self, job: str, because: str = "", *, shun: float = 0) -> Reply:
-        return self.propose(HandBack(DRIVER, (self.job(job).lease,), because, int(shun * SECOND)))
+    def back(self, job: str, because: str = "", *, backoff: float = 0) -> Reply:
+        return self.propose(HandBack(DRIVER, (self.job(job).lease,), because, int(backoff * SECOND)))
 
     def used(self, node: str, cluster: str = "onprem") -> int:
         """Thousandths of a CPU that the book holds on a node."""
@@ -510,33 +510,33 @@ def test_a_job_that_is_given_back_is_tried_elsewhere_and_there_after_a_while() -
     w.healthy(cluster="cloud")
     w.submit(a_job("a"))
     assert w.where("a") == "onprem/n1"
-    w.back("a", "0/3 nodes are available", shun=60)
+    w.back("a", "0/3 nodes are available", backoff=60)
     requeued = w.last(JobRequeued)
     assert isinstance(requeued, JobRequeued)
     assert (requeued.why, requeued.attempt, requeued.because) == (Back.RELEASED, 1, "0/3 nodes are available")
-    assert (requeued.shunned, requeued.until) == (ONPREM.name, w.now + 60 * SECOND)
+    assert (requeued.backing_off, requeued.until) == (ONPREM.name, w.now + 60 * SECOND)
     assert w.where("a") == "cloud/v1"
-    w.back("a", "quota", shun=30)
-    shunned = w.why("a")
-    assert shunned == Shunned(CLOUD.name, w.now + 30 * SECOND, "quota")
+    w.back("a", "quota", backoff=30)
+    backing_off = w.why("a")
+    assert backing_off == BackingOff(CLOUD.name, w.now + 30 * SECOND, "quota")
     said = explain(w.engine, w.job("a")).verdicts
-    assert [type(each.reason) for each in said] == [Shunned, Shunned]
+    assert [type(each.reason) for each in said] == [BackingOff, BackingOff]
     w.submit(a_job("b"))
     assert w.where("b") == "onprem/n1", "others are not concerned"
     w.wait(seconds=31)
     assert w.where("a") == "cloud/v1"
     w.wait(seconds=31)
-    assert w.job("a").kind.shunned == ()
-    assert [event.cluster for event in w.happened(ShunEnded)] == ["cloud", "onprem"]
+    assert w.job("a").kind.backing_off == ()
+    assert [event.cluster for event in w.happened(BackoffEnded)] == ["cloud", "onprem"]
 
 
 def test_a_running_job_is_not_given_back_and_nothing_is_shunned_without_a_time() -> None:
     w = a_watched(a_node("n1"))
     w.submit(a_job("a"))
     w.back("a", "never mind")
-    assert (w.where("a"), w.job("a").kind.shunned) == ("onprem/n1", ())
+    assert (w.where("a"), w.job("a").kind.backing_off) == ("onprem/n1", ())
     w.start("a")
-    w.back("a", "too late", shun=60)
+    w.back("a", "too late", backoff=60)
     assert w.state_of("a") is JobState.RUNNING
 
 
@@ -561,7 +561,7 @@ def test_what_a_cluster_says_of_a_lost_attempt_reaches_people() -> None:
 def test_a_checkpoint_keeps_all_of_it() -> None:
     w = a_watched(a_node("n1", foreign=0.5, tasks=10, labels={"zone": "a"}), a_node("n2", ready=False))
     w.submit(a_job("g").tasks(1), a_job("a"))
-    w.back("a", "quota", shun=60)
+    w.back("a", "quota", backoff=60)
     w.healthy(Health.DEGRADED, "away")
     kept = Checkpoints()
     kept.write(w.state)

@@ -7,8 +7,8 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.lookahead import Outlook, Waiter, latecomers
-from spillover.deciding.outlook import End, Release, reserve
+from spillover.deciding.forecast.ends import End, Release, reserve
+from spillover.deciding.forecast.starts import Outlook, Waiter, latecomers
 from spillover.deciding.protocols import Route
 from spillover.model.ids import JobId, NodeName
 from spillover.model.job import Shape

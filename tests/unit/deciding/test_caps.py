@@ -5,10 +5,10 @@ from msgspec.structs import replace
 from spillover.core.events import CostHeld, JobEnded
 from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
+from spillover.deciding.budgets.check import REFUSALS
 from spillover.deciding.engine import Trial
-from spillover.deciding.explain import explain
-from spillover.deciding.purse import REFUSALS
-from spillover.deciding.quotes import quote
+from spillover.deciding.explain.explain import explain
+from spillover.deciding.forecast.costs import quote
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
@@ -57,11 +57,11 @@ def test_what_a_job_can_cost_at_its_walltime_is_held_and_settled_by_what_it_cost
     world = a_world(per(Per.MONTH, 500))
     world.submit(limited("a", 60))
     assert held(world) == [("a", 60 + BEYOND, None)]
-    (purse,) = world.state.purses.values()
-    assert (purse.spent, purse.held) == (0, 100 * MONEY)
+    (period,) = world.state.budget_periods.values()
+    assert (period.spent, period.held) == (0, 100 * MONEY)
     world.start("a")
     world.finish("a", ran=20)
-    assert (purse.spent, purse.held, purse.over) == (20 * MONEY, 0, 0)
+    assert (period.spent, period.held, period.over) == (20 * MONEY, 0, 0)
     assert world.job("a").extra.hold is None
 
 
@@ -118,7 +118,7 @@ def test_when_a_period_ends_what_waited_for_its_budget_is_rented_without_anybody
     assert world.where("b") is None
     world.wait(seconds=1)
     assert world.where("b") == "cloud/v1"
-    assert [purse.key.rpartition("/")[2] for purse in world.state.purses.values()] == [
+    assert [period.key.rpartition("/")[2] for period in world.state.budget_periods.values()] == [
         "2027-01-15",
         "2027-01-16",
     ]
@@ -147,9 +147,9 @@ def test_an_old_period_is_forgotten_once_nothing_is_held_in_it() -> None:
     world.submit(limited("a", 60))
     world.start("a")
     world.wait(seconds=DAY / SECOND)
-    assert len(world.state.purses) == 1
+    assert len(world.state.budget_periods) == 1
     world.finish("a", ran=60)
-    assert not world.state.purses
+    assert not world.state.budget_periods
 
 
 def test_a_job_without_a_walltime_is_given_the_one_that_the_rest_of_its_cap_pays_for() -> None:
@@ -258,7 +258,7 @@ def test_the_most_that_is_quoted_is_what_would_be_held() -> None:
     tried = world.engine.trial(world.now, Submit((limited("a", 60).build(),), "ada"))
     assert isinstance(tried, Trial)
     ((job, said),) = tried.jobs.values()
-    quoted = quote(world.engine.board, job, said.estimate.runtime)
+    quoted = quote(world.engine.index, job, said.estimate.runtime)
     assert quoted is not None
     world.submit(limited("a", 60))
     assert held(world) == [("a", (quoted.at_walltime or 0) // MONEY, None)]
@@ -273,7 +273,7 @@ def test_a_gang_is_quoted_where_gangs_run() -> None:
         tried = world.engine.trial(world.now, Submit((limited("a", 60).tasks(2).build(),), "ada"))
         assert isinstance(tried, Trial)
         ((job, said),) = tried.jobs.values()
-        quoted = quote(world.engine.board, job, said.estimate.runtime)
+        quoted = quote(world.engine.index, job, said.estimate.runtime)
         assert (quoted.cluster if quoted is not None else None) == told
 
 
@@ -305,8 +305,8 @@ def test_an_agent_that_does_not_keep_to_the_walltime_is_booked_with_the_truth_an
     world.submit(limited("a", 60))
     world.start("a")
     world.finish("a", ran=130)
-    (purse,) = world.state.purses.values()
-    assert (purse.spent, purse.over) == (130 * MONEY, 30 * MONEY)
+    (period,) = world.state.budget_periods.values()
+    assert (period.spent, period.over) == (130 * MONEY, 30 * MONEY)
     assert world.state.facts.overruns == 1
 
 
@@ -357,7 +357,7 @@ def test_a_dry_run_says_what_a_cap_would_say_and_holds_nothing() -> None:
     tried = world.engine.trial(world.now, proposal)
     assert isinstance(tried, Trial)
     assert [hold.amount for _, hold in tried.plan.holds] == [100 * MONEY]
-    assert not world.state.purses
+    assert not world.state.budget_periods
     assert tried.plan.digest() != replace(tried.plan, holds=()).digest()
 
 

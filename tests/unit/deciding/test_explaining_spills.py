@@ -1,4 +1,4 @@
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load

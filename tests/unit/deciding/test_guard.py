@@ -11,7 +11,7 @@ from msgspec import structs
 from spillover.core.events import PolicyDisabled
 from spillover.core.jobs import NO_EXTRA, Job
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.deciding.guard import GuardedOrder, GuardedPlace, SeenMachine
 from spillover.deciding.protocols import Case, MachineView
 from spillover.model.job import Shape

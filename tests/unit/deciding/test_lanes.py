@@ -21,7 +21,7 @@ def test_heads_of_jobs_that_are_gone_do_not_pile_up() -> None:
     for _ in range(90):
         (running,) = world.placed()[-1:]
         world.finish(running)
-    queue = world.engine.board.queue
+    queue = world.engine.index.queue
     assert len(queue.first) == len(queue.heaps) == 3
     assert queue.heads is None  # so few are sorted when somebody asks
 
@@ -47,7 +47,7 @@ def test_a_job_that_asks_for_no_cpu_starts_on_a_full_machine() -> None:
     world.submit(a_job("gpu").cpus(0).gpus(1), a_job("nothing").cpus(0))
     assert world.where("gpu") == world.where("nothing") == "onprem/n1"
     world.finish("nothing")
-    assert world.engine.board.least_cpu() == 1000
+    assert world.engine.index.least_cpu() == 1000
 
 
 def test_jobs_that_ended_leave_nothing_behind() -> None:
@@ -60,18 +60,18 @@ def test_jobs_that_ended_leave_nothing_behind() -> None:
         w.start(name)
         w.finish(name)
         w.propose(Archived((JobId(name),)))
-    board = w.engine.board
+    index = w.engine.index
     assert not w.state.jobs
-    assert len(board.lanes) == 1  # of the shape that they all had, for the next one
-    assert max(len(board.alarms), len(board.waits), len(board._least)) <= 2000
-    assert max(len(board.queue.heads or ()), len(board.due.heads or ())) <= 2000
+    assert len(index.lanes) == 1  # of the shape that they all had, for the next one
+    assert max(len(index.alarms), len(index.waits), len(index._least)) <= 2000
+    assert max(len(index.queue.heads or ()), len(index.due.heads or ())) <= 2000
 
 
 def test_lanes_of_one_shape_share_what_they_know_of_rooms() -> None:
     world = World(load, clusters=(OWNED,))
     world.agent("n1", cpus=1)
     world.submit(a_job("one").project("a"), a_job("other").project("b"), a_job("large").cpus(2))
-    one, other, large = world.engine.board.lanes.values()
+    one, other, large = world.engine.index.lanes.values()
     assert one.owned is not None
     assert one.owned is other.owned
     assert large.owned is not one.owned
@@ -94,5 +94,5 @@ def test_rented_room_wakes_nobody_who_may_not_be_rented() -> None:
         result = Result(job.phase.key, job.lease, Outcome.EXITED, 0, None, usage, 0)
         for event in decide(world.state, result, world.now)[0]:
             world.engine.apply(event)
-        woken.append(world.engine.board.stirred(world.now))
+        woken.append(world.engine.index.stirred(world.now))
     assert woken == [False, True]

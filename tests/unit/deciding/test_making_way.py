@@ -3,9 +3,9 @@
 import pytest
 
 from spillover.core.proposals import Act, Register
-from spillover.deciding import cycle
-from spillover.deciding.board import Board
-from spillover.deciding.explain import explain
+from spillover.deciding.cycle import cycle
+from spillover.deciding.explain.explain import explain
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
@@ -23,8 +23,8 @@ TOGETHER = ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED, gangs=True)
 def nothing_is_left(w: World) -> None:
     """All was decided that can be, also for a server that starts now."""
     policies = w.engine.policies
-    anew = cycle.run(w.state, Board(w.state, policies), policies, w.now, 0).plan
-    live = cycle.run(w.state, w.engine.board, policies, w.now, 0).plan
+    anew = cycle.run(w.state, SchedulingIndex(w.state, policies), policies, w.now, 0).plan
+    live = cycle.run(w.state, w.engine.index, policies, w.now, 0).plan
     assert not anew, anew
     assert not live, live
 

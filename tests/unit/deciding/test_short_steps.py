@@ -7,10 +7,11 @@ import pytest
 from spillover.core.events import AnyEvent, Decided, JobPlaced, JobsAdmitted, WaitsExpired
 from spillover.core.jobs import Ended
 from spillover.core.proposals import AgentGone, Forget, Proposal, SetPolicies, StartEpoch, Submit
-from spillover.deciding import board as boards
-from spillover.deciding import cycle, engine, placing
-from spillover.deciding.board import Board
+from spillover.deciding import engine
+from spillover.deciding.cycle import cycle, placing
 from spillover.deciding.engine import Engine
+from spillover.deciding.queue import index as indexes
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
@@ -59,18 +60,18 @@ def is_ready(w: World) -> bool:
     return w.engine.is_ready
 
 
-def board_says(board: Board) -> object:
-    """All of a board that is kept up with events."""
+def board_says(index: SchedulingIndex) -> object:
+    """All of a index that is kept up with events."""
     return (
-        sorted(board.fresh),
-        sorted(board.patient),
-        sorted({wait for wait in board.waits if board.waiting(wait) is not None}),
-        sorted(set(board.alarms.heap)),
-        {lane.kind: list(board.queue.jobs(lane)) for lane in board.queue.first},
-        {lane.kind: list(board.due.jobs(lane)) for lane in board.due.first},
+        sorted(index.fresh),
+        sorted(index.patient),
+        sorted({wait for wait in index.waits if index.waiting(wait) is not None}),
+        sorted(set(index.alarms.heap)),
+        {lane.kind: list(index.queue.jobs(lane)) for lane in index.queue.first},
+        {lane.kind: list(index.due.jobs(lane)) for lane in index.due.first},
         {
             name: [(machine.name, machine.free, machine.ahead, machine.ready) for machine in cluster.machines]
-            for name, cluster in board.capacity.items()
+            for name, cluster in index.capacity.items()
         },
     )
 
@@ -82,7 +83,7 @@ def test_new_policies_are_taken_in_some_jobs_at_a_time_and_lead_to_the_same() ->
     twin.step(change)
     assert len(steps) > 10
     assert said_by(w.state) == said_by(twin.state)
-    assert board_says(w.engine.board) == board_says(twin.engine.board)
+    assert board_says(w.engine.index) == board_says(twin.engine.index)
     for events in steps:
         admitted = [job for event in events if isinstance(event, JobsAdmitted) for job in event.jobs]
         assert len(admitted) <= 3
@@ -99,7 +100,7 @@ def test_what_happens_while_a_board_is_built_is_on_it() -> None:
     w.engine.step(w.now, [AgentGone(ONPREM, NodeName("n1"), 1)], short=True)
     assert not is_ready(w)
     shortly(w)
-    assert board_says(w.engine.board) == board_says(Board(w.state, w.engine.policies))
+    assert board_says(w.engine.index) == board_says(SchedulingIndex(w.state, w.engine.policies))
 
 
 def test_nothing_is_decided_while_a_board_is_built() -> None:
@@ -120,7 +121,7 @@ def test_an_engine_that_is_built_some_jobs_at_a_time_is_the_same() -> None:
     while not built.build(4):
         slices += 1
     assert slices == 5
-    assert board_says(built.board) == board_says(w.engine.board)
+    assert board_says(built.index) == board_says(w.engine.index)
 
 
 def test_a_plan_is_bounded_and_the_rest_follows_at_once() -> None:
@@ -150,14 +151,14 @@ def test_waits_that_are_over_together_end_some_at_a_time() -> None:
 
 def test_one_board_is_built_for_all_that_changes_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     w = a_world()
-    built: list[Board] = []
-    begin = boards.Board._begin
+    built: list[SchedulingIndex] = []
+    begin = indexes.SchedulingIndex._begin
 
-    def counted(board: Board) -> None:
-        built.append(board)
-        begin(board)
+    def counted(index: SchedulingIndex) -> None:
+        built.append(index)
+        begin(index)
 
-    monkeypatch.setattr(boards.Board, "_begin", counted)
+    monkeypatch.setattr(indexes.SchedulingIndex, "_begin", counted)
     w.step(StartEpoch(2, (OWNED, RENTED, RENTED_TOO), LATER, ahead=SECOND), SetPolicies(HOURLY, "ada"))
     assert len(built) == 1
 
@@ -167,17 +168,17 @@ def test_agents_are_forgotten_without_another_board() -> None:
     for number in range(200):
         w.agent(f"n{number}", cpus=1)
     w.submit(*(a_job(f"job-{number}").expected(minutes=1) for number in range(5)))
-    before = w.engine.board
+    before = w.engine.index
     gone = [NodeName(f"n{number}") for number in range(20, 170)]
     for number, name in enumerate(gone, 21):
         w.step(AgentGone(ONPREM, name, number), Forget(ONPREM, name, "ada"))
-    assert w.engine.board is before
+    assert w.engine.index is before
     cluster = before.capacity[ONPREM]
     assert [machine.name for machine in cluster.machines] == [
         node.name for node in w.state.nodes.values() if node.cluster == ONPREM
     ]
     assert all(cluster.slots[machine.index] is machine for machine in cluster.machines)
-    assert board_says(before) == board_says(Board(w.state, w.engine.policies))
+    assert board_says(before) == board_says(SchedulingIndex(w.state, w.engine.policies))
     w.submit(*(a_job(f"more-{number}") for number in range(45)))
     assert all(w.where(f"more-{number}") for number in range(45))
     w.wait(seconds=MINUTE / SECOND)

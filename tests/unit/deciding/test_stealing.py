@@ -39,7 +39,7 @@ class Lab(World):
 
     def chosen(self, seed: int = 0, **more: object) -> list[tuple[str, str, str]]:
         """Job, from whom and for whom."""
-        asked = choose(self.state, self.engine.board, self.now, seed, **more)  # type: ignore[arg-type]
+        asked = choose(self.state, self.engine.index, self.now, seed, **more)  # type: ignore[arg-type]
         return [(ask.lease.job, ask.node, ask.thief) for ask in asked]
 
 
@@ -78,7 +78,7 @@ def test_what_was_asked_for_counts_until_it_is_answered() -> None:
     lab = Lab("busy")
     lab.hand_out(*jobs(6))
     lab.agent("idle", cpus=1)
-    (ask,) = choose(lab.state, lab.engine.board, lab.now, 0)
+    (ask,) = choose(lab.state, lab.engine.index, lab.now, 0)
     lab.propose(ask)
     assert lab.chosen() == [], "its room is spoken for"
     lab.agent("other", cpus=8)
@@ -170,7 +170,7 @@ def test_all_that_is_chosen_is_granted() -> None:
     lab = Lab("one", "two")
     lab.hand_out(*jobs(14))
     lab.agent("idle", cpus=3)
-    asks = choose(lab.state, lab.engine.board, lab.now, 3)
+    asks = choose(lab.state, lab.engine.index, lab.now, 3)
     assert asks
     for ask in asks:
         assert isinstance(ask, AskSteal)
@@ -192,7 +192,7 @@ def test_an_agent_whose_tasks_are_short_takes_some_ahead_of_room_while_they_star
     assert [job for job, _, _ in lab.chosen()] == ["j9", "j8", "j7", "j6"], "half of nine"
     lab.state.nodes["onprem/idle"].queue = 2
     assert [job for job, _, _ in lab.chosen()] == ["j9", "j8", "j7"], "one runs, and two wait"
-    for ask in choose(lab.state, lab.engine.board, lab.now, 0):
+    for ask in choose(lab.state, lab.engine.index, lab.now, 0):
         lab.propose(ask)
         lab.propose(Yielded(NodeKey("onprem/busy"), ask.lease, Yield.RELEASED))
     node = lab.state.nodes["onprem/idle"]

@@ -4,8 +4,10 @@ import pytest
 
 from spillover.core.events import Decided
 from spillover.core.proposals import Submit
-from spillover.deciding import cycle, placing, purse, turns
-from spillover.deciding.board import Board
+from spillover.deciding.budgets import check as period
+from spillover.deciding.cycle import cycle, placing
+from spillover.deciding.queue import turns
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
@@ -44,7 +46,7 @@ def submit_as(w: World, user: str, *jobs: JobBuilder) -> None:
 def nothing_is_left(w: World) -> None:
     """All was decided that can be now, also for a server that starts now."""
     policies = w.engine.policies
-    assert not cycle.run(w.state, Board(w.state, policies), policies, w.now, 0).plan
+    assert not cycle.run(w.state, SchedulingIndex(w.state, policies), policies, w.now, 0).plan
 
 
 def leads_to_the_same_plans(w: World) -> None:
@@ -117,7 +119,7 @@ def test_a_late_job_does_not_let_jobs_that_are_too_big_spend_the_looks_of_others
         a_job("fine").cpus(3),
     )
     assert w.where("fine") == "slow/s1"
-    assert w.engine.board.turn is None  # nobody had to be left out
+    assert w.engine.index.turn is None  # nobody had to be left out
 
 
 def test_those_whom_a_look_leaves_out_have_a_turn_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +128,7 @@ def test_those_whom_a_look_leaves_out_have_a_turn_within_minutes(monkeypatch: py
     w.submit(*(a_minute(f"dear-{number}").max_cost(MONEY) for number in range(800)))
     w.submit(*(a_minute(f"fine-{number}") for number in range(20)))
     assert not all(w.where(f"fine-{number}") for number in range(20))
-    assert w.engine.board.turn is not None
+    assert w.engine.index.turn is not None
     w.wait(seconds=5 * 60)
     assert all(w.where(f"fine-{number}") == "cloud/v1" for number in range(20))
     leads_to_the_same_plans(w)
@@ -139,7 +141,7 @@ def test_turns_go_on_when_other_jobs_come_meanwhile(monkeypatch: pytest.MonkeyPa
     w.submit(*(a_minute(f"fine-{number}") for number in range(20)))
     left = [f"fine-{number}" for number in range(20) if w.where(f"fine-{number}") is None]
     w.submit(a_job("small").memory(1).burst(Burst.NEVER))
-    assert w.engine.board.turn is not None
+    assert w.engine.index.turn is not None
     w.wait(seconds=5 * 60)
     assert left
     assert all(w.where(each) == "cloud/v1" for each in left)
@@ -163,6 +165,6 @@ def test_journals_that_were_written_without_turns_lead_to_the_plans_that_they_st
 
 
 def test_bounds_are_those_that_the_tests_above_pass() -> None:
-    assert (purse.REFUSALS, placing.LOOKS, turns.MOST) == (64, 1000, 1000)
+    assert (period.REFUSALS, placing.LOOKS, turns.MOST) == (64, 1000, 1000)
     assert START % turns.SLOT == 0
     assert turns.SLOT == 5 * SECOND

@@ -28,9 +28,10 @@ from spillover.core.proposals import (
     Verdict,
     unusable,
 )
-from spillover.deciding import cycle, engine
+from spillover.deciding import engine
+from spillover.deciding.cycle import cycle
+from spillover.deciding.cycle.placing import Placer
 from spillover.deciding.engine import CYCLE, MOST_ASIDE
-from spillover.deciding.placing import Placer
 from spillover.model.ids import NodeKey
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import SeenNode
 from spillover.core.proposals import SeeCluster, SeeNodes
-from spillover.deciding.explain import explain
+from spillover.deciding.explain.explain import explain
 from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst

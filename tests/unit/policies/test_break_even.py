@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import AnyEvent, MemberPlaced
 from spillover.core.tally import Tally
-from spillover.deciding.lookahead import Late, Outlook
+from spillover.deciding.forecast.starts import Late, Outlook
 from spillover.deciding.protocols import Case, Policies
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName

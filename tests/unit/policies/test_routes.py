@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from spillover.core.proposals import SetPolicies
-from spillover.deciding.draws import mixed, two_of
+from spillover.deciding.cycle.draws import mixed, two_of
+from spillover.deciding.cycle.plan import digest_of
 from spillover.deciding.guard import GuardedRoute, Shown
-from spillover.deciding.plan import digest_of
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.policies.route_biased import Biased

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from spillover.agent.process import Ended
-from spillover.agent.runners.port import House, Offer
+from spillover.agent.runners.port import Offer, RunnerContext
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Container
@@ -18,7 +18,7 @@ class FolderImages:
 
     kinds = (Container,)
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: RunnerContext) -> None:
         self._house = house
         self._images = Path(os.environ.get("FOLDER_IMAGES", ""))
 

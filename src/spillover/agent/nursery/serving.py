@@ -35,10 +35,10 @@ from spillover.agent.nursery.frames import (
     pack,
     unpack,
 )
-from spillover.agent.nursery.hands import Hand
 from spillover.agent.nursery.holes import Bounded
 from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
+from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import Task
 from spillover.agent.nursery.watching import Watch
 from spillover.agent.nursery.workshop import Workshop, remove
@@ -79,11 +79,11 @@ class Nursery:
         self._early: set[int] = set()
         """Tasks that are to be stopped, and that no thread has begun."""
         self._closing = False
-        self._hands: dict[int, Hand] = {}
+        self._spawners: dict[int, Spawner] = {}
         """By the number of the thread."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._orphans = Orphans(self._libc, self._tasks)
-        self._watch = Watch(control, self._tasks, self._hands, setup.limit, setup.watch_memory)
+        self._watch = Watch(control, self._tasks, self._spawners, setup.limit, setup.watch_memory)
         self._newborn: deque[Task] = self._watch.newborn
         self._null = os.open("/dev/null", os.O_RDONLY)
         for folder in (setup.spool, setup.scratch):
@@ -131,7 +131,7 @@ class Nursery:
                 self._say((REFUSED, key))
         elif kind == RECALL:
             # If its thread was refused, all of it is had back as it is.
-            if (hand := self._hands.get(key)) is not None:
+            if (hand := self._spawners.get(key)) is not None:
                 back = hand.give_back(message[2])
                 self._early.difference_update(back)
                 self._say((RETURNED, back))
@@ -155,12 +155,12 @@ class Nursery:
 
     def _grow(self, number: int, work: socket.socket) -> None:
         """Have one more thread; where the system allows none, the agent has its tasks wait for those that are there."""
-        hand: Hand | None = None
+        hand: Spawner | None = None
         try:
-            hand = self._hands[number] = Hand(work, self._watch.wake)
+            hand = self._spawners[number] = Spawner(work, self._watch.wake)
             threading.Thread(target=self._run_tasks, args=(number, hand), daemon=True).start()
         except (OSError, RuntimeError):
-            self._hands.pop(number, None)
+            self._spawners.pop(number, None)
             (hand or work).close()
             self._say((REFUSED, number))
 
@@ -186,7 +186,7 @@ class Nursery:
 
     # --- one thread for each running task
 
-    def _run_tasks(self, number: int, hand: Hand) -> None:
+    def _run_tasks(self, number: int, hand: Spawner) -> None:
         """Run one task after the other, until the agent is gone."""
         self._libc.unshare(_CLONE_FS)
         shop = Workshop(self._setup.spool, self._setup.scratch, self._setup.tree, number)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from spillover.agent.nursery.frames import STARTED, pack
-from spillover.agent.nursery.hands import Hand
 from spillover.agent.nursery.holes import Bounded
 from spillover.agent.nursery.procfs import birth_of, descendants, proportional
+from spillover.agent.nursery.spawners import Spawner
 from spillover.agent.nursery.task import Task
 
 ANNOUNCE_AFTER: Final = 0.01
@@ -36,13 +36,13 @@ class Watch:
         self,
         channel: socket.socket,
         tasks: Mapping[int, Task],
-        hands: Mapping[int, Hand],
+        spawners: Mapping[int, Spawner],
         limit: int,
         watch_memory: bool,
     ) -> None:
         self._channel = channel
         self._tasks = tasks
-        self._hands = hands
+        self._spawners = spawners
         self._limit = limit
         """Bytes that are kept of each stream."""
         self._watch_memory = watch_memory
@@ -91,7 +91,7 @@ class Watch:
 
     def _tell_ends(self) -> None:
         """Tell what threads kept back that are busy with a longer task by now."""
-        for hand in list(self._hands.values()):
+        for hand in list(self._spawners.values()):
             with contextlib.suppress(OSError):
                 if not hand.tell(wait=False):
                     self.wake()

@@ -20,14 +20,14 @@ from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import last_line
 from spillover.agent.process import Ended, Seen, Spawned, stem_of
 from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
-from spillover.agent.runners.port import House, Offer
+from spillover.agent.runners.port import Offer, RunnerContext
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Container
 
 ENGINES: Final = ("podman", "docker")
 LABEL: Final = "dev.spillover.agent"
-"""On every container of ours, with whose it is: what an earlier life left is found by it."""
+"""On every container of ours, with whose it is: what an earlier run left is found by it."""
 ENGINE_FAILED: Final = 125
 """Exit code of an engine that could not make the container."""
 ENGINE_REFUSED: Final = 126
@@ -54,15 +54,15 @@ class Containers:
 
     kinds = (Container,)
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        named = house.settings.get("engine")
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
+        named = context.settings.get("engine")
         found = [path for name in ([named] if named else ENGINES) if (path := shutil.which(name))]
         self._engine = found[0] if found else ""
         self._is_docker = Path(self._engine).name == "docker"
-        self._options = tuple(filter(None, house.settings.get("engine_options", "").split("\0")))
+        self._options = tuple(filter(None, context.settings.get("engine_options", "").split("\0")))
         self._why = "" if found else "neither podman nor docker is on PATH"
-        self._mark = f"{LABEL}={hashlib.sha256(str(house.folder).encode()).hexdigest()[:16]}"
+        self._mark = f"{LABEL}={hashlib.sha256(str(context.folder).encode()).hexdigest()[:16]}"
         self._env = {name: value for name, value in os.environ.items() if name.startswith(ENGINE_ENV)}
         self._names: dict[Lease, str] = {}
         self._killed: set[Lease] = set()
@@ -74,7 +74,7 @@ class Containers:
         return Offer(("container",)) if not self._why else Offer(missing={"container": self._why})
 
     async def open(self) -> None:
-        """See whether the engine works, and remove what an earlier life left."""
+        """See whether the engine works, and remove what an earlier run left."""
         if self._engine:
             self._why = await self._sweep()
 
@@ -103,7 +103,7 @@ class Containers:
         # The container has the limits; those of its client would be in their way.
         handed = {variable: value for variable, value in env.items() if not _steers(variable)}
         client = Task(Argv(words), replace(task.need, memory=0), handed | self._env, workdir)
-        self._house.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
+        self._context.launch(lease, client, lambda seen: self._heard(lease, seen, task.need.memory))
 
     def recall(self, lease: Lease) -> None:
         """Never behind another one."""
@@ -117,18 +117,18 @@ class Containers:
         if kill:
             self._in_background(self._kill(lease, name))
         else:
-            self._house.signal(lease, False)
+            self._context.signal(lease, False)
 
     async def name_output(self, lease: Lease) -> None:
         """As of any process."""
-        await self._house.name_output(lease)
+        await self._context.name_output(lease)
 
     # --- what the engine is told
 
     def _variables(self, lease: Lease, task: Task) -> dict[str, str]:
         """The environment of the container."""
         env = task.env | {"SPILL_JOB_ID": lease.job, "SPILL_ATTEMPT": str(lease.attempt)}
-        env |= {"SPILL_CLUSTER": self._house.cluster}
+        env |= {"SPILL_CLUSTER": self._context.cluster}
         array, dot, index = lease.job.rpartition(".")
         if dot and array and index.isdigit():
             env["SPILL_ARRAY_INDEX"] = index
@@ -169,7 +169,7 @@ class Containers:
     def _heard(self, lease: Lease, seen: Seen, memory: int) -> None:
         """The client was started, or is gone."""
         if isinstance(seen, Spawned):
-            self._house.seen([seen])
+            self._context.seen([seen])
         else:
             self._in_background(self._finish(lease, seen.end, memory))
 
@@ -190,11 +190,11 @@ class Containers:
                 end = Exit(end.ended, spawned=False, message=self._last_words(lease))
         self._killed.discard(lease)
         await self._ask("rm", "--force", "--volumes", name)
-        self._house.seen([Ended(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
+        self._context.seen([Ended(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
 
     def _last_words(self, lease: Lease) -> str:
         """What the engine said when it could not run the container."""
-        stem = stem_of(self._house.folder / "output", lease.job, lease.attempt, lease.task)
+        stem = stem_of(self._context.folder / "output", lease.job, lease.attempt, lease.task)
         last = last_line(Path(f"{stem}.err"))
         return f"{Path(self._engine).name} could not run it: {last or 'it did not say why'}"
 
@@ -204,7 +204,7 @@ class Containers:
         if lease in self._names:
             await asyncio.sleep(1.0)
         if lease in self._names:
-            self._house.signal(lease, True)
+            self._context.signal(lease, True)
 
     async def _sweep(self) -> str:
         """Remove containers that are ours and have no client; why that cannot be, empty if it was done."""
@@ -235,7 +235,7 @@ class Containers:
         return await asyncio.to_thread(run)
 
     def _tell_soon(self, lease: Lease, end: Exit) -> None:
-        asyncio.get_running_loop().call_soon(lambda: self._house.seen([Ended(lease, end)]))
+        asyncio.get_running_loop().call_soon(lambda: self._context.seen([Ended(lease, end)]))
 
     def _in_background(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

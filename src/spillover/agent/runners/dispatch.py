@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.process import Ended
-from spillover.agent.runners.port import House, Offer, Runner, Sight
+from spillover.agent.runners.port import Offer, Runner, RunnerContext, Sight
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Shell
@@ -16,12 +16,12 @@ class Runners:
 
     def __init__(
         self,
-        house: House,
+        context: RunnerContext,
         runners: Sequence[Runner],
         start: Callable[[Lease, Task, int], None],
         recall: Callable[[Lease], None],
     ) -> None:
-        self._house = house
+        self._context = context
         self._start_process = start
         self._recall_process = recall
         self._runners = runners
@@ -51,7 +51,7 @@ class Runners:
         else:
             why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
             end: Sight = Ended(lease, Exit(boottime(), spawned=False, message=why))
-            asyncio.get_running_loop().call_soon(self._house.seen, [end])
+            asyncio.get_running_loop().call_soon(self._context.seen, [end])
 
     def recall(self, lease: Lease, task: Task) -> None:
         """Have a task back that has not begun."""
@@ -65,14 +65,14 @@ class Runners:
         if (runner := self._by_kind.get(type(task.work))) is not None:
             runner.signal(lease, kill=kill)
         else:
-            self._house.signal(lease, kill)
+            self._context.signal(lease, kill)
 
     async def name_output(self, lease: Lease, task: Task) -> None:
         """Have the output of a task under its name."""
         if (runner := self._by_kind.get(type(task.work))) is not None:
             await runner.name_output(lease)
         else:
-            await self._house.name_output(lease)
+            await self._context.name_output(lease)
 
     async def close(self) -> None:
         """End what is left."""

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from spillover.agent.runners.port import House, Runner
+from spillover.agent.runners.port import Runner, RunnerContext
 
 GROUP: Final = "spillover.runners"
 BUILT_IN: Final = {
@@ -18,13 +18,13 @@ BUILT_IN: Final = {
 log = logging.getLogger("spillover.agent")
 
 
-def load(house: House) -> list[Runner]:
+def load(context: RunnerContext) -> list[Runner]:
     """All runners, installed ones first; one that cannot be made is left out, and the log says why."""
     makers: dict[str, Callable[[], Any]] = {point.name: point.load for point in _points()}
     runners: list[Runner] = []
     for name, maker in [*makers.items(), *_built_in(without=makers)]:
         try:
-            runner: Runner = maker()(house)
+            runner: Runner = maker()(context)
         except Exception as error:  # noqa: BLE001 - it is not ours, and the agent has other work
             log.error("runner %s cannot be used: %s: %s", name, type(error).__name__, error)  # noqa: TRY400 - one line
             continue

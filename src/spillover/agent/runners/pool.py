@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spillover.agent.process import Seen
-from spillover.agent.runners.port import House
+from spillover.agent.runners.port import RunnerContext
 from spillover.agent.runners.workers import Connection, Worker
 from spillover.agent.values import Task
 from spillover.core.events import Lease
@@ -36,13 +36,13 @@ _RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.run
 class Pool:
     """The workers of an agent."""
 
-    def __init__(self, house: House, python: str, seen: Callable[[Worker, Seen], None]) -> None:
-        self._house = house
+    def __init__(self, context: RunnerContext, python: str, seen: Callable[[Worker, Seen], None]) -> None:
+        self._context = context
         self._python = python
         self._seen = seen
         """Told what is seen of the process of a worker."""
-        self._most_calls = int(house.settings.get("python_calls") or MOST_CALLS)
-        self._folder = house.folder / "python"
+        self._most_calls = int(context.settings.get("python_calls") or MOST_CALLS)
+        self._folder = context.folder / "python"
         self._secret = secrets.token_bytes(32)
         self._server: asyncio.Server | None = None
         self._workers: dict[int, Worker] = {}
@@ -84,7 +84,7 @@ class Pool:
         if self._sweeping is not None:
             self._sweeping.cancel()
         for each in self._workers.values():
-            self._house.signal(each.lease, True)
+            self._context.signal(each.lease, True)
             each.calls.clear()
             each.clear()
         self._workers.clear()
@@ -110,7 +110,7 @@ class Pool:
         for each in reversed(self._idle.values()):
             if each.kind == kind:
                 return each
-        most = max(1, self._house.capacity.cpu // 1000)
+        most = max(1, self._context.capacity.cpu // 1000)
         while len(self._idle) >= most:
             self._retire(next(iter(self._idle.values())))
         return self._make(kind, task)
@@ -121,11 +121,11 @@ class Pool:
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
         each = self._workers[number] = Worker(number, kind, self._folder, lease)
-        told = (number, self._folder, self._house.folder / "output", self._house.output_limit)
+        told = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         words = (self._python, "-P", "-c", _RUN, *map(str, told))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
         process = Task(Argv(words), task.need, env, task.workdir)
-        self._house.launch(lease, process, lambda seen: self._seen(each, seen))
+        self._context.launch(lease, process, lambda seen: self._seen(each, seen))
         return each
 
     # --- who makes none any more

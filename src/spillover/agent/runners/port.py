@@ -1,6 +1,6 @@
 """What the agent wants of whoever runs a kind of work, and what it gives for it.
 
-A runner is made once, by calling what its entry point names with a `House`. It tells what it saw through `House.seen`, in the same
+A runner is made once, by calling what its entry point names with a `RunnerContext`. It tells what it saw through `RunnerContext.seen`, in the same
 words as processes do: `Spawned` when a task began (needless for one that is over within milliseconds) and `Ended` when it and all its
 children are gone. `Returned` hands back a task that never began and may begin elsewhere.
 """
@@ -17,7 +17,7 @@ from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
-__all__ = ["Ended", "House", "Offer", "Returned", "Runner", "Seen", "Sight", "Spawned"]
+__all__ = ["Ended", "Offer", "Returned", "Runner", "RunnerContext", "Seen", "Sight", "Spawned"]
 
 
 class Offer(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Offer(Struct, frozen=True):
     """Words that it would offer, each with why it cannot; said to whoever asks why a job waits."""
 
 
-class House(Struct, frozen=True):
+class RunnerContext(Struct, frozen=True):
     """What a runner gets to work with."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Runner(Protocol):
         ...
 
     async def open(self) -> None:
-        """Get ready, and clear up what an earlier life left."""
+        """Get ready, and clear up what an earlier run left."""
         ...
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
@@ -88,3 +88,7 @@ class Runner(Protocol):
     async def close(self) -> None:
         """End what is left."""
         ...
+
+
+House = RunnerContext
+"""The name of `RunnerContext` up to 0.5; runners of installed packages may import it."""

@@ -23,7 +23,7 @@ from spillover.agent.runners import frames
 from spillover.agent.runners.bounding import Bounding
 from spillover.agent.runners.contexts import Contexts
 from spillover.agent.runners.pool import Pool
-from spillover.agent.runners.port import House, Offer, Returned, Sight
+from spillover.agent.runners.port import Offer, Returned, RunnerContext, Sight
 from spillover.agent.runners.workers import Call, Worker
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
@@ -47,19 +47,19 @@ class PythonCalls:
 
     kinds = (PythonCall,)
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        named = house.settings.get("python")
+    def __init__(self, context: RunnerContext) -> None:
+        self._context = context
+        named = context.settings.get("python")
         self._python = (shutil.which(named) or named) if named else sys.executable
-        self._output = house.folder / "output"
+        self._output = context.folder / "output"
         self._stems = str(self._output)
-        self._pool = Pool(house, self._python, self._process)
-        self._contexts = Contexts(house.files)
+        self._pool = Pool(context, self._python, self._process)
+        self._contexts = Contexts(context.files)
         self._calls: dict[Lease, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
-        self._bounding = Bounding(self._output, house.output_limit)
+        self._bounding = Bounding(self._output, context.output_limit)
 
     # --- what the agent asks
 
@@ -159,7 +159,7 @@ class PythonCalls:
         each.order(frames.STOP, call.key)  # which terminates, unless another call runs by then
         if call.stop:
             each.killed_for = call.lease
-            self._house.signal(each.lease, True)
+            self._context.signal(each.lease, True)
 
     # --- workers speak
 
@@ -186,7 +186,7 @@ class PythonCalls:
         if not calls:
             self._pool.rest(each)
         if sights:
-            self._house.seen(sights)
+            self._context.seen(sights)
         if calls and self._looking is None:
             self._look_later()
 
@@ -283,7 +283,7 @@ class PythonCalls:
         async def bring() -> None:
             path = Path(record[7])
             try:
-                digest = await self._house.files.upload(path)
+                digest = await self._context.files.upload(path)
             except Unfetched as error:
                 why = f"what it returned cannot be kept: {error}"
                 end = msgspec.structs.replace(_ended(call, record).end, code=record[1] or 1, message=why)
@@ -311,7 +311,7 @@ class PythonCalls:
     def _tell(self, sights: list[Sight]) -> None:
         """Tell what was seen once whoever asked is done."""
         if sights:
-            asyncio.get_running_loop().call_soon(self._house.seen, sights)
+            asyncio.get_running_loop().call_soon(self._context.seen, sights)
 
     # --- starts
 
@@ -354,7 +354,7 @@ class PythonCalls:
         if again:
             self._look_later()
         if sights:
-            self._house.seen(sights)
+            self._context.seen(sights)
 
 
 def _ended(call: Call, record: tuple[Any, ...]) -> Ended:

@@ -65,7 +65,7 @@ class Stealing:
         state = engine.state
         asks = choose(
             state,
-            engine.board,
+            engine.index,
             self._loop.now(),
             state.facts.cycles,
             spared=self._spared,

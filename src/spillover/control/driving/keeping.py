@@ -14,7 +14,7 @@ from spillover.ports.driver import Driver
 GAP: Final = b"\n... %d bytes were left out here ...\n"
 
 
-class Keeper:
+class OutputArchive:
     """Keeps output as agents do: a blob with what was written, and one that lists it."""
 
     def __init__(self, blobs: Blobs, limit: int) -> None:

@@ -46,7 +46,7 @@ class Patience(Struct, frozen=True):
     """Until an attempt that no node takes, or that a quota refuses, goes back to the queue."""
     start: int = 10 * MINUTE
     """Until one fails whose image or volumes cannot be had."""
-    shun: int = 5 * MINUTE
+    backoff: int = 5 * MINUTE
     """For which a job is not tried there again, after it went back."""
     keep: int = 10 * MINUTE
     """For which what ended is left there, for whoever wants to look at it."""
@@ -366,7 +366,7 @@ class Ledger:
         """What becomes of a job whose attempt was taken away before it began."""
         if withdrawal.outcome is not None:
             return _result(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
-        return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.shun)
+        return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.backoff)
 
     # --- attempts that it has not
 

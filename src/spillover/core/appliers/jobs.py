@@ -17,6 +17,7 @@ from spillover.core.appliers.queue import (
 from spillover.core.book import leave_gang, leave_node, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
+    BackoffEnded,
     DependencyEnded,
     GangPlaced,
     JobEnded,
@@ -30,11 +31,21 @@ from spillover.core.events import (
     JobStarted,
     JobStopping,
     JobSubmitted,
-    ShunEnded,
     WaitsExpired,
 )
 from spillover.core.history import learn
-from spillover.core.jobs import NO_EXTRA, Ended, Extra, Job, Kind, Members, Placed, Running, Shun, Waiting
+from spillover.core.jobs import (
+    NO_EXTRA,
+    ClusterBackoff,
+    Ended,
+    Extra,
+    Job,
+    Kind,
+    Members,
+    Placed,
+    Running,
+    Waiting,
+)
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 
@@ -191,33 +202,33 @@ def requeued(state: State, event: JobRequeued) -> None:
         job.extra.returned += 1
         job.extra.came_back = event.seq
         job.arrived = state.steady(event.at)
-    if event.shunned is not None:
-        _shun(state, job, Shun(event.shunned, event.until, event.because))
+    if event.backing_off is not None:
+        _back_off(state, job, ClusterBackoff(event.backing_off, event.until, event.because))
     due = job.due
     enter_queue(state, job)
     if event.why is Back.RELEASED:
         job.due = due  # it never ran: a wait that was over stays over
 
 
-def shun_ended(state: State, event: ShunEnded) -> None:
+def backoff_ended(state: State, event: BackoffEnded) -> None:
     """A job may be tried again on a cluster."""
     job = job_of(state, event.job, event)
-    _set_shuns(state, job, [each for each in job.extra.shuns if each.cluster != event.cluster])
+    _set_backoffs(state, job, [each for each in job.extra.backoffs if each.cluster != event.cluster])
 
 
-def _shun(state: State, job: Job, shun: Shun) -> None:
+def _back_off(state: State, job: Job, backoff: ClusterBackoff) -> None:
     """Let a job not be tried on a cluster for a while."""
     if job.extra is NO_EXTRA:
         job.extra = Extra()
-    others = [each for each in job.extra.shuns if each.cluster != shun.cluster]
-    _set_shuns(state, job, [*others, shun])
+    others = [each for each in job.extra.backoffs if each.cluster != backoff.cluster]
+    _set_backoffs(state, job, [*others, backoff])
 
 
-def _set_shuns(state: State, job: Job, shuns: list[Shun]) -> None:
-    """Let a job be one of its kind that shun the same clusters."""
-    job.extra.shuns = tuple(sorted(shuns, key=lambda each: each.cluster))
-    shunned = tuple([each.cluster for each in job.extra.shuns])
-    job.kind = state.share(replace(job.kind, shunned=shunned))
+def _set_backoffs(state: State, job: Job, backoffs: list[ClusterBackoff]) -> None:
+    """Let a job be one of its kind that back off from the same clusters."""
+    job.extra.backoffs = tuple(sorted(backoffs, key=lambda each: each.cluster))
+    backing_off = tuple([each.cluster for each in job.extra.backoffs])
+    job.kind = state.share(replace(job.kind, backing_off=backing_off))
 
 
 def ended(state: State, event: JobEnded) -> None:

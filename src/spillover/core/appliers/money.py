@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from spillover.core.events import BudgetsConfigured, CostHeld
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.purses import Hold, Paid, Purse
+from spillover.core.money import BudgetPeriod, Hold, Paid
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
 from spillover.model.budget import Caps
@@ -26,16 +26,16 @@ def held(state: State, event: CostHeld) -> None:
     job = state.jobs.get(event.job)
     if job is None or not isinstance(job.phase, Placed) or job.extra.hold is not None:
         raise Impossible(f"CostHeld on {job or event.job!r}: {event}")
-    keys = tuple([pocket.key for pocket in event.purses])
+    keys = tuple([each.key for each in event.periods])
     job.extra = replace(job.extra, hold=Hold(event.amount, event.limit, keys))
     state.touch_job(job.id)
-    for pocket in event.purses:
-        purse = state.purses.get(pocket.key)
-        if purse is None:
+    for each in event.periods:
+        period = state.budget_periods.get(each.key)
+        if period is None:
             _forget_old(state, event.at)
-            purse = state.purses[pocket.key] = Purse(pocket.key, pocket.until)
-        purse.held += event.amount
-        state.touch_purse(pocket.key)
+            period = state.budget_periods[each.key] = BudgetPeriod(each.key, each.until)
+        period.held += event.amount
+        state.touch_budget_period(each.key)
 
 
 def settle(state: State, job: Job, cost: int, at: int) -> None:
@@ -49,14 +49,14 @@ def settle(state: State, job: Job, cost: int, at: int) -> None:
     if over:
         state.facts.overruns += 1
         state.touch_facts()
-    for key in hold.purses:
-        purse = state.purses[key]
-        purse.held -= hold.amount
-        purse.spent += spent
-        purse.over += over
-        if not purse.held and purse.until <= at:
-            del state.purses[key]
-        state.touch_purse(key)
+    for key in hold.periods:
+        period = state.budget_periods[key]
+        period.held -= hold.amount
+        period.spent += spent
+        period.over += over
+        if not period.held and period.until <= at:
+            del state.budget_periods[key]
+        state.touch_budget_period(key)
     state.loosened = True
 
 
@@ -69,7 +69,9 @@ def note(job: Job, cost: int, at: int) -> None:
 
 
 def _forget_old(state: State, now: int) -> None:
-    """Drop purses of periods that are over, unless something is held in them."""
-    for key in [key for key, purse in state.purses.items() if purse.until <= now and not purse.held]:
-        del state.purses[key]
-        state.touch_purse(key)
+    """Drop periods of periods that are over, unless something is held in them."""
+    for key in [
+        key for key, period in state.budget_periods.items() if period.until <= now and not period.held
+    ]:
+        del state.budget_periods[key]
+        state.touch_budget_period(key)

@@ -100,7 +100,7 @@ def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool)
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that never started go back to the queue, unharmed."""
     given = [
-        released(job, now, proposal.because, proposal.shun)
+        released(job, now, proposal.because, proposal.backoff)
         for job in _holders(state, proposal.leases, proposal.node)
         if type(job.phase) is Placed
     ]
@@ -225,13 +225,13 @@ def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | J
     return _end_lost(job, now, ran, cost, because)
 
 
-def released(job: Job, now: int, because: str = "", shun: int = 0) -> JobRequeued | JobEnded:
+def released(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequeued | JobEnded:
     """Back to the queue with the same attempt, not to be tried there for a while; a job that is being stopped ends here."""
     if isinstance(job.phase, Placed) and job.phase.stopping is not None:
         if (back := again(job, Outcome.STOPPED, None)) is not None:
             return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
         return _end_lost(job, now, 0, job.cost)
-    shunned = job.phase.cluster if shun > 0 and isinstance(job.phase, Placed) else None
+    backing_off = job.phase.cluster if backoff > 0 and isinstance(job.phase, Placed) else None
     return JobRequeued(
         job.id,
         now,
@@ -240,8 +240,8 @@ def released(job: Job, now: int, because: str = "", shun: int = 0) -> JobRequeue
         job.seq + 1,
         job.cost,
         because=because,
-        shunned=shunned,
-        until=now + shun if shunned is not None else 0,
+        backing_off=backing_off,
+        until=now + backoff if backing_off is not None else 0,
     )
 
 

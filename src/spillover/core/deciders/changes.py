@@ -11,13 +11,13 @@ from spillover.core.deciders.endings import (
 )
 from spillover.core.events import (
     AnyEvent,
+    BackoffEnded,
     JobEnded,
     JobHeld,
     JobReleased,
     JobReprioritised,
     JobState,
     JobStopping,
-    ShunEnded,
     Stop,
 )
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Waiting
@@ -171,12 +171,12 @@ def _requeue(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
 _ACTS = {Act.HOLD: _hold, Act.RELEASE: _release, Act.REQUEUE: _requeue}
 
 
-def shun_over(state: State, job_id: JobId, now: int) -> list[AnyEvent]:
+def backoff_over(state: State, job_id: JobId, now: int) -> list[AnyEvent]:
     """The time is over for which a job was not tried on a cluster."""
     job = state.jobs.get(job_id)
     if job is None or type(job.phase) is Ended:
         return []
-    return [ShunEnded(job_id, now, each.cluster) for each in job.extra.shuns if each.until <= now]
+    return [BackoffEnded(job_id, now, each.cluster) for each in job.extra.backoffs if each.until <= now]
 
 
 def time_has_come(state: State, job: JobId, now: int) -> list[AnyEvent]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.lanes import Lane
+from spillover.deciding.queue.lanes import Lane
 from spillover.model.admission import may_run, refused_by
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
@@ -33,7 +33,7 @@ class Finder:
 
     def _candidates(self, lane: Lane, role: Role) -> list[Candidates]:
         """Lanes of one shape share theirs."""
-        key = shape, _, _ = lane.kind.shape, lane.kind.shunned, role
+        key = shape, _, _ = lane.kind.shape, lane.kind.backing_off, role
         found = self._shared.get(key)
         if found is None:
             found = self._shared[key] = [Candidates(each, shape) for each in self.clusters_for(lane, role)]
@@ -59,11 +59,11 @@ class Finder:
         ruled_out = Burst.NEVER if role is Role.RENTED else Burst.ALWAYS
         if shape.burst is ruled_out:
             return []
-        shunned = lane.kind.shunned
+        backing_off = lane.kind.backing_off
         clusters = [
             each
             for each in self._clusters.values()
-            if each.spec.role is role and each.name not in shunned and may_run(shape, each.spec)
+            if each.spec.role is role and each.name not in backing_off and may_run(shape, each.spec)
         ]
         if role is Role.RENTED:
             clusters.sort(key=lambda each: (cost_of_job(each.spec, shape, HOUR), each.spec.startup))

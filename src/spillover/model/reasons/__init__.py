@@ -7,7 +7,7 @@ from functools import cache
 from typing import TypeAlias
 
 from spillover.model.reasons.base import Never, NotNow
-from spillover.model.reasons.elsewhere import ClusterDown, NoNodeReady, NotConfigured, NotStarting, Shunned
+from spillover.model.reasons.elsewhere import BackingOff, ClusterDown, NoNodeReady, NotConfigured, NotStarting
 from spillover.model.reasons.ending import (
     CancelledBy,
     ClusterFailed,
@@ -76,7 +76,7 @@ Reason: TypeAlias = (
     | ClusterDown
     | NotConfigured
     | NoNodeReady
-    | Shunned
+    | BackingOff
     | WaitNotOver
     | NotRented
     | PolicyFailed
@@ -134,6 +134,7 @@ __all__ = [
     "AllDrained",
     "AlwaysRented",
     "AtLimit",
+    "BackingOff",
     "BehindOthers",
     "BeyondDepth",
     "BurstRefused",
@@ -178,7 +179,6 @@ __all__ = [
     "ReportUnusable",
     "RoomOwned",
     "RoomSoon",
-    "Shunned",
     "Stopping",
     "Tainted",
     "TooBig",

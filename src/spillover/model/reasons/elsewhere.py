@@ -56,7 +56,7 @@ class NoNodeReady(NotNow, frozen=True, tag="no_node_ready"):
         return f"waits for a node of {' or '.join(self.clusters)} that could run it to be ready, and not cordoned"
 
 
-class Shunned(NotNow, frozen=True, tag="shunned"):
+class BackingOff(NotNow, frozen=True, tag="shunned"):
     """A cluster gave it back, and it is tried there again after a while."""
 
     cluster: ClusterName

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillover.agent.nursery.frames import LARGEST, pack, unpack
-from spillover.agent.nursery.hands import LONGEST, MOST, Hand
+from spillover.agent.nursery.spawners import LONGEST, MOST, Spawner
 from tests.support.processes import wait_until
 
 
@@ -19,7 +19,7 @@ class Pair:
     def __init__(self) -> None:
         self.agent, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.kept_back = 0
-        self.hand = Hand(self.end, self._kept)
+        self.hand = Spawner(self.end, self._kept)
 
     def _kept(self) -> None:
         self.kept_back += 1

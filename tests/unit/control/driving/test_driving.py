@@ -10,7 +10,7 @@ import pytest
 from spillover.control import loop as loop_module
 from spillover.control.controllers import driving as driving_module
 from spillover.control.controllers.driving import Driving
-from spillover.control.controllers.unwatched import Unwatched
+from spillover.control.controllers.removed import RemovedClusters
 from spillover.control.driving.ledger import Ledger
 from spillover.core.events import JobState, Lease, SeenNode
 from spillover.core.jobs import Job
@@ -114,7 +114,7 @@ async def test_a_server_that_cannot_write_as_it_begins_takes_over_what_is_there_
         deciding = await unwritten(live)
         driver = Plain()
         driving = asyncio.create_task(Driving(live.loop, driver, starts_of).run())
-        giving_up = asyncio.create_task(Unwatched(live.loop).run())
+        giving_up = asyncio.create_task(RemovedClusters(live.loop).run())
         async with running(driving, giving_up):
             with pytest.raises(CommandError):
                 await deciding

@@ -33,7 +33,7 @@ from spillover.testing.world import World
 
 CLUSTER = ClusterName("onprem")
 N1, N2 = NodeName("n1"), NodeName("n2")
-PATIENCE = Patience(bind=30 * SECOND, start=10 * MINUTE, shun=5 * MINUTE, keep=10 * MINUTE)
+PATIENCE = Patience(bind=30 * SECOND, start=10 * MINUTE, backoff=5 * MINUTE, keep=10 * MINUTE)
 
 
 class Bench:

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from spillover.control.controllers.unwatched import Unwatched
+from spillover.control.controllers.removed import RemovedClusters
 from spillover.core.events import JobState, SeenNode
 from spillover.core.proposals import DRIVER, Act, Change, SeeCluster, SeeNodes, Started, StartEpoch
-from spillover.deciding.explain import reason_of
+from spillover.deciding.explain.explain import reason_of
 from spillover.model.cluster import ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
@@ -41,7 +41,7 @@ async def unconfigured(*names: str) -> AsyncIterator[tuple[Inside, list[JobId]]]
 @pytest.mark.parametrize(("act", "state"), [(Act.CANCEL, JobState.CANCELLED), (Act.REQUEUE, JobState.QUEUED)])
 async def test_a_job_that_nobody_watches_waits_until_somebody_gives_it_up(act: Act, state: JobState) -> None:
     async with unconfigured("train") as (inside, [job_id]):
-        unwatched = Unwatched(inside.loop)
+        unwatched = RemovedClusters(inside.loop)
         await unwatched.look()
         job = inside.loop.state.jobs[job_id]
         assert job.state is JobState.RUNNING
@@ -53,7 +53,7 @@ async def test_a_job_that_nobody_watches_waits_until_somebody_gives_it_up(act: A
 
 async def test_a_job_that_is_given_up_while_another_is_ends_too() -> None:
     async with unconfigured("one", "two") as (inside, [one, two]):
-        unwatched = Unwatched(inside.loop)
+        unwatched = RemovedClusters(inside.loop)
         await inside.propose(Change(Act.CANCEL, (one,), "ada"))
         await asyncio.gather(unwatched.look(), inside.propose(Change(Act.CANCEL, (two,), "ada")))
         states = [inside.loop.state.jobs[each].state for each in (one, two)]
@@ -64,7 +64,7 @@ async def test_a_job_that_is_given_up_while_another_is_ends_too() -> None:
 
 async def test_a_job_that_could_not_be_given_up_is_looked_at_again() -> None:
     async with unconfigured("train") as (inside, [job]):
-        unwatched = Unwatched(inside.loop)
+        unwatched = RemovedClusters(inside.loop)
         await inside.propose(Change(Act.CANCEL, (job,), "ada"))
         inside.loop.problem = "the disk is full"
         with pytest.raises(CommandError, match="the disk is full"):

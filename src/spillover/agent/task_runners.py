@@ -7,13 +7,13 @@ from typing import Final
 
 from spillover.agent.files import Files
 from spillover.agent.isolation import Isolation
-from spillover.agent.life import Life
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.options import Options
 from spillover.agent.process import DIED, Ended, Processes, Seen, Spawned, stem_of
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
-from spillover.agent.runners.port import House, Offer, Returned, Sight
+from spillover.agent.runners.port import Offer, Returned, RunnerContext, Sight
+from spillover.agent.runtime import AgentRuntime
 from spillover.agent.staging import Actors, Staging
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
@@ -23,13 +23,13 @@ READY_THREADS: Final = 64
 """Tasks that the nursery is ready for from the beginning; it gets ready for more when there are more."""
 
 
-class Crew:
-    """Runs tasks for a life, and tells it what becomes of them; see `life.Hands`."""
+class TaskRunners:
+    """Runs tasks for the agent's runtime, and tells it what becomes of them; see `runtime.TaskRunner`."""
 
-    def __init__(self, options: Options, files: Files, life: Life) -> None:
+    def __init__(self, options: Options, files: Files, runtime: AgentRuntime) -> None:
         self._options = options
         self._files = files
-        self._life = life
+        self._runtime = runtime
         self._launched: dict[Lease, Callable[[Seen], None]] = {}
         """Processes that are no tasks of the server's, and whoever wants to hear of them."""
         self._processes = self._new_processes()
@@ -54,33 +54,33 @@ class Crew:
         self._files.close()
         await self._processes.close()
 
-    # --- what a life asks
+    # --- what the runtime asks
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
-        """See Hands."""
+        """See TaskRunner."""
         self._staging.start(lease, task, slot)
 
     def prefetch(self, task: Task) -> None:
-        """See Hands."""
+        """See TaskRunner."""
         self._staging.prefetch(task)
 
     def recall(self, lease: Lease, task: Task) -> None:
-        """See Hands."""
+        """See TaskRunner."""
         self._runners.recall(lease, task)
 
     def signal(self, lease: Lease, task: Task, *, kill: bool) -> None:
-        """See Hands."""
+        """See TaskRunner."""
         self._staging.signal(lease, task, kill=kill)
 
     async def name_output(self, lease: Lease, task: Task) -> None:
-        """See Hands."""
+        """See TaskRunner."""
         await self._runners.name_output(lease, task)
 
     # --- what is seen
 
     def _seen(self, seen: Sequence[Sight]) -> None:
         """Tasks began or ended; of those with files the end is not told yet."""
-        self._life.seen(self._staging.sift(seen))
+        self._runtime.seen(self._staging.sift(seen))
 
     def _made(self, seen: list[Sight]) -> None:
         """Processes were made or ended, of tasks or of runners that want to hear of theirs themselves."""
@@ -128,7 +128,7 @@ class Crew:
             await self._processes.name_output(lease)
 
         options = self._options
-        house = House(
+        context = RunnerContext(
             folder=options.folder,
             cluster=options.cluster,
             capacity=options.capacity,
@@ -140,7 +140,7 @@ class Crew:
             output_limit=options.output_limit,
             settings=options.settings,
         )
-        return Runners(house, load_runners(house), self._start_process, self._recall_process)
+        return Runners(context, load_runners(context), self._start_process, self._recall_process)
 
     def _start_process(self, lease: Lease, task: Task, slot: int) -> None:
         """Make a process of a task."""
@@ -156,15 +156,15 @@ class Crew:
             start=self._runners.start,
             signal=lambda lease, task, kill: self._runners.signal(lease, task, kill=kill),
             seen=self._seen,
-            moving=self._life.state.moving,
+            moving=self._runtime.state.moving,
             wrote=self._wrote,
-            exited=self._life.state.exited,
+            exited=self._runtime.state.exited,
         )
         return Staging(self._options.folder / "work", self._files, actors)
 
     def _wrote(self, lease: Lease) -> Sequence[tuple[str, Path]]:
         """Files with output of a task that the server wants, each with where it is to be listed."""
-        if not self._life.state.keep_output:
+        if not self._runtime.state.keep_output:
             return ()
         stem = stem_of(self._options.folder / "output", lease.job, lease.attempt, lease.task)
         files = zip(KEPT_STREAMS, (Path(f"{stem}.out"), Path(f"{stem}.err")), strict=True)

@@ -12,8 +12,8 @@ class Hold(Struct, frozen=True, array_like=True, gc=False):
     """Millionths."""
     limit: int | None
     """Nanoseconds that it may run; None if it has a walltime of its own, or needs none."""
-    purses: tuple[str, ...]
-    """Keys of the purses that it is held in."""
+    periods: tuple[str, ...]
+    """Keys of the periods that it is held in."""
 
 
 class Paid(Struct, frozen=True, array_like=True, gc=False):
@@ -26,7 +26,7 @@ class Paid(Struct, frozen=True, array_like=True, gc=False):
     """Millionths."""
 
 
-class Purse(Struct, array_like=True, gc=False):
+class BudgetPeriod(Struct, array_like=True, gc=False):
     """What is spent and held of a budget in one period."""
 
     key: str

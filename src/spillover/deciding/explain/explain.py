@@ -8,14 +8,14 @@ from msgspec import Struct, structs
 from spillover.core.appliers.queue import weight
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread, Waiting
 from spillover.core.state import State
-from spillover.deciding.board import Board
+from spillover.deciding.budgets.check import BudgetCheck, CostHold, too_dear
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.estimates import Estimate, estimate, late_on
+from spillover.deciding.explain.refusals import refusal_of, why_never
+from spillover.deciding.forecast.estimates import Estimate, estimate, late_on
 from spillover.deciding.guard import GuardedWait
-from spillover.deciding.lanes import Walk
 from spillover.deciding.protocols import Policies
-from spillover.deciding.purse import Holding, Purser, too_dear
-from spillover.deciding.refusing import refusal_of, why_never
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Walk
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Burst
@@ -23,6 +23,7 @@ from spillover.model.reasons import (
     AfterJobs,
     AllDrained,
     AtLimit,
+    BackingOff,
     BehindOthers,
     BeyondDepth,
     ClusterDown,
@@ -40,7 +41,6 @@ from spillover.model.reasons import (
     OverMaxCost,
     PolicyFailed,
     Reason,
-    Shunned,
     Stopping,
     WaitNotOver,
 )
@@ -57,7 +57,7 @@ class Decider(Protocol):
     now: int
 
     @property
-    def board(self) -> Board:
+    def index(self) -> SchedulingIndex:
         """What cycles look at."""
         ...
 
@@ -91,14 +91,14 @@ class Explanation(Struct, frozen=True):
     """Whether more than that may be ahead: only so many are counted."""
 
 
-def explain(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> Explanation:
+def explain(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> Explanation:
     """Say why. `held` is what a plan that is only tried would hold."""
     expected = estimate(job, engine.policies.chosen.unknown_runtime)
     if type(job.phase) is not Queued:
         return Explanation(_unqueued(engine.state, job), (), 0, None, expected)
     verdicts = _verdicts(engine, job, held)
     reason = _why_queued(engine, job, verdicts)
-    ahead, more = _ahead(engine.board, job)
+    ahead, more = _ahead(engine.index, job)
     return Explanation(reason, verdicts, ahead, _spills_at(engine, job, verdicts), expected, more)
 
 
@@ -109,14 +109,14 @@ def reason_of(engine: Decider, job: Job) -> Reason | None:
     return _why_queued(engine, job, _verdicts(engine, job))
 
 
-def _verdicts(engine: Decider, job: Job, held: Iterable[Holding] = ()) -> tuple[Verdict, ...]:
+def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple[Verdict, ...]:
     """What each cluster says, in the order they are configured."""
-    purser = Purser(engine.state, engine.now)
+    check = BudgetCheck(engine.state, engine.now)
     for holding in held:
-        purser.take(holding)
+        check.take(holding)
     verdicts = tuple(
-        Verdict(cluster.name, cluster.spec.role, _verdict(engine, purser, cluster, job))
-        for cluster in engine.board.capacity.values()
+        Verdict(cluster.name, cluster.spec.role, _verdict(engine, check, cluster, job))
+        for cluster in engine.index.capacity.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
         return verdicts
@@ -130,32 +130,32 @@ def _without_owned(verdict: Verdict) -> Verdict:
     return structs.replace(verdict, reason=structs.replace(verdict.reason, owned=False))
 
 
-def _verdict(engine: Decider, purser: Purser, cluster: Capacity, job: Job) -> Reason | None:
+def _verdict(engine: Decider, check: BudgetCheck, cluster: Capacity, job: Job) -> Reason | None:
     """Why a cluster does not take a job now; None if it does. A cap that it would pass tells more than that there is no room."""
     refusal = refusal_of(engine.state, cluster, job.kind.shape)
     if refusal is not None and refusal.never:
         return refusal
     if (late := late_on(job, cluster.spec, engine.now)) is not None:
         return late
-    if cluster.name in job.kind.shunned and (refusal is None or isinstance(refusal, NoRoom)):
+    if cluster.name in job.kind.backing_off and (refusal is None or isinstance(refusal, NoRoom)):
         return next(
-            Shunned(shun.cluster, shun.until, shun.because)
-            for shun in job.extra.shuns
-            if shun.cluster == cluster.name
+            BackingOff(each.cluster, each.until, each.because)
+            for each in job.extra.backoffs
+            if each.cluster == cluster.name
         )
     if cluster.spec.role is Role.OWNED or not (refusal is None or isinstance(refusal, NoRoom)):
         return refusal
-    answer = purser.ask(job, cluster.spec, estimate(job, 0).runtime) if purser.concerns(job) else None
+    answer = check.ask(job, cluster.spec, estimate(job, 0).runtime) if check.concerns(job) else None
     if isinstance(answer, OverBudget):
         return _with_holder(engine, job, answer)
-    return refusal if answer is None or isinstance(answer, Holding) else answer
+    return refusal if answer is None or isinstance(answer, CostHold) else answer
 
 
 def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
     """The same, with the job that holds what was left of the budget because it has no walltime, if there is one."""
     for cap in engine.state.caps.on(job.kind.project, job.user, engine.now):
         if (f"{cap.budget.of} {cap.name}", cap.budget.per) == (over.whose, over.per):
-            found = engine.board.holders.most(cap.key)
+            found = engine.index.holders.most(cap.key)
             if found is not None:
                 return structs.replace(over, holder=found[0], held=found[1])
     return over
@@ -209,13 +209,13 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     """The one reason that comes first: never before not now, the nearest cause before the others."""
     shape = job.kind.shape
     gangs = job.extra.members is None and any(
-        cluster.spec.gangs for cluster in engine.board.capacity.values()
+        cluster.spec.gangs for cluster in engine.index.capacity.values()
     )
     if shape.tasks > 1 and not gangs:
         return GangUnsupported(shape.tasks)
     possible = [each for each in verdicts if _possible(each)]
     if not possible:
-        return why_never(engine.board, shape, [each.reason for each in verdicts])
+        return why_never(engine.index, shape, [each.reason for each in verdicts])
     if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
         return dear
     if engine.state.latest(job) is None:
@@ -239,7 +239,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     return limited[0] if limited and not names else NoRoom(shape.resources, names)
 
 
-AWAY: Final = (Shunned, AllDrained, NoNodeReady, ClusterDown, NotObserved)
+AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, NotObserved)
 """Why a cluster takes nothing now, whatever room it has; what is told first if each cluster has another reason."""
 
 
@@ -257,8 +257,8 @@ def _away(reasons: Sequence[Reason | None]) -> Reason | None:
             each = [reason.clusters for reason in alike if isinstance(reason, NotObserved | NoNodeReady)]
             return structs.replace(first, clusters=tuple(name for names in each for name in names))
         case _:
-            shunned = [reason for reason in alike if isinstance(reason, Shunned)]
-            return min(shunned, key=lambda reason: reason.until, default=first)
+            backing_off = [reason for reason in alike if isinstance(reason, BackingOff)]
+            return min(backing_off, key=lambda reason: reason.until, default=first)
 
 
 def _all_drained(reasons: list[AllDrained]) -> AllDrained:
@@ -295,11 +295,11 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Po
 
 def _cut_off(engine: Decider, job: Job) -> Reason | None:
     """Whether the cycle never got as far as this job's lane."""
-    board = engine.board
-    lane = board.lanes.get(job.kind)
+    index = engine.index
+    lane = index.lanes.get(job.kind)
     strict, depth = engine.policies.backfill.strict, engine.policies.chosen.depth
     first: JobId | None = None
-    for place, (entry, each) in enumerate(board.queue.lanes()):
+    for place, (entry, each) in enumerate(index.queue.lanes()):
         if (
             first is None
             and engine.policies.backfill.reservations
@@ -320,13 +320,13 @@ def _is_kept_for(head: Job) -> bool:
     return head.due is None and head.kind.shape.burst is not Burst.ALWAYS
 
 
-def _ahead(board: Board, job: Job) -> tuple[int, bool]:
+def _ahead(index: SchedulingIndex, job: Job) -> tuple[int, bool]:
     """How many queued jobs sort before this one, members of arrays counted one by one, and whether there may be more."""
-    mine, jobs, count = board.spot(job), board.state.jobs, 0
+    mine, jobs, count = index.spot(job), index.state.jobs, 0
     if len(jobs) <= MOST_AHEAD:
-        ahead = (each for each in jobs.values() if type(each.phase) is Queued and board.spot(each) < mine)
+        ahead = (each for each in jobs.values() if type(each.phase) is Queued and index.spot(each) < mine)
         return sum(map(weight, ahead)), False
-    walk = Walk(board.queue.lanes(), board.queue.jobs, len(board.queue.first) + 1, len(board.queue.first))
+    walk = Walk(index.queue.lanes(), index.queue.jobs, len(index.queue.first) + 1, len(index.queue.first))
     for _ in range(MOST_AHEAD):
         found = walk.next()
         if found is None or found[0] >= mine:

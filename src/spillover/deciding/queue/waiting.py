@@ -9,16 +9,16 @@ from msgspec.structs import replace
 from spillover.core.estimates import estimate
 from spillover.core.jobs import Job, Kind, Queued
 from spillover.core.state import State
-from spillover.deciding.lanes import Entry
-from spillover.deciding.lookahead import Waiter
-from spillover.deciding.ranking import Ranking
+from spillover.deciding.forecast.starts import Waiter
+from spillover.deciding.queue.lanes import Entry
+from spillover.deciding.queue.ranking import Ranking
 from spillover.model.ids import JobId
 from spillover.model.job import Burst, Shape
 from spillover.model.units import FOREVER
 from spillover.model.where import Where
 
 
-class LineUp:
+class WaitQueue:
     """Jobs that wait for owned capacity, kept up with every event."""
 
     def __init__(
@@ -81,11 +81,11 @@ class LineUp:
         """A job that waits until then, as looking ahead sees it."""
         known = estimate(job, 0).source != "default"
         rentable = latest < FOREVER and (job.due is None or job.partly_due)
-        shape = _avoiding(job.kind) if job.kind.shunned else job.kind.shape
+        shape = _avoiding(job.kind) if job.kind.backing_off else job.kind.shape
         return Waiter(job.id, shape, self._runs(job), known, job.arrived, latest, 1, rentable)
 
 
 def _avoiding(kind: Kind) -> Shape:
-    """The shape of jobs that shun clusters, as of those that ask for other ones."""
+    """The shape of jobs that back off from clusters, as of those that ask for other ones."""
     where = kind.shape.where or Where()
-    return replace(kind.shape, where=replace(where, avoid=tuple(sorted({*where.avoid, *kind.shunned}))))
+    return replace(kind.shape, where=replace(where, avoid=tuple(sorted({*where.avoid, *kind.backing_off}))))

@@ -23,7 +23,7 @@ class Holders:
         hold = job.extra.hold
         if hold is None or hold.limit is None:
             return
-        for key in hold.purses:
+        for key in hold.periods:
             jobs = self._jobs.setdefault(key, {})
             jobs[job.id] = None
             if len(jobs) > MANY:
@@ -46,4 +46,4 @@ class Holders:
         """Millionths that a job holds of a budget because it has no walltime."""
         found = self._state.jobs.get(job)
         hold = None if found is None else found.extra.hold
-        return 0 if hold is None or hold.limit is None or key not in hold.purses else hold.amount
+        return 0 if hold is None or hold.limit is None or key not in hold.periods else hold.amount

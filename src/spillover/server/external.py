@@ -12,7 +12,7 @@ from spillover.clusters.kubernetes.opening import open_cluster
 from spillover.clusters.kubernetes.options import Options
 from spillover.config.config import Config, Kubernetes
 from spillover.control.controllers.driving import Driving
-from spillover.control.driving.keeping import Keeper
+from spillover.control.driving.keeping import OutputArchive
 from spillover.control.driving.ledger import Patience
 from spillover.control.driving.pilot import Manner
 from spillover.control.loop import Loop
@@ -55,7 +55,7 @@ def owner_of(identity: str, cluster: ClusterName) -> str:
 
 def open_clusters(config: Config, identity: str, loop: Loop, runner: Runner, blobs: Blobs) -> list[Driving]:
     """All of them, to be run; raises Unusable."""
-    keep = Keeper(blobs, config.output_limit).keep if config.keep_output else None
+    keep = OutputArchive(blobs, config.output_limit).keep if config.keep_output else None
     drivings = []
     for each in config.kubernetes:
         try:

@@ -5,14 +5,14 @@ from collections.abc import Collection
 from operator import attrgetter
 
 from spillover.core.jobs import Job
-from spillover.deciding.board import Board
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Held
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.lanes import Lane
-from spillover.deciding.outlook import End, Ends, Release, Reservation, reserve
+from spillover.deciding.forecast.ends import End, Ends, Release, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Lane
 from spillover.model.cluster import Role
 
 LOOKS = 1000
@@ -20,17 +20,17 @@ LOOKS = 1000
 _AT = attrgetter("at")
 
 
-class Keeper:
+class Reservation:
     """Lives for one cycle, where a policy looks ahead."""
 
-    def __init__(self, board: Board, ends: Ends, policies: Policies, now: int) -> None:
-        self._board = board
+    def __init__(self, index: SchedulingIndex, ends: Ends, policies: Policies, now: int) -> None:
+        self._index = index
         self._ends = ends
         self._place: Place = policies.place
         self._now = now
         self._planned: list[End] = []
         """When what this cycle places on owned capacity is expected to end."""
-        self._kept: tuple[Reservation | None] | None = None
+        self._kept: tuple[ReservedCapacity | None] | None = None
         """What is kept for the head; None until somebody asked."""
         self._lane: Lane | None = None
         """Of the head."""
@@ -101,7 +101,7 @@ class Keeper:
         """When ends come to be expected otherwise, which could let a job start that waits for what is kept."""
         return self._ends.next_turn(self._now)
 
-    def _reservation(self) -> Reservation | None:
+    def _reservation(self) -> ReservedCapacity | None:
         """What is kept for the head; found out when somebody behind it could start."""
         if self._lane is None:
             return None
@@ -109,7 +109,7 @@ class Keeper:
             shape = self._lane.kind.shape
             clusters = [
                 each
-                for each in self._board.finder.clusters_for(self._lane, Role.OWNED)
+                for each in self._index.finder.clusters_for(self._lane, Role.OWNED)
                 if shape.tasks == 1 or each.spec.gangs
             ]
             planned = [Release(end.at, held) for end in sorted(self._planned) for held in end.held]
@@ -119,4 +119,4 @@ class Keeper:
 
     def _until(self, job: Job) -> int:
         """When a job would be expected to end if it started now."""
-        return self._now + self._board.runs(job)
+        return self._now + self._index.runs(job)

@@ -2,7 +2,7 @@
 
 The most that an attempt can cost is held when it is rented: at its walltime, with the grace and the slack that an agent has to
 end it. A job without a walltime is given the one that the rest of its caps pays for. So what is spent and held together never
-passes a cap, in whatever order attempts end. A `Purser` lives for one cycle and counts what that cycle is about to hold: nothing
+passes a cap, in whatever order attempts end. A `BudgetCheck` lives for one cycle and counts what that cycle is about to hold: nothing
 of it has to be undone.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from spillover.core.estimates import estimate
-from spillover.core.events import Pocket
+from spillover.core.events import PeriodRef
 from spillover.core.jobs import Job, Kind
 from spillover.core.state import State
 from spillover.model.budget import Cap, Of
@@ -34,24 +34,24 @@ ALL_REFUSALS: Final = 1024
 Refusal: TypeAlias = OverMaxCost | OverBudget
 
 
-class Holding(Struct, frozen=True, array_like=True, gc=False):
+class CostHold(Struct, frozen=True, array_like=True, gc=False):
     """What is to be held for a job that is rented."""
 
     amount: int
     """Millionths."""
     limit: int | None
     """Nanoseconds that it may run; None if it has a walltime of its own, or needs none."""
-    purses: tuple[Pocket, ...]
+    periods: tuple[PeriodRef, ...]
 
 
-class Purser:
+class BudgetCheck:
     """What the caps leave, with what one cycle is about to hold."""
 
     def __init__(self, state: State, now: int) -> None:
         self._state = state
         self._now = now
         self._taken: dict[str, int] = {}
-        """Millionths by purse that the cycle is about to hold."""
+        """Millionths by period that the cycle is about to hold."""
         self._refused: dict[Kind, int] = {}
         """Jobs that were refused, by lane."""
         self._refusals = 0
@@ -66,7 +66,7 @@ class Purser:
         """Whether any cap limits what renting a job may cost."""
         return job.terms.max_cost is not None or bool(self._state.caps)
 
-    def ask(self, job: Job, spec: ClusterSpec, expected: int | None) -> Holding | Refusal | None:
+    def ask(self, job: Job, spec: ClusterSpec, expected: int | None) -> CostHold | Refusal | None:
         """What has to be held to rent a job there, or why it may not be; None if no cap concerns it.
 
         `expected` is how long it is expected to run; None if nobody knows.
@@ -91,23 +91,23 @@ class Purser:
             if needed > here:
                 return _over(cap, job, runs, needed, here)
             left = min(left, here)
-        pockets = tuple([Pocket(cap.key, cap.until) for cap in caps])
+        periods = tuple([PeriodRef(cap.key, cap.until) for cap in caps])
         if terms.walltime is not None or not rate:
-            return Holding(needed, None, pockets)
+            return CostHold(needed, None, periods)
         paid = (left - egress_cost(spec.price, terms.data)) * PER_RATE // rate
         step = max(1, spec.billing.step)
         limit = min(LONGEST, paid // step * step - beyond)
-        return Holding(cost_of_job(spec, shape, limit + beyond, terms.data), limit, pockets)
+        return CostHold(cost_of_job(spec, shape, limit + beyond, terms.data), limit, periods)
 
     def allows(self, job: Job, spec: ClusterSpec, expected: int | None) -> bool:
         """Whether the caps on a job let it be rented there."""
         answer = self.ask(job, spec, expected) if self.concerns(job) else None
-        return answer is None or isinstance(answer, Holding)
+        return answer is None or isinstance(answer, CostHold)
 
-    def take(self, holding: Holding) -> None:
+    def take(self, holding: CostHold) -> None:
         """Count what is about to be held."""
-        for pocket in holding.purses:
-            self._taken[pocket.key] = self._taken.get(pocket.key, 0) + holding.amount
+        for period in holding.periods:
+            self._taken[period.key] = self._taken.get(period.key, 0) + holding.amount
 
     def refuse(self, job: Job, refusals: Iterable[Refusal]) -> None:
         """Note that a job may not be rented anywhere, for these reasons."""
@@ -142,19 +142,19 @@ class Purser:
 
     def left(self, cap: Cap) -> int:
         """What a cap leaves, in millionths."""
-        purse = self._state.purses.get(cap.key)
-        used = purse.spent + purse.held if purse is not None else 0
+        period = self._state.budget_periods.get(cap.key)
+        used = period.spent + period.held if period is not None else 0
         return cap.budget.limit - used - self._taken.get(cap.key, 0)
 
 
-class Till:
-    """A purser at work in one cycle: what was asked last, and what is to be held for the cycle's placements."""
+class CycleBudgets:
+    """A check at work in one cycle: what was asked last, and what is to be held for the cycle's placements."""
 
     def __init__(self, state: State, now: int) -> None:
-        self._purser = Purser(state, now)
-        self.holding: Holding | None = None
+        self._check = BudgetCheck(state, now)
+        self.holding: CostHold | None = None
         """What has to be held for the job that is looked at, where it was found to have a place."""
-        self.holds: list[tuple[int, Holding]] = []
+        self.holds: list[tuple[int, CostHold]] = []
         """What is to be held for placements, by their position."""
         self.refusals: list[Refusal] = []
         """Why the job that is looked at may not be rented where there is room."""
@@ -162,17 +162,17 @@ class Till:
     @property
     def renews(self) -> int:
         """When the first of those budgets begins anew that refused a job, nanoseconds UTC."""
-        return self._purser.renews
+        return self._check.renews
 
     @property
     def worth_a_look(self) -> bool:
         """Whether others of the lane that was given up last might be rented all the same: only so many are looked at."""
-        return self._purser.worth_a_look
+        return self._check.worth_a_look
 
     def may_pay(self, job: Job, spec: ClusterSpec) -> bool:
         """Whether the caps on a job let it run there; notes what to hold for it, or why they do not."""
-        answer = self._purser.ask(job, spec, estimate(job, 0).runtime)
-        if answer is not None and not isinstance(answer, Holding):
+        answer = self._check.ask(job, spec, estimate(job, 0).runtime)
+        if answer is not None and not isinstance(answer, CostHold):
             self.refusals.append(answer)
             return False
         self.holding = answer
@@ -181,14 +181,14 @@ class Till:
     def hold(self, position: int) -> None:
         """The job that was looked at is placed, at this position of the plan."""
         if self.holding is not None:
-            self._purser.take(self.holding)
+            self._check.take(self.holding)
             self.holds.append((position, self.holding))
 
     def goes_on(self, job: Job, specs: Iterable[ClusterSpec]) -> bool:
         """Whether those of a lane are looked at that are behind a job which its caps keep from being rented."""
         refusals, self.refusals = self.refusals, []
-        self._purser.refuse(job, refusals)
-        return not self._purser.gives_up(job, specs)
+        self._check.refuse(job, refusals)
+        return not self._check.gives_up(job, specs)
 
 
 def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear | None:
@@ -211,7 +211,7 @@ def too_dear(refusals: Iterable[tuple[ClusterName, Reason | None]]) -> TooDear |
     )
 
 
-class Rest(NamedTuple):
+class BudgetRest(NamedTuple):
     """What is left of a budget, and held by a job that has no walltime, or would be."""
 
     whose: str
@@ -220,22 +220,22 @@ class Rest(NamedTuple):
     """Millionths."""
 
 
-def held_rest(state: State, job: Job, now: int) -> Rest | None:
+def held_rest(state: State, job: Job, now: int) -> BudgetRest | None:
     """Of which budget a job holds all that was left, as it has no walltime; None if it does not."""
     hold = job.extra.hold
     if hold is None or hold.limit is None:
         return None
-    caps = [cap for cap in state.caps.on(job.kind.project, job.user, now) if cap.key in hold.purses]
-    cap = min(caps, key=Purser(state, now).left, default=None)
-    return None if cap is None else Rest(_whose(cap), hold.amount)
+    caps = [cap for cap in state.caps.on(job.kind.project, job.user, now) if cap.key in hold.periods]
+    cap = min(caps, key=BudgetCheck(state, now).left, default=None)
+    return None if cap is None else BudgetRest(_whose(cap), hold.amount)
 
 
-def open_rest(state: State, job: Job, now: int) -> Rest | None:
+def open_rest(state: State, job: Job, now: int) -> BudgetRest | None:
     """Of which budget a job would hold all that is left if it were rented now; None if it has a walltime, or no budget concerns it."""
     caps = state.caps.on(job.kind.project, job.user, now) if job.terms.walltime is None else []
-    purser = Purser(state, now)
-    cap = min(caps, key=purser.left, default=None)
-    return None if cap is None else Rest(_whose(cap), max(0, purser.left(cap)))
+    check = BudgetCheck(state, now)
+    cap = min(caps, key=check.left, default=None)
+    return None if cap is None else BudgetRest(_whose(cap), max(0, check.left(cap)))
 
 
 def _whose(cap: Cap) -> str:

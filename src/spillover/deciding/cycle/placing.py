@@ -6,21 +6,21 @@ from operator import itemgetter
 
 from spillover.core import ranges
 from spillover.core.jobs import Job, Queued
-from spillover.deciding.board import Board
+from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
 from spillover.deciding.capacity.future import Held
 from spillover.deciding.capacity.limits import Limits
 from spillover.deciding.capacity.machine import Before, Machine
-from spillover.deciding.draft import ROOM_OWNED, Draft
-from spillover.deciding.draws import mixed
-from spillover.deciding.estimates import late_from, late_on
-from spillover.deciding.keeping import Keeper
-from spillover.deciding.lanes import Entry, Lane, Line, Walk
-from spillover.deciding.plan import GangPlacement, Placement
+from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
+from spillover.deciding.cycle.draws import mixed
+from spillover.deciding.cycle.plan import GangPlacement, Placement
+from spillover.deciding.forecast.estimates import late_from, late_on
 from spillover.deciding.protocols import Policies
-from spillover.deciding.purse import Holding, Till
-from spillover.deciding.turns import MOST, Turn
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, Walk
+from spillover.deciding.queue.turns import MOST, Turn
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
 from spillover.model.job import ALWAYS
@@ -39,10 +39,10 @@ class Placer:
     """Lives for one cycle, and writes the places that it finds into the draft of a plan."""
 
     __slots__ = (
-        "_board",
         "_bounded",
         "_counted",
         "_draft",
+        "_index",
         "_keep",
         "_late",
         "_late_from",
@@ -53,20 +53,20 @@ class Placer:
         "_state",
         "_trials",
         "_turns",
+        "budgets",
         "cut",
         "holds",
-        "keeper",
         "passed",
+        "reservation",
         "spent",
-        "till",
         "turn",
     )
 
     def __init__(
-        self, board: Board, policies: Policies, draft: Draft, *, keep: bool, bounded: bool = True
+        self, index: SchedulingIndex, policies: Policies, draft: Draft, *, keep: bool, bounded: bool = True
     ) -> None:
         self._state = draft.state
-        self._board = board
+        self._index = index
         self._policies = policies
         self._draft = draft
         self._keep = keep
@@ -75,11 +75,11 @@ class Placer:
         """Where trial placements were made that are to be undone, with what was free before."""
         self._turns: list[tuple[Machine, int]] = []
         """Machines that are given leases ahead of room, with their turn before."""
-        self.keeper = None if board.ends is None else Keeper(board, board.ends, policies, draft.now)
+        self.reservation = None if index.ends is None else Reservation(index, index.ends, policies, draft.now)
         """Of room for a job that does not fit; None if no policy looks ahead."""
-        self.till: Till | None = None
+        self.budgets: CycleBudgets | None = None
         """Where it is asked whether caps let a job be rented; None until one is that a cap concerns."""
-        self.holds: Sequence[tuple[int, Holding]] = ()
+        self.holds: Sequence[tuple[int, CostHold]] = ()
         """What is to be held for placements, by their position."""
         self.passed = False
         """Whether some jobs were not looked at, or kept waiting, because of others."""
@@ -104,21 +104,21 @@ class Placer:
 
     def place(self) -> None:
         """Place on owned capacity, in order; what was tried before is only tried again where room was gained."""
-        queue, board = self._board.queue, self._board
-        calm = board.turn is None and board.ranking is None  # as in most cycles
-        gains = board.gained or (not calm and board.gains(self._draft.now))
-        if board.in_turn or gains or (board.spent and self._compete(queue)):
+        queue, index = self._index.queue, self._index
+        calm = index.turn is None and index.ranking is None  # as in most cycles
+        gains = index.gained or (not calm and index.gains(self._draft.now))
+        if index.in_turn or gains or (index.spent and self._compete(queue)):
             self._fill(self._walk(queue, everything=True), OWNED, strict=self._policies.backfill.strict)
             return
-        self.passed, self.spent, self.turn = board.passed, board.spent, board.turn  # of those not looked at
+        self.passed, self.spent, self.turn = index.passed, index.spent, index.turn  # of those not looked at
         if queue.woken and not self._place_newcomer(queue):
             self._fill(self._walk(queue, everything=False), OWNED, strict=False)
 
-    def _compete(self, line: Line) -> bool:
+    def _compete(self, line: JobQueue) -> bool:
         """Whether lanes that are to be tried may spend looks that others spent too: then all are looked at, in order."""
-        return any(lane.timed or line is self._board.due for lane in line.woken)
+        return any(lane.timed or line is self._index.due for lane in line.woken)
 
-    def _place_newcomer(self, queue: Line) -> bool:
+    def _place_newcomer(self, queue: JobQueue) -> bool:
         """Place a job that is the only one of the only lane to be tried, if it is so: most that come are."""
         if len(queue.woken) > 1 or len(queue.first) > self._policies.chosen.depth:
             return False
@@ -128,28 +128,28 @@ class Placer:
         job = self._state.jobs[queue.first[lane][2]]
         if job.extra.members is not None:
             return False
-        self._board.looking_at = job.id
+        self._index.looking_at = job.id
         self._place(job, lane, OWNED)
         return True
 
     def rent(self) -> None:
         """Rent what was tried and may wait no longer, in order."""
-        due, draft = self._board.due, self._draft
+        due, draft = self._index.due, self._draft
         if len(draft.expired) == 1 and not due.first and self._rent_one():
             return
         newly: dict[Lane, list[Entry]] = {}
         for each in draft.expired:
             job = self._state.jobs[each]
             if type(job.phase) is Queued and draft.left(job):
-                newly.setdefault(self._board.lane_of(job), []).append(self._board.spot(job))
+                newly.setdefault(self._index.lane_of(job), []).append(self._index.spot(job))
         for entries in newly.values():
             entries.sort()
-        everything = bool(newly) or self._board.gains(draft.now)
-        everything = everything or (self._board.spent and self._compete(due))
+        everything = bool(newly) or self._index.gains(draft.now)
+        everything = everything or (self._index.spent and self._compete(due))
         if not everything:
-            self.passed = self.passed or self._board.passed
-            self.spent = self.spent or self._board.spent
-            self.turn = self.turn or self._board.turn
+            self.passed = self.passed or self._index.passed
+            self.spent = self.spent or self._index.spent
+            self.turn = self.turn or self._index.turn
         if everything or due.woken:
             self._fill(self._walk(due, everything, newly), RENTED, strict=False)
 
@@ -162,17 +162,17 @@ class Placer:
         if job.terms.max_cost is not None or self._state.caps:
             return False
         if job.id not in self._draft.taken:
-            self._board.looking_at = job.id
-            self._place(job, self._board.lane_of(job), RENTED)
+            self._index.looking_at = job.id
+            self._place(job, self._index.lane_of(job), RENTED)
         return True
 
     def again(self) -> int:
         """When time alone could let a job start: a budget begins anew, what was expected to end did not, or a job is in nobody's way any more."""
         again = self._late_from
-        if self.till is not None:
-            again = min(again, self.till.renews)
-        if self.keeper is not None and self.keeper.waits_for_end:
-            again = min(again, self.keeper.again())
+        if self.budgets is not None:
+            again = min(again, self.budgets.renews)
+        if self.reservation is not None and self.reservation.waits_for_end:
+            again = min(again, self.reservation.again())
         return again
 
     def undo(self) -> None:
@@ -184,7 +184,7 @@ class Placer:
         for limits, job in self._counted:
             limits.leave(job)
 
-    def _walk(self, line: Line, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
+    def _walk(self, line: JobQueue, everything: bool, newly: dict[Lane, list[Entry]] | None = None) -> Walk:
         """Lanes to be tried, in order: all, or those that were not tried since they changed."""
         jobs = line.jobs
         if newly:
@@ -207,14 +207,14 @@ class Placer:
 
     def _fill(self, walk: Walk, role: Role, *, strict: bool) -> None:
         """Place jobs in the order of a walk for as long as there is room."""
-        jobs, draft, board = self._state.jobs, self._draft, self._board
+        jobs, draft, index = self._state.jobs, self._draft, self._index
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
-        keeper = self.keeper if role is OWNED else None
+        reservation = self.reservation if role is OWNED else None
         self._left_out = {}
         while (found := walk.next()) is not None:
             entry, lane = found
-            board.looking_at = entry[2]
+            index.looking_at = entry[2]
             job = jobs[entry[2]]
             if (job.id in draft.taken or job.extra.members is not None) and (
                 job.kind.shape.tasks > 1 or not draft.left(job, role)
@@ -224,8 +224,8 @@ class Placer:
             if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
                 self._pass_over(walk, entry, lane)
                 continue
-            if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
-                if keeper.looks > 0:
+            if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
+                if reservation.looks > 0:
                     walk.go_on(lane)
                 continue
             if (ceiling is not None and self._rules_out(ceiling, lane)) or not self._place(job, lane, role):
@@ -234,16 +234,16 @@ class Placer:
                     return
                 if self._is_passed_over(job, walk, entry, lane):
                     continue
-                if keeper is not None and not keeper.keeps and self._is_kept_for(job):
-                    keeper.keep_for(lane)
+                if reservation is not None and not reservation.keeps and self._is_kept_for(job):
+                    reservation.keep_for(lane)
                 if many:
-                    ceiling = ceiling or Ceiling.over(self._board.capacity.values(), role)
-                    if ceiling.failed() < self._board.least_cpu():
+                    ceiling = ceiling or Ceiling.over(self._index.capacity.values(), role)
+                    if ceiling.failed() < self._index.least_cpu():
                         return
                 walk.stuck()
-                if keeper is not None and keeper.blocked:  # a shorter one of the lane may start
+                if reservation is not None and reservation.blocked:  # a shorter one of the lane may start
                     self.passed = True
-                    keeper.block(lane)
+                    reservation.block(lane)
                     walk.go_on(lane)
                 continue
             if len(draft.placements) >= self._most:
@@ -260,8 +260,8 @@ class Placer:
 
     def _take_turns(self, role: Role, *, strict: bool) -> None:
         """Look at those jobs of lanes that were left out whose turn it is, in order."""
-        draft, keeper = self._draft, self.keeper if role is OWNED else None
-        turn = self._board.turns.at(draft.now)
+        draft, reservation = self._draft, self.reservation if role is OWNED else None
+        turn = self._index.turns.at(draft.now)
         if not turn.is_everybodys:
             self.turn, self.passed = turn, True
         stuck: set[Lane] = set()
@@ -270,7 +270,7 @@ class Placer:
                 continue
             if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
                 continue
-            if keeper is not None and keeper.keeps and keeper.is_blocked(job, lane):
+            if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
                 continue
             fits = True
             while fits and draft.left(job, role) > 0:
@@ -280,33 +280,33 @@ class Placer:
                     return
             if fits or self._late:
                 continue
-            if self.till is not None and self.till.refusals:
-                self.till.goes_on(job, self._board.finder.rented_for(lane))
+            if self.budgets is not None and self.budgets.refusals:
+                self.budgets.goes_on(job, self._index.finder.rented_for(lane))
                 continue
             if strict:
                 self.passed = True
                 return
-            if keeper is not None and not keeper.keeps and self._is_kept_for(job):
-                keeper.keep_for(lane)
-            if keeper is not None and keeper.blocked:  # a shorter one of the lane may start
+            if reservation is not None and not reservation.keeps and self._is_kept_for(job):
+                reservation.keep_for(lane)
+            if reservation is not None and reservation.blocked:  # a shorter one of the lane may start
                 self.passed = True
-                keeper.block(lane)
+                reservation.block(lane)
             else:
                 stuck.add(lane)
 
     def _whose_turn(self, turn: Turn, role: Role) -> list[tuple[Lane, Job]]:
         """Jobs behind those that were looked at whose turn it is, in order."""
-        board, draft, jobs = self._board, self._draft, self._state.jobs
+        index, draft, jobs = self._index, self._draft, self._state.jobs
         found: list[tuple[Entry, Lane]] = []
-        for each in board.turns.of(turn):
+        for each in index.turns.of(turn):
             job = jobs[each]
-            lane = board.lanes.get(job.kind)
+            lane = index.lanes.get(job.kind)
             last = None if lane is None else self._left_out.get(lane)
             if lane is None or last is None:
                 continue
             if role is RENTED and job.due is None and each not in draft.expired:
                 continue
-            if (spot := board.spot(job)) > last:
+            if (spot := index.spot(job)) > last:
                 found.append((spot, lane))
         found.sort()
         return [(lane, jobs[spot[2]]) for spot, lane in found[: 4 * MOST]]
@@ -316,23 +316,23 @@ class Placer:
         if self._late:
             self._pass_over(walk, entry, lane)
             return True
-        if self.till is None or not self.till.refusals:
+        if self.budgets is None or not self.budgets.refusals:
             return False
         self.passed = self.spent = True
-        if self.till.goes_on(job, self._board.finder.rented_for(lane)):
+        if self.budgets.goes_on(job, self._index.finder.rented_for(lane)):
             walk.go_on(lane)
             return True
-        if self.till.worth_a_look:
+        if self.budgets.worth_a_look:
             self._left_out[lane] = entry
         return False
 
     def _look_anew(self) -> None:
         """Another job is looked at: what kept the one before from starting is not known of this one."""
         self._late = False
-        if self.till is not None:
-            self.till.refusals = []
-        if self.keeper is not None:
-            self.keeper.blocked = False
+        if self.budgets is not None:
+            self.budgets.refusals = []
+        if self.reservation is not None:
+            self.reservation.blocked = False
 
     def _rules_out(self, ceiling: Ceiling, lane: Lane) -> bool:
         """Whether nothing has enough room for jobs of a lane, so that they need not be tried."""
@@ -343,7 +343,7 @@ class Placer:
 
     def _is_hopeless(self, job: Job, lane: Lane, role: Role) -> bool:
         """Whether a job could not end in time on any cluster of a role: it is in nobody's way."""
-        finder, gang = self._board.finder, job.kind.shape.tasks > 1
+        finder, gang = self._index.finder, job.kind.shape.tasks > 1
         found = finder.gang_candidates(lane, role) if gang else finder.candidates(lane, role)
         since = max([late_from(job, each.cluster.spec) for each in found], default=FOREVER)
         if since > self._draft.now:
@@ -370,36 +370,36 @@ class Placer:
     def _place(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job, if there is one."""
         self._late = False
-        if self.till is not None or self.keeper is not None:
+        if self.budgets is not None or self.reservation is not None:
             self._look_anew()
         if job.kind.shape.tasks > 1:
             return self._place_gang(job, lane, role)
         owned = role is OWNED
-        keeper = self.keeper if owned else None
+        reservation = self.reservation if owned else None
         timed = job.extra.deadline is not None
         candidates = lane.owned if owned else lane.rented
-        for each in self._board.finder.candidates(lane, role) if candidates is None else candidates:
+        for each in self._index.finder.candidates(lane, role) if candidates is None else candidates:
             machine = each.best(self._policies.place)
             if machine is None:
                 continue
             if (timed or each.cluster.limits is not None) and not self._suits(job, each.cluster):
                 continue
-            if keeper is not None and keeper.keeps:
-                machine = keeper.best(job, each, machine)
+            if reservation is not None and reservation.keeps:
+                machine = reservation.best(job, each, machine)
             if machine is not None and (owned or self._may_pay(job, each.cluster)):
                 self._take(job, each, machine, ahead=False)
                 return True
-        if not self._board.finder.eager() or (keeper is not None and keeper.keeps):
+        if not self._index.finder.eager() or (reservation is not None and reservation.keeps):
             return False
         return self._place_ahead(job, lane, role)
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
         """Find a place for a job ahead of room, if there is one."""
-        draft, candidates = self._draft, self._board.finder.candidates(lane, role)
-        if role is OWNED and draft.may_be_rented(job) and self._board.finder.candidates(lane, RENTED):
+        draft, candidates = self._draft, self._index.finder.candidates(lane, role)
+        if role is OWNED and draft.may_be_rented(job) and self._index.finder.candidates(lane, RENTED):
             return False  # room to rent comes before a place ahead of owned room
         if role is RENTED:
-            candidates = self._board.finder.candidates(lane, OWNED) + candidates
+            candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:
             machine = each.ahead(self._policies.route, mixed(draft.seed, len(draft.placements)))
             if machine is not None and self._suits(job, each.cluster) and self._may_pay(job, each.cluster):
@@ -411,12 +411,12 @@ class Placer:
         """Find places for all tasks of a job on one cluster, if there are."""
         if job.extra.members is not None:
             return False  # each member would be a gang: nothing runs those
-        keeper = self.keeper if role is OWNED else None
-        for each in self._board.finder.gang_candidates(lane, role):
+        reservation = self.reservation if role is OWNED else None
+        for each in self._index.finder.gang_candidates(lane, role):
             cluster = each.cluster
             if not self._suits(job, cluster):
                 continue
-            barred = keeper.barred(job, cluster) if keeper is not None else ()
+            barred = reservation.barred(job, cluster) if reservation is not None else ()
             parts = each.take(self._policies.place, barred) if self._may_pay(job, cluster) else []
             if parts:
                 if not self._keep:
@@ -425,11 +425,11 @@ class Placer:
                 nodes = tuple([part.machine.name for part in parts for _ in range(part.tasks)])
                 why = self._draft.why(job, cluster, ahead=False)
                 self._draft.placements.append(GangPlacement(job.id, cluster.name, nodes, why))
-                if keeper is not None:
-                    keeper.took(job, tuple([part.held_on(cluster) for part in parts]))
+                if reservation is not None:
+                    reservation.took(job, tuple([part.held_on(cluster) for part in parts]))
                 return True
-            if barred and keeper is not None:
-                keeper.blocked = True
+            if barred and reservation is not None:
+                reservation.blocked = True
         return False
 
     def _is_kept_for(self, job: Job) -> bool:
@@ -452,8 +452,8 @@ class Placer:
             machine.turn = self._state.facts.turns + len(self._turns)
         else:
             cluster.take(machine, candidates.wants)
-            if self.keeper is not None and cluster.owned:
-                self.keeper.took(job, (Held(cluster, machine, candidates.wants),))
+            if self.reservation is not None and cluster.owned:
+                self.reservation.took(job, (Held(cluster, machine, candidates.wants),))
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, cluster, job.id if index is None else member_id(job.id, index))
@@ -462,19 +462,19 @@ class Placer:
 
     def _may_pay(self, job: Job, cluster: Capacity) -> bool:
         """Whether the caps on a job let it run there."""
-        if self.till is not None:
-            self.till.holding = None
+        if self.budgets is not None:
+            self.budgets.holding = None
         if cluster.owned or (job.terms.max_cost is None and not self._state.caps):
             return True
-        if self.till is None:
-            self.till = Till(self._state, self._draft.now)
-            self.holds = self.till.holds
-        return self.till.may_pay(job, cluster.spec)
+        if self.budgets is None:
+            self.budgets = CycleBudgets(self._state, self._draft.now)
+            self.holds = self.budgets.holds
+        return self.budgets.may_pay(job, cluster.spec)
 
     def _count(self, job: Job, cluster: Capacity, placed: JobId) -> None:
         """Note that one more of a job is placed, itself or a member of it, and what is to be held for it."""
-        if self.till is not None and not cluster.owned:
-            self.till.hold(len(self._draft.placements))
+        if self.budgets is not None and not cluster.owned:
+            self.budgets.hold(len(self._draft.placements))
         if cluster.limits is not None:
             cluster.limits.take(placed, job.kind.shape.total)
             if not self._keep:

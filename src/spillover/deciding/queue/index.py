@@ -1,6 +1,6 @@
 """The book as the cycle needs it: lanes, rooms and waits, kept up with every event.
 
-Nothing here is a fact of its own: a board is built from any state, and following the events gives the same as building it anew.
+Nothing here is a fact of its own: a index is built from any state, and following the events gives the same as building it anew.
 """
 
 import heapq
@@ -10,21 +10,21 @@ from typing import Any
 from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
-from spillover.deciding.alarms import SPARE, Alarms
+from spillover.deciding.budgets.check import BudgetCheck
+from spillover.deciding.budgets.holders import Holders
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.finding import Finder
 from spillover.deciding.capacity.limits import Limits
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.estimates import late_on
-from spillover.deciding.heaps import in_order
-from spillover.deciding.holders import Holders
-from spillover.deciding.lanes import Entry, Lane, Line
-from spillover.deciding.lining_up import LineUp
-from spillover.deciding.outlook import Ends
+from spillover.deciding.forecast.ends import Ends
+from spillover.deciding.forecast.estimates import late_on
 from spillover.deciding.protocols import Policies
-from spillover.deciding.purse import Purser
-from spillover.deciding.ranking import RankedLine, Ranking
-from spillover.deciding.turns import Turn, Turns, next_turn
+from spillover.deciding.queue.alarms import SPARE, Alarms
+from spillover.deciding.queue.heaps import in_order
+from spillover.deciding.queue.lanes import Entry, JobQueue, Lane
+from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
+from spillover.deciding.queue.turns import Turn, Turns, next_turn
+from spillover.deciding.queue.waiting import WaitQueue
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
@@ -38,10 +38,10 @@ IDLE = 1024
 """Lanes without jobs that are kept, because jobs like the last ones are likely to come."""
 
 
-class Board:
+class SchedulingIndex:
     """What waits, where there is room, and when something is due."""
 
-    def __init__(  # noqa: PLR0915 - a board has so many parts
+    def __init__(  # noqa: PLR0915 - a index has so many parts
         self, state: State, policies: Policies, aside: dict[JobId, None] | None = None, *, whole: bool = True
     ) -> None:
         """All of a book, or at first its clusters only: `build` takes the jobs in, while events are followed already."""
@@ -84,7 +84,7 @@ class Board:
         self.ends: Ends | None = None
         """When what runs is expected to end; None if nobody asks."""
         self.can_rent = state.can_rent()
-        self.line_up = LineUp(state, self.entry, self.runs, self.ranking) if policies.reviews else None
+        self.wait_queue = WaitQueue(state, self.entry, self.runs, self.ranking) if policies.reviews else None
         """All jobs that wait for owned capacity; None unless the wait policy looks at them when a job comes."""
         self.in_turn = policies.backfill.strict or policies.backfill.reservations > 0
         """Whether jobs are tried in their turn: what one of them finds depends on those ahead of it."""
@@ -102,7 +102,7 @@ class Board:
         self._rest: list[Job] = []
         """Jobs that are not taken in yet, the first one last."""
         self._scrap: list[list[Any]] | None = None
-        """What is left of a board that nobody looks at any more; None while somebody does."""
+        """What is left of a index that nobody looks at any more; None while somebody does."""
         self._begin()
         if whole:
             self.build()
@@ -137,8 +137,8 @@ class Board:
                 self._take_in(job)
         if rest:
             return False
-        if self.line_up is not None:
-            self.line_up.sort()
+        if self.wait_queue is not None:
+            self.wait_queue.sort()
         return True
 
     def _take_in(self, job: Job) -> None:
@@ -150,7 +150,7 @@ class Board:
             self.ends.set(job)
 
     def dismantle(self, most: int) -> bool:
-        """Let go of so many entries of a board that nobody looks at any more, as all at once take long to free; whether none is left."""
+        """Let go of so many entries of a index that nobody looks at any more, as all at once take long to free; whether none is left."""
         if self._scrap is None:
             heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
             self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self._rest]
@@ -207,24 +207,24 @@ class Board:
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
-        shape, purser = job.kind.shape, Purser(self.state, now)
+        shape, check = job.kind.shape, BudgetCheck(self.state, now)
         clusters = [
             cluster
             for cluster in self.capacity.values()
             if cluster.spec.role is Role.RENTED
-            and cluster.name not in job.kind.shunned
+            and cluster.name not in job.kind.backing_off
             and (cluster.limits is None or cluster.limits.allow(shape.total))
             and late_on(job, cluster.spec, now) is None
             and cluster.fits(shape)
         ]
         return shape.burst is not Burst.NEVER and any(
-            purser.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
+            check.allows(job, cluster.spec, estimate(job, 0).runtime) for cluster in clusters
         )
 
     def runs(self, job: Job) -> int:
         """How long a job is taken to run when somebody looks ahead."""
         unknown = self.policies.chosen.unknown_runtime
-        return estimate(job, unknown).runtime if self.line_up is None else likely(job, unknown)
+        return estimate(job, unknown).runtime if self.wait_queue is None else likely(job, unknown)
 
     def counts_waiting(self, job: Job) -> bool:
         """Whether a job counts against `max_queue` while it waits."""
@@ -397,8 +397,8 @@ class Board:
                 self._line_up_fresh(job)
         elif job.due is None or job.partly_due:
             self.wait(job)
-        if self.line_up is not None:
-            self.line_up.keep(job)
+        if self.wait_queue is not None:
+            self.wait_queue.keep(job)
 
     def _line_up_fresh(self, job: Job) -> None:
         """Keep many jobs that no cycle has looked at in their order."""
@@ -438,8 +438,8 @@ class Board:
         if type(job.phase) is not Queued:
             self.fresh.pop(job.id, None)
             self.patient.pop(job.id, None)
-            if self.line_up is not None:
-                self.line_up.drop(job.id)
+            if self.wait_queue is not None:
+                self.wait_queue.drop(job.id)
         lane = self.lanes.get(job.kind)
         if lane is not None:
             self.queue.settle(lane)
@@ -471,14 +471,14 @@ class Board:
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
-    def _line(self, valid: Callable[[Lane, Entry], bool]) -> Line:
-        return Line(valid) if self.ranking is None else RankedLine(valid, self.ranking)
+    def _line(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
+        return JobQueue(valid) if self.ranking is None else RankedJobQueue(valid, self.ranking)
 
     def _is_queued(self, lane: Lane, entry: Entry) -> bool:
         job = self.state.jobs.get(entry[2])
         if job is None or type(job.phase) is not Queued or entry[0] != self._key(job):
             return False
-        return job.kind is lane.kind or job.kind == lane.kind  # it may shun other clusters by now
+        return job.kind is lane.kind or job.kind == lane.kind  # it may back off from other clusters by now
 
     def _is_due(self, lane: Lane, entry: Entry) -> bool:
         return self._is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None

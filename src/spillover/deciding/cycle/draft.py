@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from spillover.core import ranges
 from spillover.core.jobs import Job, Queued
 from spillover.core.state import State
+from spillover.deciding.budgets.check import CostHold
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.plan import Expiry, GangPlacement, Placement, Plan
-from spillover.deciding.purse import Holding
+from spillover.deciding.cycle.plan import Expiry, GangPlacement, Placement, Plan
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId
 from spillover.model.reasons import AlwaysRented, Reason, RoomOwned, RoomSoon
@@ -88,7 +88,7 @@ class Draft:
             return min(pending - taken, (limit or pending) - self.rented.get(job.id, 0))
         return pending - taken
 
-    def plan(self, holds: Sequence[tuple[int, Holding]]) -> Plan:
+    def plan(self, holds: Sequence[tuple[int, CostHold]]) -> Plan:
         """What was decided, with what is to be held for placements. A job that starts at once need not be told how long it may wait."""
         admitted: tuple[tuple[JobId, int], ...] = ()
         expired: tuple[Expiry, ...] = ()

@@ -1,4 +1,4 @@
-"""One cycle: look at what waits and at what is free, and decide. Pure: the board is as it was found when it returns.
+"""One cycle: look at what waits and at what is free, and decide. Pure: the index is as it was found when it returns.
 
 The steps, as `run` calls them: expire waits of jobs tried before, place on owned capacity in order, admit new jobs that found
 no place, and rent what was tried and may wait no longer. What ended was freed when its event was applied; why a job is not
@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from spillover.core.jobs import NO_EXTRA, Job
 from spillover.core.state import State
-from spillover.deciding.board import Board
-from spillover.deciding.draft import Draft
-from spillover.deciding.heaps import in_order
-from spillover.deciding.keeping import Keeper
-from spillover.deciding.lining_up import LineUp
-from spillover.deciding.lookahead import Outlook, Reviewing, Waiter
-from spillover.deciding.placing import Placer
-from spillover.deciding.plan import RULES, Expiry, Plan
+from spillover.deciding.backfill.reservation import Reservation
+from spillover.deciding.cycle.draft import Draft
+from spillover.deciding.cycle.placing import Placer
+from spillover.deciding.cycle.plan import RULES, Expiry, Plan
+from spillover.deciding.forecast.starts import Outlook, Reviewing, Waiter
 from spillover.deciding.protocols import Policies
-from spillover.deciding.turns import Turn
+from spillover.deciding.queue.heaps import in_order
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.turns import Turn
+from spillover.deciding.queue.waiting import WaitQueue
 from spillover.model.ids import JobId
 from spillover.model.job import ALWAYS, NEVER, Shape
 from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
@@ -44,7 +44,7 @@ class Outcome(Struct, frozen=True):
     again: int
     """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
     settled: bool
-    """Whether machines have on the board what the plan leaves them, so that they need not be looked at when it is carried out."""
+    """Whether machines have on the index what the plan leaves them, so that they need not be looked at when it is carried out."""
     turn: Turn | None = None
     """Whose turn it was, if some jobs were not looked at whose turn it was not; None if everybody was."""
     spent: bool = False
@@ -53,7 +53,7 @@ class Outcome(Struct, frozen=True):
 
 def run(
     state: State,
-    board: Board,
+    index: SchedulingIndex,
     policies: Policies,
     now: int,
     seed: int,
@@ -62,27 +62,27 @@ def run(
     rules: int = RULES,
 ) -> Outcome:
     """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once. `rules` are those of a journal."""
-    if board.ranking is not None:
-        board.ranking.rank(now)
+    if index.ranking is not None:
+        index.ranking.rank(now)
     most = MOST_WAITS if rules else FOREVER
     draft = Draft(state, now, seed)
-    placer = Placer(board, policies, draft, keep=keep, bounded=rules > 0)
-    if board.waits and board.waits[0][0] <= draft.steady:
-        expire(draft, board, most)
-    if board.queue.first:
+    placer = Placer(index, policies, draft, keep=keep, bounded=rules > 0)
+    if index.waits and index.waits[0][0] <= draft.steady:
+        expire(draft, index, most)
+    if index.queue.first:
         placer.place()
     if not placer.cut:  # or jobs would be rented, or told to wait, that may have a place
-        if board.fresh:
-            admit(draft, board, policies, most)
-            if board.line_up is not None and placer.keeper is not None:
-                review(draft, board, board.line_up, policies, placer.keeper)
-        if policies.max_queue is not None and cap_queue(draft, board, policies.max_queue, most):
+        if index.fresh:
+            admit(draft, index, policies, most)
+            if index.wait_queue is not None and placer.reservation is not None:
+                review(draft, index, index.wait_queue, policies, placer.reservation)
+        if policies.max_queue is not None and cap_queue(draft, index, policies.max_queue, most):
             placer.passed = True
-        if draft.expired or board.due.first:
+        if draft.expired or index.due.first:
             placer.rent()
     if not keep:
         placer.undo()
-    waits = placer.passed or placer.till is not None or placer.keeper is not None
+    waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     again = placer.again() if waits else FOREVER  # as in most cycles
     return Outcome(
         draft.plan(placer.holds),
@@ -94,24 +94,24 @@ def run(
     )
 
 
-def expire(draft: Draft, board: Board, most: int) -> None:
+def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
     """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
-    for wait in in_order(board.waits):
+    for wait in in_order(index.waits):
         if wait[0] > draft.steady or len(draft.expired) >= most:
             break
-        job = board.waiting(wait)
+        job = index.waiting(wait)
         if job is not None:
             draft.expired[job.id] = Expiry(job.id, WaitOver(draft.steady - job.arrived))
 
 
-def admit(draft: Draft, board: Board, policies: Policies, most: int) -> None:
+def admit(draft: Draft, index: SchedulingIndex, policies: Policies, most: int) -> None:
     """Give new jobs that found no place the time until which they wait for owned capacity, those first that were submitted first.
 
     A wait that is over as it begins lets them be rented: they were tried.
     """
     jobs, taken, ahead, steady = draft.state.jobs, draft.taken, draft.ahead, draft.steady
     fresh: list[Job] = []
-    for each in board.fresh if len(board.fresh) <= most else board.first_arrivals():
+    for each in index.fresh if len(index.fresh) <= most else index.first_arrivals():
         job = jobs[each]
         if each not in taken or each in ahead or (job.extra is not NO_EXTRA and draft.left(job) > 0):
             fresh.append(job)
@@ -120,36 +120,38 @@ def admit(draft: Draft, board: Board, policies: Policies, most: int) -> None:
     if len(fresh) > 1:
         fresh.sort(key=_NUMBER)
     for job in fresh:
-        board.looking_at = job.id
-        latest = draft.admitted[job.id] = _latest(job, steady, board, policies)
+        index.looking_at = job.id
+        latest = draft.admitted[job.id] = _latest(job, steady, index, policies)
         if latest <= steady and job.id not in draft.expired and job.due is None:
-            draft.expired[job.id] = Expiry(job.id, _why_at_once(job.kind.shape, steady - job.arrived, board))
+            draft.expired[job.id] = Expiry(job.id, _why_at_once(job.kind.shape, steady - job.arrived, index))
 
 
-def _why_at_once(shape: Shape, waited: int, board: Board) -> AlwaysRented | OnlyRented | WaitOver:
+def _why_at_once(shape: Shape, waited: int, index: SchedulingIndex) -> AlwaysRented | OnlyRented | WaitOver:
     """Why a new job may be rented."""
     if shape.burst is ALWAYS:
         return AlwaysRented()
-    return OnlyRented() if board.finder.only_rented(shape) else WaitOver(waited)
+    return OnlyRented() if index.finder.only_rented(shape) else WaitOver(waited)
 
 
-def _latest(job: Job, steady: int, board: Board, policies: Policies) -> int:
+def _latest(job: Job, steady: int, index: SchedulingIndex, policies: Policies) -> int:
     """Until when a job waits for owned capacity, in steady time."""
     shape = job.kind.shape
     if job.due is not None or shape.burst is ALWAYS:
         return steady
-    if shape.burst is NEVER or not board.can_rent:
+    if shape.burst is NEVER or not index.can_rent:
         return FOREVER
-    if shape.where is not None and board.finder.only_rented(shape):
+    if shape.where is not None and index.finder.only_rented(shape):
         return steady
-    case = policies.case_of(job, board.state.facts.tally)
+    case = policies.case_of(job, index.state.facts.tally)
     return min(FOREVER, job.arrived + policies.wait_of(case))
 
 
-def review(draft: Draft, board: Board, line_up: LineUp, policies: Policies, keeper: Keeper) -> None:
+def review(
+    draft: Draft, index: SchedulingIndex, wait_queue: WaitQueue, policies: Policies, reservation: Reservation
+) -> None:
     """Let jobs be rented for which waiting on is not worth it, as the wait policy foresees when others come."""
     reviewer = cast("Reviewing", policies.wait)
-    queue = _queue(draft, line_up, reviewer.most_jobs)
+    queue = _queue(draft, wait_queue, reviewer.most_jobs)
     fresh = {
         each: latest
         for each, latest in draft.admitted.items()
@@ -162,8 +164,8 @@ def review(draft: Draft, board: Board, line_up: LineUp, policies: Policies, keep
         draft.steady,
         list(queue.values()),
         fresh,
-        keeper.ends(),
-        {name: cluster for name, cluster in board.capacity.items() if cluster.owned},
+        reservation.ends(),
+        {name: cluster for name, cluster in index.capacity.items() if cluster.owned},
         policies.place,
         policies.backfill.strict,
     )
@@ -174,11 +176,11 @@ def review(draft: Draft, board: Board, line_up: LineUp, policies: Policies, keep
         draft.expired[late.job] = Expiry(late.job, NotInTime(max(0, late.limit - draft.now)), members)
 
 
-def _queue(draft: Draft, line_up: LineUp, most: int) -> dict[JobId, Waiter]:
+def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter]:
     """Jobs that wait for owned capacity after this plan, in order; the first of them."""
     newcomers = {each: latest for each, latest in draft.admitted.items() if each not in draft.expired}
     queue: dict[JobId, Waiter] = {}
-    for waiter in line_up.with_newcomers(newcomers, most):
+    for waiter in wait_queue.with_newcomers(newcomers, most):
         job = draft.state.jobs[waiter.job]
         if job.id in draft.expired:
             continue
@@ -191,20 +193,20 @@ def _queue(draft: Draft, line_up: LineUp, most: int) -> dict[JobId, Waiter]:
     return queue
 
 
-def cap_queue(draft: Draft, board: Board, limit: int, most: int) -> bool:
+def cap_queue(draft: Draft, index: SchedulingIndex, limit: int, most: int) -> bool:
     """Let jobs past `max_queue` be rented, the last of the queue first; whether some are left for the next cycle."""
     jobs = draft.state.jobs
     if draft.state.queued <= limit:
         return False
     waiting = [
         job
-        for job in (jobs[each] for each in dict.fromkeys([*board.patient, *draft.admitted]))
-        if board.counts_waiting(job) and not draft.may_be_rented(job) and draft.patient(job) > 0
+        for job in (jobs[each] for each in dict.fromkeys([*index.patient, *draft.admitted]))
+        if index.counts_waiting(job) and not draft.may_be_rented(job) and draft.patient(job) > 0
     ]
     excess = sum(draft.patient(job) for job in waiting) - limit
     if excess <= 0:
         return False
-    last = heapq.nlargest(min(excess, most), (board.spot(job) for job in waiting))
+    last = heapq.nlargest(min(excess, most), (index.spot(job) for job in waiting))
     for _, _, each in last:
         patient, left = draft.patient(jobs[each]), draft.left(jobs[each])
         count = min(patient, excess)

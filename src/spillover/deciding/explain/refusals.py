@@ -6,9 +6,9 @@ from msgspec import structs
 
 from spillover.core.clusters import Condition
 from spillover.core.state import State
-from spillover.deciding.board import Board
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.machine import NO_RULES, Machine
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import (
     FOR_NOW,
     cannot_run,
@@ -42,14 +42,14 @@ from spillover.model.resources import Resources
 from spillover.model.where import Rules
 
 
-def why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason:
+def why_never(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | None]) -> Reason:
     """Why no cluster could ever run a job, by what comes nearest."""
     late = [reason for reason in reasons if isinstance(reason, TooLate)]
     if late:
         return min(late, key=lambda reason: reason.finish)
-    if (unwanted := _why_unwanted(board, shape, reasons)) is not None:
+    if (unwanted := _why_unwanted(index, shape, reasons)) is not None:
         return unwanted
-    clusters = [cluster for cluster in board.capacity.values() if may_run(shape, cluster.spec)]
+    clusters = [cluster for cluster in index.capacity.values() if may_run(shape, cluster.spec)]
     ruled_out = [cluster for cluster in clusters if shape.burst is _excluded(cluster)]
     others = [cluster for cluster in clusters if cluster not in ruled_out]
     could = any(machine.could_fit(shape) for cluster in ruled_out for machine in cluster.machines)
@@ -60,18 +60,18 @@ def why_never(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> R
     if offering:
         return TooBig(shape.resources, _largest(offering, shape.resources))
     missing = _missing(machines, shape)
-    return NotOffered(missing, _because(board.state, missing))
+    return NotOffered(missing, _because(index.state, missing))
 
 
-def _why_unwanted(board: Board, shape: Shape, reasons: Sequence[Reason | None]) -> Reason | None:
+def _why_unwanted(index: SchedulingIndex, shape: Shape, reasons: Sequence[Reason | None]) -> Reason | None:
     """Whether limits, nodes, or what the job asks of clusters keep it from all that could run it."""
     nearest = [reason for reason in reasons if isinstance(reason, OverLimit | Tainted | NoSuchNode)]
     if nearest:
         return nearest[0]
     anywhere = structs.replace(shape, where=None)
-    elsewhere = [cluster for cluster in board.capacity.values() if not may_run(shape, cluster.spec)]
+    elsewhere = [cluster for cluster in index.capacity.values() if not may_run(shape, cluster.spec)]
     could = any(machine.could_fit(anywhere) for cluster in elsewhere for machine in cluster.machines)
-    if not could and len(elsewhere) < len(board.capacity):
+    if not could and len(elsewhere) < len(index.capacity):
         return None
     asked = dict.fromkeys(word for reason in reasons if isinstance(reason, NotWhere) for word in reason.asked)
     if asked:

@@ -23,7 +23,7 @@ from spillover.ports.commands import CommandError
 log = structlog.get_logger()
 
 
-class Unwatched:
+class RemovedClusters:
     """Ends what is to be stopped where nobody watches."""
 
     def __init__(self, loop: Loop) -> None:

@@ -1,6 +1,6 @@
 """Queued jobs, as the cycle walks them: lanes of jobs that are alike, in the order of their first job.
 
-A `Line` holds one heap of jobs for each lane and a heap of their heads. Entries are deleted lazily, when they come to the front.
+A `JobQueue` holds one heap of jobs for each lane and a heap of their heads. Entries are deleted lazily, when they come to the front.
 """
 
 import heapq
@@ -10,7 +10,7 @@ from typing import Any
 from spillover.core.jobs import Kind
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.gangs import GangCandidates
-from spillover.deciding.heaps import in_order
+from spillover.deciding.queue.heaps import in_order
 from spillover.model.ids import JobId
 
 FEW = 128
@@ -21,7 +21,7 @@ Entry = tuple[Any, int, JobId]
 
 
 class Lane:
-    """Jobs of one shape, needs, queue and project that shun the same clusters: tried as one."""
+    """Jobs of one shape, needs, queue and project that back off from the same clusters: tried as one."""
 
     __slots__ = (
         "gangs_owned",
@@ -48,7 +48,7 @@ class Lane:
         self.timed = False
         """Whether some of its jobs have deadlines: where one of those would be too late, the next one may start."""
         self.weighed = False
-        """Whether the board knows it by what its jobs ask for."""
+        """Whether the index knows it by what its jobs ask for."""
         self.owned: list[Candidates] | None = None
         """Where its jobs may run on owned capacity, in the order to be tried; None until somebody asked."""
         self.rented: list[Candidates] | None = None
@@ -62,7 +62,7 @@ class Lane:
         return self.serial < other.serial
 
 
-class Line:
+class JobQueue:
     """Lanes in the order of their first jobs."""
 
     def __init__(self, valid: "Callable[[Lane, Entry], bool]") -> None:

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from spillover.core.jobs import Job, Placed, Running
-from spillover.deciding.board import Board
 from spillover.deciding.capacity.cluster import Capacity
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import may_run
 from spillover.model.cluster import ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
@@ -21,12 +21,12 @@ class Quote(NamedTuple):
     """Millionths, if it runs until it is surely ended after its walltime, which is what caps hold; None if it has no limit."""
 
 
-def quote(board: Board, job: Job, expected: int) -> Quote | None:
+def quote(index: SchedulingIndex, job: Job, expected: int) -> Quote | None:
     """What a job that has not ended is expected to cost; None if it cannot be rented and is on no cluster."""
     if isinstance(job.phase, Placed | Running):
-        spec = board.state.cluster_of(job)
+        spec = index.state.cluster_of(job)
     else:
-        spec = cheapest(board, job, expected)
+        spec = cheapest(index, job, expected)
     return None if spec is None else quote_on(spec, job, expected)
 
 
@@ -43,14 +43,14 @@ def quote_on(spec: ClusterSpec, job: Job, expected: int) -> Quote:
     return Quote(spec.name, count * cost_of_job(spec, shape, expected, data), most)
 
 
-def cheapest(board: Board, job: Job, expected: int) -> ClusterSpec | None:
+def cheapest(index: SchedulingIndex, job: Job, expected: int) -> ClusterSpec | None:
     """The rented cluster that could run a job for the least; None if none could."""
     shape = job.kind.shape
     if shape.burst is Burst.NEVER:
         return None
     could = [
         cluster.spec
-        for cluster in board.capacity.values()
+        for cluster in index.capacity.values()
         if cluster.spec.role is Role.RENTED and _could_run(cluster, shape)
     ]
     return min(could, key=lambda spec: cost_of_job(spec, shape, expected, job.terms.data), default=None)

@@ -14,7 +14,7 @@ from spillover.deciding.capacity.amounts import Vector, Wants, change, count, fi
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.estimates import began_at
+from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape
@@ -114,7 +114,7 @@ class Ends:
         return tuple(found)
 
 
-class Reservation:
+class ReservedCapacity:
     """What is kept for a job that does not fit yet: what it needs at the time when it is expected to start."""
 
     def __init__(self, at: int, cluster: Capacity, spare: dict[int, Vector]) -> None:
@@ -138,7 +138,7 @@ class Reservation:
 
 def reserve(
     shape: Shape, clusters: Sequence[Capacity], releases: Iterable[Release], place: Place
-) -> Reservation | None:
+) -> ReservedCapacity | None:
     """The first time at which all tasks of a shape fit on one of these clusters, and where; None if they never will."""
     later = {cluster.name: _Later(cluster, shape) for cluster in clusters}
     at: int | None = None
@@ -152,10 +152,10 @@ def reserve(
     return _first_fit(later, at, place) if at is not None else None
 
 
-def _first_fit(later: "dict[ClusterName, _Later]", at: int, place: Place) -> Reservation | None:
+def _first_fit(later: "dict[ClusterName, _Later]", at: int, place: Place) -> ReservedCapacity | None:
     for one in later.values():
         if one.changed and (spare := one.fit(place)) is not None:
-            return Reservation(at, one.cluster, spare)
+            return ReservedCapacity(at, one.cluster, spare)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity, what it shuns.
+"""What time alone changes for a job: its earliest start, its deadline, its walltime, its return from rented capacity, and the end of a backoff.
 
 An alarm is not taken back when it has become void: whoever hears it looks at the job. Void ones are swept out when they are
 most of the heap, so that jobs that ended long before their deadline leave nothing behind.
@@ -43,9 +43,9 @@ class Alarms:
             self._push((job.extra.deadline, job.number, "deadline", job.id))
         if type(job.phase) is Waiting and job.extra.not_before is not None:
             self._push((job.extra.not_before, job.number, "not_before", job.id))
-        if job.extra.shuns and type(job.phase) is not Ended:
-            until = min([shun.until for shun in job.extra.shuns])
-            self._push((until, job.number, "shun", job.id))
+        if job.extra.backoffs and type(job.phase) is not Ended:
+            until = min([each.until for each in job.extra.backoffs])
+            self._push((until, job.number, "backoff", job.id))
         if (over := self._walltime_over(job)) is not None:
             self._push(over)
         if (back := self._back(job)) is not None:

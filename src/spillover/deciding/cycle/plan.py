@@ -18,7 +18,7 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.state import State
-from spillover.deciding.purse import Holding
+from spillover.deciding.budgets.check import CostHold
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
@@ -73,7 +73,7 @@ class Plan(Struct, frozen=True, array_like=True):
     """Jobs that wait, with their latest start on owned capacity in steady time."""
     expired: tuple[Expiry, ...]
     placements: tuple[Placement | GangPlacement, ...]
-    holds: tuple[tuple[int, Holding], ...] = ()
+    holds: tuple[tuple[int, CostHold], ...] = ()
     """What is to be held for some of the placements, by their position."""
 
     def __bool__(self) -> bool:
@@ -123,12 +123,12 @@ def _blake2b() -> "type[hashlib.blake2b]":
     return blake2b
 
 
-def _held(plan: Plan, at: int, hold: Holding) -> CostHeld:
+def _held(plan: Plan, at: int, hold: CostHold) -> CostHeld:
     """What is held for a placement."""
     placed = plan.placements[at]
     index = placed.index if isinstance(placed, Placement) else None
     job = placed.job if index is None else member_id(placed.job, index)
-    return CostHeld(job, plan.now, hold.amount, hold.limit, hold.purses)
+    return CostHeld(job, plan.now, hold.amount, hold.limit, hold.periods)
 
 
 def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> list[AnyEvent]:

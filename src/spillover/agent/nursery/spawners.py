@@ -24,7 +24,7 @@ LONGEST: Final = 2_000
 """Characters of what is said about an end."""
 
 
-class Hand:
+class Spawner:
     """Of one thread."""
 
     def __init__(self, end: socket.socket, kept_back: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """Lanes in an order that ranks projects: the jobs of one project keep their order, only projects are ranked anew.
 
-Entries are those of a `Line`, with the rank of the project before their key: `((rank, key), number, job)`. The heads are kept
+Entries are those of a `JobQueue`, with the rank of the project before their key: `((rank, key), number, job)`. The heads are kept
 apart for each project, so that a walk sorts projects, not lanes.
 """
 
@@ -11,9 +11,9 @@ from typing import cast
 
 from spillover.core.state import State
 from spillover.core.usage import TICK, Meter, moment
-from spillover.deciding.heaps import in_order
-from spillover.deciding.lanes import FEW, Entry, Lane, Line
 from spillover.deciding.protocols import Policies, Ranks
+from spillover.deciding.queue.heaps import in_order
+from spillover.deciding.queue.lanes import FEW, Entry, JobQueue, Lane
 from spillover.model.units import FOREVER
 
 
@@ -73,7 +73,7 @@ class Ranking:
         return 0 if sharing is None else moment(sharing, now)
 
 
-class RankedLine(Line):
+class RankedJobQueue(JobQueue):
     """Lanes by the rank of their project, then by their first jobs."""
 
     def __init__(self, valid: Callable[[Lane, Entry], bool], ranking: Ranking) -> None:
@@ -85,7 +85,7 @@ class RankedLine(Line):
         """How long each heap may grow before void heads are dropped."""
 
     def _lead(self, lane: Lane, head: Entry) -> None:
-        """See Line."""
+        """See JobQueue."""
         super()._lead(lane, head)
         project = lane.kind.project
         heap = self._projects.setdefault(project, [])
@@ -97,7 +97,7 @@ class RankedLine(Line):
             self._limits[project] = 2 * len(heap) + FEW
 
     def lanes(self) -> Iterator[tuple[Entry, Lane]]:
-        """See Line."""
+        """See JobQueue."""
         if len(self.first) <= FEW:
             yield from sorted(self._ranked_head(lane) for lane in self.first)
             return
@@ -107,11 +107,11 @@ class RankedLine(Line):
             yield from heapq.merge(*(self._lanes_of(project) for _, project in group))
 
     def awake(self) -> list[tuple[Entry, Lane]]:
-        """See Line."""
+        """See JobQueue."""
         return sorted(self._ranked_head(lane) for lane in self.woken)
 
     def jobs(self, lane: Lane) -> Iterator[Entry]:
-        """See Line."""
+        """See JobQueue."""
         project = lane.kind.project
         return (self._ranking.ranked(entry, project) for entry in super().jobs(lane))
 

@@ -15,7 +15,7 @@ from spillover.deciding.capacity.amounts import Wants
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
-from spillover.deciding.outlook import End, overdue_among
+from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Shape

@@ -1,7 +1,7 @@
-"""One life of an agent: what its state decides is carried out here, and what is seen of tasks is told to it and kept on disk.
+"""One run of an agent: what its state decides is carried out here, and what is seen of tasks is told to it and kept on disk.
 
-Whoever runs tasks, speaks to the server and to other agents, and the clocks, are arguments. So stories of faults live the same life
-on machines that pretend.
+Whoever runs tasks, speaks to the server and to other agents, and the clocks, are arguments. So stories of faults run the same agent
+on machines that are simulated.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ FLUSH_AFTER: Final = 0.005
 log = logging.getLogger("spillover.agent")
 
 
-class Hands(Protocol):
-    """Who runs tasks; what is seen of them is told to `Life.seen`."""
+class TaskRunner(Protocol):
+    """Who runs tasks; what is seen of them is told to `AgentRuntime.seen`."""
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task, after those that were started before it in its slot."""
@@ -73,13 +73,13 @@ class Hands(Protocol):
 
 
 class Clocks(NamedTuple):
-    """Nanoseconds of the machine that a life is lived on."""
+    """Nanoseconds of the machine that an agent runs on."""
 
     monotonic: Callable[[], int] = boottime
     wall: Callable[[], int] = time.time_ns
 
 
-class Life:
+class AgentRuntime:
     """What an agent does from its start to its end; what the next one must know is in the spool."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Life:
         """What time it is by the server, nanoseconds UTC, and when that was on the monotonic clock; 0 if it did not say."""
         self._spool = spool
         self._monotonic, self._wall = clocks
-        self._hands: Hands
+        self._runner: TaskRunner
         self._peers: Peers
         self._link: Link
         self._idle = asyncio.Event()
@@ -104,12 +104,12 @@ class Life:
         self._timer_at = 0
         self._flushing = False
 
-    def begin(self, hands: Hands, peers: Peers, link: Link) -> None:
-        """Work with these, each of which was made to tell this life what it sees."""
-        self._hands, self._peers, self._link = hands, peers, link
+    def begin(self, runner: TaskRunner, peers: Peers, link: Link) -> None:
+        """Work with these, each of which was made to tell the runtime what it sees."""
+        self._runner, self._peers, self._link = runner, peers, link
 
     def recover(self) -> tuple[int, int]:
-        """Count what an earlier life left running, which is gone by now, as lost; how many those are, and how many results are untold."""
+        """Count what an earlier run left running, which is gone by now, as lost; how many those are, and how many results are untold."""
         now, wall = self._monotonic(), self._wall()
         left = self._spool.left()
         for entry in left:
@@ -131,15 +131,15 @@ class Life:
         for instruction in instructions:
             match instruction:
                 case Start(lease, task, slot):
-                    self._hands.start(lease, task, slot)
+                    self._runner.start(lease, task, slot)
                 case Prefetch(task):
-                    self._hands.prefetch(task)
+                    self._runner.prefetch(task)
                 case Recall(lease):
                     if (run := running.get(lease)) is not None:  # a runner may tell of its end at once
-                        self._hands.recall(lease, run.task)
+                        self._runner.recall(lease, run.task)
                 case Signal(lease, kill):
                     if (run := running.get(lease)) is not None:
-                        self._hands.signal(lease, run.task, kill=kill)
+                        self._runner.signal(lease, run.task, kill=kill)
                 case Forget(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()
@@ -253,7 +253,7 @@ class Life:
     async def _name_output(self, lease: Lease) -> None:
         """Have the output of a task under its name."""
         if (run := self.state.running.get(lease)) is not None:
-            await self._hands.name_output(lease, run.task)
+            await self._runner.name_output(lease, run.task)
 
     # --- time and disk
 

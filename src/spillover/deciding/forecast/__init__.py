@@ -1,0 +1,1 @@
+"""What is expected: when running jobs end, when waiting jobs start, and what they cost."""

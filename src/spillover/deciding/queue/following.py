@@ -1,0 +1,190 @@
+"""What the index does about each event, so that it need not be built anew."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from spillover.core.events import (
+    BackoffEnded,
+    ClockJumped,
+    ClusterChanged,
+    CostHeld,
+    EpochStarted,
+    GangPlaced,
+    JobEnded,
+    JobHeld,
+    JobPlaced,
+    JobReleased,
+    JobReprioritised,
+    JobRequeued,
+    JobsAdmitted,
+    JobStarted,
+    JobSubmitted,
+    LeaseMoved,
+    MemberPlaced,
+    MembersDropped,
+    TasksBound,
+    WaitsExpired,
+)
+from spillover.core.jobs import NO_EXTRA, Ended, Queued
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.model.ids import member_id
+
+
+def _arrived(index: SchedulingIndex, event: JobReleased | JobReprioritised) -> None:
+    index.enter(index.state.jobs[event.job])
+
+
+def _requeued(index: SchedulingIndex, event: JobRequeued) -> None:
+    job = index.state.jobs[event.job]
+    index.enter(job)
+    if event.backing_off is not None:
+        index.alarms.set(job)
+    if index.limited:
+        index.move_out(event.job)
+    if index.ends is not None:
+        index.ends.forget(event.job)
+
+
+def _backoff_ended(index: SchedulingIndex, event: BackoffEnded) -> None:
+    job = index.state.jobs[event.job]
+    backing_off = tuple(sorted((*job.kind.backing_off, event.cluster)))
+    index.alarms.set(job)
+    index.change_lane(job, replace(job.kind, backing_off=backing_off))
+
+
+def _submitted(index: SchedulingIndex, event: JobSubmitted) -> None:
+    job = index.state.jobs[event.job]
+    index.enter(job)
+    if job.extra is not NO_EXTRA:
+        index.alarms.set(job)
+
+
+def _left(index: SchedulingIndex, event: JobHeld) -> None:
+    index.leave(index.state.jobs[event.job])
+
+
+def _placed(index: SchedulingIndex, event: JobPlaced | GangPlaced) -> None:
+    job = index.state.jobs[event.job]
+    index.leave(job)
+    if index.limited:
+        index.move_in(job)
+    if index.brings_back:
+        index.alarms.set(job)
+    if index.ends is not None:
+        index.ends.set(job)
+
+
+def _ended(index: SchedulingIndex, event: JobEnded) -> None:
+    job = index.state.jobs[event.job]
+    if index.ends is not None:
+        index.ends.forget(event.job)
+    if index.limited:
+        index.move_out(event.job)
+    if type(job.phase) is not Ended or job.phase.cluster is None:  # one that ran left the queue long ago
+        index.leave(job)
+
+
+def _members_left(index: SchedulingIndex, event: MemberPlaced | MembersDropped) -> None:
+    index.leave(index.state.jobs[event.array])
+
+
+def _member_placed(index: SchedulingIndex, event: MemberPlaced) -> None:
+    _members_left(index, event)
+    member = index.state.jobs[member_id(event.array, event.index)]
+    if index.limited:
+        index.move_in(member)
+    index.alarms.set(member)
+    if index.ends is not None:
+        index.ends.set(member)
+    if index.is_ahead(member):
+        index.wait(member)
+
+
+def _started(index: SchedulingIndex, event: JobStarted) -> None:
+    job = index.state.jobs[event.job]
+    index.alarms.set(job)
+    if index.ends is not None:
+        index.ends.set(job)
+        index.gained = index.gained or index.passed  # it ends later than was expected when it was placed
+
+
+def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
+    job = index.state.jobs[event.job]
+    if index.ends is not None:
+        index.ends.set(job)
+    if job.due is None and index.is_ahead(job):
+        index.wait(job)
+
+
+def _bound(index: SchedulingIndex, event: TasksBound) -> None:
+    if index.ends is None:
+        return
+    index.look_at_what_moved()  # they may be on nodes that were seen in the same step
+    for job in event.jobs:
+        index.ends.set(index.state.jobs[job])
+    index.gained = index.gained or index.passed  # room that somebody waits for comes to be elsewhere
+
+
+def _opened(index: SchedulingIndex, event: ClusterChanged | EpochStarted) -> None:
+    del event
+    index.open_clusters()
+
+
+def _jumped(index: SchedulingIndex, event: ClockJumped) -> None:
+    del event
+    if index.ends is not None:
+        state = index.state
+        placed = (each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
+        for job in dict.fromkeys(placed):
+            index.ends.set(state.jobs[job])
+
+
+def _admitted(index: SchedulingIndex, event: JobsAdmitted) -> None:
+    for each in event.jobs:
+        job = index.state.jobs[each]
+        index.fresh.pop(each, None)
+        if job.due is None:
+            index.wait(job)
+        if index.wait_queue is not None and type(job.phase) is Queued:
+            index.wait_queue.keep(job)
+
+
+def _expired(index: SchedulingIndex, event: WaitsExpired) -> None:
+    for each in event.jobs:
+        job = index.state.jobs[each]
+        if not job.partly_due:
+            index.patient.pop(each, None)
+        if type(job.phase) is Queued:
+            index.due.push(index.lane_of(job), index.entry(job))
+            if index.wait_queue is not None:
+                index.wait_queue.keep(job)
+
+
+def _held(index: SchedulingIndex, event: CostHeld) -> None:
+    index.holders.note(index.state.jobs[event.job])
+
+
+FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
+    JobSubmitted: _submitted,
+    JobReleased: _arrived,
+    JobRequeued: _requeued,
+    BackoffEnded: _backoff_ended,
+    JobReprioritised: _arrived,
+    JobPlaced: _placed,
+    JobHeld: _left,
+    JobEnded: _ended,
+    GangPlaced: _placed,
+    MemberPlaced: _member_placed,
+    MembersDropped: _members_left,
+    JobStarted: _started,
+    LeaseMoved: _moved,
+    TasksBound: _bound,
+    ClusterChanged: _opened,
+    EpochStarted: _opened,
+    CostHeld: _held,
+    JobsAdmitted: _admitted,
+    ClockJumped: _jumped,
+    WaitsExpired: _expired,
+}
