@@ -45,12 +45,12 @@ def agent_life() -> str:
 
 
 def node_life() -> str:
-    """The life of a node of a cluster that others run."""
+    """The life of a node of an external cluster."""
     return f"```mermaid\n{transitions.node_figure()}```\n"
 
 
 def cluster_life() -> str:
-    """The health of a cluster that others run."""
+    """The health of an external cluster."""
     return f"```mermaid\n{transitions.cluster_figure()}```\n"
 
 

@@ -196,10 +196,10 @@ class Life(RuleBasedStateMachine):
         self.world = World(load, policies, clusters, budgets=budgets)
         self.clusters, self.budgets = clusters, budgets
         self.epochs = 1
-        for cluster in [each for each in clusters[:3] if each.watched]:
+        for cluster in [each for each in clusters[:3] if each.external]:
             self.see(cluster.name, [SeenNode(NODES[0], Resources(2000, 10, 1), Resources())], [], whole=True)
             self.change_health(cluster.name, Health.READY, 0)
-        for cluster in [each for each in clusters[:3] if not each.watched]:
+        for cluster in [each for each in clusters[:3] if not each.external]:
             self.world.agent("n1", cpus=2, gpus=1, cluster=cluster.name, queue=2, offers=("container",))
 
     # --- how things are proposed
@@ -410,7 +410,7 @@ class Life(RuleBasedStateMachine):
             node = nodes[pick % len(nodes)]
             self.propose(what(node.cluster, node.name, "bob"))
 
-    # --- clusters that others run
+    # --- external clusters
 
     @rule(
         cluster=st.sampled_from([KUBE.name, KUBE.name, RENTED_KUBE.name]),

@@ -110,7 +110,7 @@ class Parts(Struct, frozen=True):
     gauge: Gauge | None = None
     """None where nothing is limited."""
     drivers: Drivers = field(default_factory=Drivers)
-    """Clusters that others run."""
+    """External clusters."""
 
 
 class Commands:

@@ -255,7 +255,7 @@ Places: TypeAlias = (
     | ClusterChanged
     | TasksBound
 )
-"""Events of agents, of nodes that are watched, and of clusters that others run."""
+"""Events of agents, of nodes of external clusters, and of external clusters."""
 
 
 def _of_places(event: Places) -> str:

@@ -106,7 +106,7 @@ class Reading:
     ) -> AsyncGenerator[bytes, None]:
         """Output of one attempt, kept here or from the agent it ran on, wherever that is; raises OutputGone."""
         attempt = asked.lease.attempt
-        # Of several tasks on a cluster that others run, the output of the first is kept.
+        # Of several tasks on an external cluster, the output of the first is kept.
         files = self._files if _over(found, attempt) and asked.lease.task == 0 else None
         if (
             files is not None
@@ -127,7 +127,7 @@ class Reading:
                 yield piece
 
     def _from(self, place: str, asked: OutputAsked) -> AsyncGenerator[bytes, None]:
-        """Output from where it was written: an agent, or a cluster that others run."""
+        """Output from where it was written: an agent, or an external cluster."""
         cluster = ClusterName(place.partition("/")[0])
         if cluster in self._drivers:
             return self._drivers.output(cluster, asked)

@@ -450,7 +450,7 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         billing={"step_s": spec.billing.step / SECOND, "minimum_s": spec.billing.minimum / SECOND},
         node=None if price.node is None else amounts(price.node.resources),
         gangs=spec.gangs,
-        foreign=amounts(foreign) if spec.watched else {},
+        foreign=amounts(foreign) if spec.external else {},
         why=None if condition is None else condition.why or None,
         since=None if condition is None else when(condition.since),
         region=spec.region,

@@ -1,4 +1,4 @@
-"""Clusters that others run, as the book keeps them."""
+"""External clusters, as the book keeps them."""
 
 from msgspec import Struct
 

@@ -432,7 +432,7 @@ class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
     """Nanoseconds."""
 
 
-# --- clusters that others run
+# --- external clusters
 
 
 class SeenNode(Struct, frozen=True, array_like=True, gc=False):

@@ -24,7 +24,7 @@ class Facts(Struct, array_like=True):
     archived: int = 0
     """Jobs archived so far."""
     incarnations: int = 0
-    """Registrations of agents so far, or more: nodes that are watched take a number when they join, too."""
+    """Registrations of agents so far, or more: nodes of external clusters take a number when they join, too."""
     cycles: int = 0
     """Cycles that decided something."""
     clusters: tuple[ClusterSpec, ...] = ()

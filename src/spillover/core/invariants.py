@@ -107,14 +107,14 @@ def _nodes(state: State) -> list[str]:
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:
-            found += _watched(state, node)
+            found += _external_node(state, node)
         if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
             found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
     return found
 
 
-def _watched(state: State, node: Node) -> list[str]:
-    """What must hold of a node of a cluster that others run."""
+def _external_node(state: State, node: Node) -> list[str]:
+    """What must hold of a node of an external cluster."""
     found = []
     more = 0
     for job_id in node.holding:

@@ -8,7 +8,7 @@ from spillover.model.resources import Resources
 
 
 class Node(Struct, array_like=True):
-    """One machine, with its agent or of a cluster that others run, and what our book says of it."""
+    """One machine, with its agent or of an external cluster, and what our book says of it."""
 
     cluster: ClusterName
     name: NodeName
@@ -19,7 +19,7 @@ class Node(Struct, array_like=True):
     queue: int
     """How many leases it takes ahead of room."""
     status: str = "ready"
-    """As in the tables of `transitions`: that of agents, or that of nodes that are watched."""
+    """As in the tables of `transitions`: that of agents, or that of nodes of external clusters."""
     used: Resources = Resources()
     holding: dict[JobId, Resources] = field(default_factory=dict)
     """Leases that have their room."""

@@ -16,7 +16,7 @@ from spillover.model.tokens import TokenRole
 from spillover.model.units import SECOND
 
 DRIVER: Final = NodeKey("")
-"""Who speaks for all nodes of a cluster that others run: no agent has this key."""
+"""Who speaks for all nodes of an external cluster: no agent has this key."""
 
 
 class Refused(StrEnum):
@@ -277,7 +277,7 @@ class SeeNodes(Struct, frozen=True):
 
 
 class SeeCluster(Struct, frozen=True):
-    """A cluster that others run is so."""
+    """An external cluster is so."""
 
     cluster: ClusterName
     health: Health
@@ -287,7 +287,7 @@ class SeeCluster(Struct, frozen=True):
 
 
 class SeeBound(Struct, frozen=True):
-    """Tasks of a cluster that others run are on these nodes."""
+    """Tasks of an external cluster are on these nodes."""
 
     cluster: ClusterName
     leases: tuple[Lease, ...]

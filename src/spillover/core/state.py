@@ -66,7 +66,7 @@ class State:
         """The key of each agent by its last incarnation."""
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
-        """Of the clusters that others run."""
+        """Of the external clusters."""
         self.keys = Keys()
         """Idempotency keys of jobs that are not archived yet, and of some that were archived lately."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
@@ -214,9 +214,9 @@ class State:
         return job.extra.placed_on or self.clusters.get(phase.cluster)
 
     def health(self, cluster: ClusterName) -> Health | None:
-        """How a cluster that others run is; None for a cluster of agents, which are known one by one."""
+        """How an external cluster is; None for a cluster of agents, which are known one by one."""
         spec = self.clusters.get(cluster)
-        if spec is None or not spec.watched:
+        if spec is None or not spec.external:
             return None
         return self.conditions[cluster].health if cluster in self.conditions else Health.UNOBSERVED
 

@@ -106,7 +106,7 @@ NODE: Final[dict[tuple[str, type[Event], str], str]] = {
     ("unobserved", EpochStarted, ""): "unobserved",
     ("gone", EpochStarted, ""): "gone",
 }
-"""The state of a node of a watched cluster after each event that concerns it, and what that says of it.
+"""The state of a node of an external cluster after each event that concerns it, and what that says of it.
 
 One that is closed does not answer, or somebody cordoned it. One that is gone leaves the book with the last of our tasks.
 """
@@ -120,7 +120,7 @@ CLUSTER: Final[dict[Health, tuple[Health, ...]]] = {
     H.FAILED: (H.CLEARING, H.READY),
     H.CLEARING: (H.READY, H.FAILED),
 }
-"""Where a watched cluster may go from each health. One that has failed is ready only when nothing is left there that nobody
+"""Where an external cluster may go from each health. One that has failed is ready only when nothing is left there that nobody
 waits for; every start of a server makes it unobserved."""
 
 
@@ -145,7 +145,7 @@ def agent_figure() -> str:
 
 
 def node_figure() -> str:
-    """The life of a node of a watched cluster as a Mermaid diagram."""
+    """The life of a node of an external cluster as a Mermaid diagram."""
     lines = ["stateDiagram-v2", "    [*] --> unknown"]
     for (state, event, how), target in NODE.items():
         lines.append(f"    {state} --> {target}: {event.__name__}{f' ({how})' if how else ''}")
@@ -153,7 +153,7 @@ def node_figure() -> str:
 
 
 def cluster_figure() -> str:
-    """The health of a watched cluster as a Mermaid diagram."""
+    """The health of an external cluster as a Mermaid diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {H.UNOBSERVED}"]
     for health, following in CLUSTER.items():
         lines += [f"    {health} --> {target}: ClusterChanged" for target in following]

@@ -41,8 +41,8 @@ def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
     """What a job needs that a cluster cannot do; empty if it can do everything."""
     able = spec.runs
     if able is None:
-        return PODS if PODS in runs and not spec.watched else ""
-    return next((word for word in runs if word not in able and (word != PODS or not spec.watched)), "")
+        return PODS if PODS in runs and not spec.external else ""
+    return next((word for word in runs if word not in able and (word != PODS or not spec.external)), "")
 
 
 def may_run(shape: Shape, spec: ClusterSpec) -> bool:

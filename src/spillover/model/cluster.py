@@ -15,7 +15,7 @@ from spillover.model.units import HOUR, SECOND
 GB: Final = 10**9
 """Bytes that egress is priced by."""
 AGENTS: Final = "agents"
-"""The kind of clusters whose nodes run an agent of ours; all others are watched."""
+"""The kind of clusters whose nodes run an agent of ours; all others are external."""
 WITHOUT: Final = "without."
 """What an agent's label begins with that says why it does not offer a word, as `without.container`."""
 PER_RATE: Final = 1000 * 2**30 * HOUR
@@ -77,7 +77,7 @@ class Billing(Struct, frozen=True, gc=False):
 
 
 class Health(StrEnum):
-    """How a cluster that others run is. Agents are known one by one: a cluster of them has no health of its own."""
+    """How an external cluster is. Agents are known one by one: a cluster of them has no health of its own."""
 
     UNOBSERVED = "unobserved"
     """Nothing was seen of it since the server started."""
@@ -123,7 +123,7 @@ class ClusterSpec(Struct, frozen=True):
     """How many jobs of ours it takes at a time; None is any number."""
 
     @property
-    def watched(self) -> bool:
+    def external(self) -> bool:
         """Whether others run it, so that what is known of it is what was seen."""
         return self.kind != AGENTS
 

@@ -168,7 +168,7 @@ class Terms(Struct, frozen=True, array_like=True, gc=False):
     data: int = 0
     """Bytes that leave the cluster at the end of each attempt, which is paid for where that has a price."""
     on_cluster_failure: OnFailure = OnFailure.WAIT
-    """Of a cluster that others run; what an agent holds is lost when its lease runs out."""
+    """Of an external cluster; what an agent holds is lost when its lease runs out."""
 
 
 class JobSpec(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What control needs of a cluster that others run: to see what is there, and to have attempts started and stopped.
+"""What control needs of an external cluster: to see what is there, and to have attempts started and stopped.
 
 A driver watches; it decides nothing. Control compares what a driver sees with the book and asks it for the difference, again and
 again, so every method may be called twice for the same thing, and none has to remember what was asked before.
@@ -157,7 +157,7 @@ class DriverError(Exception):
 
 
 class Driver(Protocol):
-    """One cluster that others run."""
+    """One external cluster."""
 
     cluster: ClusterName
 

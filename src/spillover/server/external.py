@@ -1,4 +1,4 @@
-"""Clusters that others run, put together: how each is reached, watched and dealt with."""
+"""External clusters, put together: how each is reached, watched and dealt with."""
 
 import asyncio
 import hashlib

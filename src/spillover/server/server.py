@@ -251,7 +251,7 @@ class Server:
             "indexing": Indexing(self.loop, self._store.journal).run,
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
-            "unwatched": RemovedClusters(self.loop).run,
+            "removed clusters": RemovedClusters(self.loop).run,
             "pauses": self._metrics.pauses.run,
             **{driving.work: driving.run for driving in drivings},
         }
@@ -263,7 +263,7 @@ class Server:
         )
 
     async def _open_clusters(self) -> list[Driving]:
-        """Clusters that others run, ready to be watched; raises Unusable if one that is new cannot be used."""
+        """External clusters, ready to be watched; raises Unusable if one that is new cannot be used."""
         identity = identity_for(self.loop.state)
         drivings = open_clusters(self._config, identity, self.loop, self._runner, self._blobs)
         self._known_as = identity if drivings else ""

@@ -378,7 +378,7 @@ class ClusterView(Struct, frozen=True):
     role: str
     state: str
     agents: int
-    """How many agents, or nodes of a cluster that others run, are ready."""
+    """How many agents, or nodes of an external cluster, are ready."""
     capacity: dict[str, float]
     used: dict[str, float]
     """By our jobs."""

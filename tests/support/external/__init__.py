@@ -1,1 +1,1 @@
-"""Stories of a cluster that others run, on a virtual clock: the real core and the real reconciler against a cluster that fails."""
+"""Stories of an external cluster, on a virtual clock: the real core and the real reconciler against a cluster that fails."""

@@ -1,4 +1,4 @@
-"""One story: jobs on two clusters that others run, while servers die, links break, answers are lost and others interfere."""
+"""One story: jobs on two external clusters, while servers die, links break, answers are lost and others interfere."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -86,7 +86,7 @@ def test_a_queue_that_empties_takes_leases_again() -> None:
 
 
 def a_foreign_node(name: str, capacity: Resources, *, tasks: int = -1) -> Node:
-    """Of a cluster that others run."""
+    """Of an external cluster."""
     return Node(OWNED.name, NodeName(name), 1, capacity, (), {}, 0, foreign=Resources(), tasks=tasks)
 
 

@@ -1,4 +1,4 @@
-"""Has a cluster that others run do what the book says, and tells the core what is seen there."""
+"""Has an external cluster do what the book says, and tells the core what is seen there."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Jobs on clusters that others run and that are not configured any more: nobody says what becomes of them.
+"""Jobs on external clusters and that are not configured any more: nobody says what becomes of them.
 
 They wait for their cluster to be configured again, as what runs there goes on. Whoever does not want to wait cancels or requeues them,
 which then takes effect at once: nobody else could confirm it.
@@ -50,13 +50,13 @@ class RemovedClusters:
         """Say of all that are to be stopped that they are."""
         state = (await self._loop.read()).state
         now = self._loop.now()
-        looking = _jobs_without_watch(state) if self._stopping is None else self._stopping
+        looking = _jobs_on_removed_clusters(state) if self._stopping is None else self._stopping
         self._stopping = {}  # what is seen from here on is looked at again
         results = [
             Result(DRIVER, job.lease, Outcome.STOPPED, None, None, Usage(elapsed(state, job, now)), 0)
             for each in looking
             if (job := state.jobs.get(each)) is not None
-            and (phase := _unwatched(state, job)) is not None
+            and (phase := _on_removed_cluster(state, job)) is not None
             and phase.stopping is not None
         ]
         try:
@@ -80,19 +80,19 @@ class RemovedClusters:
             self._news.set()
 
 
-def _jobs_without_watch(state: State) -> dict[JobId, None]:
+def _jobs_on_removed_clusters(state: State) -> dict[JobId, None]:
     """All jobs that nobody watches, which is said once."""
     placed = sorted(placed_jobs(state), key=lambda job: job.number)
-    found = {job.id: phase.cluster for job in placed if (phase := _unwatched(state, job))}
+    found = {job.id: phase.cluster for job in placed if (phase := _on_removed_cluster(state, job))}
     for cluster, count in Counter(found.values()).items():
         log.warning("jobs are on a cluster that is not configured any more", cluster=cluster, jobs=count)
     return dict.fromkeys(found)
 
 
-def _unwatched(state: State, job: Job) -> Placed | Running | None:
+def _on_removed_cluster(state: State, job: Job) -> Placed | Running | None:
     """The place of a job on a cluster that was watched when it was placed there and is not configured now."""
     phase = job.phase
     if not isinstance(phase, Placed | Running) or phase.cluster in state.clusters:
         return None
     spec = state.cluster_of(job)
-    return phase if spec is not None and spec.watched else None
+    return phase if spec is not None and spec.external else None

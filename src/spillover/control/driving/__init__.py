@@ -1,1 +1,1 @@
-"""Clusters that others run: the book compared with what a driver sees, and the difference asked for."""
+"""External clusters: the book compared with what a driver sees, and the difference asked for."""

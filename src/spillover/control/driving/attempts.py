@@ -1,4 +1,4 @@
-"""One attempt on a cluster that others run: what is known of it."""
+"""One attempt on an external cluster: what is known of it."""
 
 from enum import Enum
 from typing import Final

@@ -1,4 +1,4 @@
-"""All clusters that others run, for whoever asks about what is there."""
+"""All external clusters, for whoever asks about what is there."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
@@ -11,7 +11,7 @@ from spillover.ports.driver import Link
 
 
 class Drivers:
-    """What is asked of clusters that others run."""
+    """What is asked of external clusters."""
 
     def __init__(self, drivings: Iterable[Driving] = ()) -> None:
         self._drivings = {each.driver.cluster: each for each in drivings}

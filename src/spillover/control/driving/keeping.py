@@ -1,4 +1,4 @@
-"""Output of attempts on clusters that others run, kept here before it is gone there."""
+"""Output of attempts on external clusters, kept here before it is gone there."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

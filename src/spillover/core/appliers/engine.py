@@ -138,7 +138,7 @@ def agents_configured(state: State, event: AgentsConfigured) -> None:
 
 
 def epoch_started(state: State, event: EpochStarted) -> None:
-    """All agents have to register anew, and all clusters that are watched have to be seen."""
+    """All agents have to register anew, and all external clusters have to be seen."""
     state.facts.epoch = event.epoch
     for key, node in state.nodes.items():
         if node.is_agent:

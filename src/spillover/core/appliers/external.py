@@ -1,4 +1,4 @@
-"""Clusters that others run: what was seen of their nodes, of their health and of where tasks are."""
+"""External clusters: what was seen of their nodes, of their health and of where tasks are."""
 
 from msgspec.structs import replace
 

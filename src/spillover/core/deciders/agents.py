@@ -166,7 +166,7 @@ def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
         return Refusal(Refused.UNKNOWN, f"there is no agent {name!r} in {cluster}")
     if not node.is_agent:
         return Refusal(
-            Refused.INVALID, f"{node.key} is a node of a cluster that others run: cordon or remove it there"
+            Refused.INVALID, f"{node.key} is a node of an external cluster: cordon or remove it there"
         )
     return node
 

@@ -1,4 +1,4 @@
-"""Clusters that others run: what a driver saw becomes what the book says, and no more than that changed."""
+"""External clusters: what a driver saw becomes what the book says, and no more than that changed."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -192,6 +192,6 @@ def _unknown(state: State, cluster: ClusterName) -> Refusal | None:
     if spec is None:
         known = ", ".join(state.clusters) or "none"
         return Refusal(Refused.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
-    if not spec.watched:
+    if not spec.external:
         return Refusal(Refused.INVALID, f"{cluster!r} is a cluster of agents, which speak for themselves")
     return None

@@ -39,7 +39,7 @@ def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
     if type(phase) is not Placed and type(phase) is not Running:
         return None
     before = job.extra.placed_on
-    if phase.cluster in state.conditions or (before is not None and before.watched):
+    if phase.cluster in state.conditions or (before is not None and before.external):
         return job if node == DRIVER else None
     return job if node == f"{phase.cluster}/{phase.node}" else None
 

@@ -45,8 +45,8 @@ class Capacity:
         """Of what our jobs use there; None if there are none."""
         self.owned = spec.role is Role.OWNED
         self.open = True
-        """Whether anything may be placed there: a cluster that others run has to answer."""
-        self.layout = Layout(counts_tasks=spec.watched)
+        """Whether anything may be placed there: an external cluster has to answer."""
+        self.layout = Layout(counts_tasks=spec.external)
         self.machines: list[Machine] = []
         """In the order of joining."""
         self.slots: list[Machine] = []

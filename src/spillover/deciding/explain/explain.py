@@ -194,9 +194,9 @@ def _unqueued(state: State, job: Job) -> Reason | None:
 
 
 def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None:
-    """Why nothing is known of a job that a cluster of others has; None if that cluster is watched and answers, or is one of agents."""
+    """Why nothing is known of a job that an external cluster has; None if that cluster is watched and answers, or is one of agents."""
     spec, condition = state.cluster_of(job), state.conditions.get(cluster)
-    if spec is None or not spec.watched:
+    if spec is None or not spec.external:
         return None
     if cluster not in state.clusters:
         return NotConfigured(cluster)

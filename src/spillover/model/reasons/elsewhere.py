@@ -1,4 +1,4 @@
-"""Why a cluster that others run gives no news of a job, or takes none."""
+"""Why an external cluster gives no news of a job, or takes none."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from spillover.model.units import (
 
 
 class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
-    """A cluster that others run does not answer, or is being cleared after it had failed: it is given nothing."""
+    """An external cluster does not answer, or is being cleared after it had failed: it is given nothing."""
 
     cluster: ClusterName
     health: Health
@@ -27,7 +27,7 @@ class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
 
 
 class NotConfigured(NotNow, frozen=True, tag="not_configured"):
-    """It was handed to a cluster that others run and that is not configured any more: nobody can say what became of it."""
+    """It was handed to an external cluster and that is not configured any more: nobody can say what became of it."""
 
     cluster: ClusterName
 
@@ -48,7 +48,7 @@ _STATES: Final = {
 
 
 class NoNodeReady(NotNow, frozen=True, tag="no_node_ready"):
-    """No node of a cluster that others run, which could run it, is ready and may be given tasks."""
+    """No node of an external cluster, which could run it, is ready and may be given tasks."""
 
     clusters: tuple[ClusterName, ...]
 
@@ -71,7 +71,7 @@ class BackingOff(NotNow, frozen=True, tag="shunned"):
 
 
 class NotStarting(NotNow, frozen=True, tag="not_starting"):
-    """It was handed to a cluster that others run, which has not started it yet."""
+    """It was handed to an external cluster, which has not started it yet."""
 
     cluster: ClusterName
     what: str

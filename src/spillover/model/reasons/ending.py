@@ -13,7 +13,7 @@ class Stopping(NotNow, frozen=True, tag="stopping"):
 
     why: str
     kept_by: str = ""
-    """What keeps it there, in the words of a cluster that others run; empty if nothing is said."""
+    """What keeps it there, in the words of an external cluster; empty if nothing is said."""
 
     def __str__(self) -> str:
         return f"is being stopped: {self.why}" + (f"; {self.kept_by}" if self.kept_by else "")

@@ -1,4 +1,4 @@
-"""A cluster that others run, driven by a loop that cannot always write."""
+"""An external cluster, driven by a loop that cannot always write."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence

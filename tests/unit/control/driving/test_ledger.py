@@ -1,4 +1,4 @@
-"""What is asked of a cluster that others run, and what is told of it, case by case."""
+"""What is asked of an external cluster, and what is told of it, case by case."""
 
 from types import SimpleNamespace
 from typing import Any

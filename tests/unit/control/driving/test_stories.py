@@ -1,4 +1,4 @@
-"""Seeded stories of clusters that others run: servers die, links break, answers are lost, and others interfere."""
+"""Seeded stories of external clusters: servers die, links break, answers are lost, and others interfere."""
 
 import pytest
 from msgspec import structs

@@ -1,4 +1,4 @@
-"""Jobs on clusters that others run and that are not configured any more."""
+"""Jobs on external clusters and that are not configured any more."""
 
 import asyncio
 from collections.abc import AsyncIterator

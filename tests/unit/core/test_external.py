@@ -1,4 +1,4 @@
-"""Clusters that others run: their nodes, their health, and where tasks are bound."""
+"""External clusters: their nodes, their health, and where tasks are bound."""
 
 from msgspec.structs import replace
 
@@ -64,7 +64,7 @@ NOTHING = Resources()
 
 
 class Watched(World):
-    """Two clusters that others run."""
+    """Two external clusters."""
 
     def __init__(
         self, wait: str = "never", clusters: tuple[ClusterSpec, ...] = (ONPREM, CLOUD), **options: float
@@ -277,7 +277,7 @@ def test_nobody_else_speaks_for_such_nodes_and_nothing_is_seen_of_agents() -> No
     for proposal in (Drain(onprem, n1, "ada"), Resume(onprem, n1, "ada"), Forget(onprem, n1, "ada")):
         refused = w.propose(proposal)
         assert isinstance(refused, Refusal)
-        assert "a node of a cluster that others run" in refused.message
+        assert "a node of an external cluster" in refused.message
     assert isinstance(w.propose(Register(onprem, n1, 1, NOTHING, (), {}, 0, ())), Refusal)
     assert w.propose(AgentGone(onprem, n1, 0)) == Done()
     assert w.state.nodes["onprem/n1"].status == "ready"
