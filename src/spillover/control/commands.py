@@ -158,7 +158,7 @@ class Commands:
         """Where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         ids, tried = await self._submitting.trial(jobs, user)
-        return forecasting.forecasts(self._loop.engine.index, ids, jobs, tried, self._project)
+        return forecasting.forecasts(ids, jobs, tried, self._project)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""

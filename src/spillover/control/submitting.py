@@ -14,7 +14,7 @@ from spillover.control.loop import Loop
 from spillover.control.specs import Specs
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
-from spillover.deciding.engine import Trial
+from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Terms
@@ -110,7 +110,7 @@ class Submitting:
         """What would become of these jobs; nothing is submitted."""
         proposal, known = await self._proposal(forms, user, {})
         engine = await self._loop.ready()
-        tried = engine.trial(self._loop.now(), proposal)
+        tried = try_jobs(Snapshot(engine), self._loop.now(), proposal)
         if isinstance(tried, Refusal):
             raise refused(tried)
         fresh = iter(proposal.jobs)

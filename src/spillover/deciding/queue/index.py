@@ -55,13 +55,13 @@ class SchedulingIndex:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
-        self._least: list[tuple[int, Lane]] = []
+        self.least: list[tuple[int, Lane]] = []
         """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
         """Projects as the order ranks them; None if it ranks none."""
-        self.queue = self._line(self._is_queued)
+        self.queue = self.new_queue(self.is_queued)
         """All queued jobs: tried on owned capacity."""
-        self.due = self._line(self._is_due)
+        self.due = self.new_queue(self.is_due)
         """Those that may be rented."""
         self.capacity: dict[ClusterName, Capacity] = {}
         self.finder = Finder(self.capacity)
@@ -99,7 +99,7 @@ class SchedulingIndex:
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
         self.holders = Holders(state)
-        self._rest: list[Job] = []
+        self.rest: list[Job] = []
         """Jobs that are not taken in yet, the first one last."""
         self._scrap: list[list[Any]] | None = None
         """What is left of a index that nobody looks at any more; None while somebody does."""
@@ -117,20 +117,20 @@ class SchedulingIndex:
                 self.capacity[node.cluster].refresh(node)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.capacity, self.runs)
-        self._rest = list(self.state.jobs.values())
-        self._rest.reverse()
+        self.rest = list(self.state.jobs.values())
+        self.rest.reverse()
 
     @property
     def is_whole(self) -> bool:
         """Whether all jobs of the book are taken in; before that no cycle may be run."""
-        return not self._rest
+        return not self.rest
 
     def build(self, most: int | None = None) -> bool:
         """Take in so many more jobs of the book, or all; whether all are there.
 
         Each is taken in as it is by then. One that events have brought here before is entered twice, which does no harm.
         """
-        rest, jobs = self._rest, self.state.jobs
+        rest, jobs = self.rest, self.state.jobs
         for _ in range(len(rest) if most is None else min(most, len(rest))):
             job = rest.pop()
             if jobs.get(job.id) is job:
@@ -153,7 +153,7 @@ class SchedulingIndex:
         """Let go of so many entries of a index that nobody looks at any more, as all at once take long to free; whether none is left."""
         if self._scrap is None:
             heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
-            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self._rest]
+            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self.rest]
         while self._scrap and most > 0:
             last = self._scrap[-1]
             most -= max(1, len(last))
@@ -190,20 +190,20 @@ class SchedulingIndex:
 
     def least_cpu(self) -> int:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
-        heap = self._least
+        heap = self.least
         while heap and heap[0][1] not in self.queue.heaps:
             heapq.heappop(heap)[1].weighed = False
         return heap[0][0] if heap else 0
 
     def _weigh(self, lane: Lane) -> None:
         """Let a lane be known by the CPUs that its jobs ask for; it stays so without jobs, as others like them are likely to come."""
-        if len(self._least) > 2 * len(self.queue.heaps) + SPARE:
-            for _, each in self._least:
+        if len(self.least) > 2 * len(self.queue.heaps) + SPARE:
+            for _, each in self.least:
                 each.weighed = each in self.queue.heaps
-            self._least = [one for one in self._least if one[1].weighed]
-            heapq.heapify(self._least)
+            self.least = [one for one in self.least if one[1].weighed]
+            heapq.heapify(self.least)
         lane.weighed = True
-        heapq.heappush(self._least, (lane.kind.shape.resources.cpu, lane))
+        heapq.heappush(self.least, (lane.kind.shape.resources.cpu, lane))
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
@@ -448,11 +448,6 @@ class SchedulingIndex:
             if self.passed:
                 self.gained = True
 
-    def withdraw(self, job: Job) -> None:
-        """Forget a job that was never submitted after all."""
-        self.leave(job)
-        self.fresh.pop(job.id, None)
-
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
         latest = job.latest
@@ -471,14 +466,19 @@ class SchedulingIndex:
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
-    def _line(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
+    # --- its two queues
+
+    def new_queue(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
+        """An empty queue, in the order of the policies."""
         return JobQueue(valid) if self.ranking is None else RankedJobQueue(valid, self.ranking)
 
-    def _is_queued(self, lane: Lane, entry: Entry) -> bool:
+    def is_queued(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a job is queued as an entry says."""
         job = self.state.jobs.get(entry[2])
         if job is None or type(job.phase) is not Queued or entry[0] != self._key(job):
             return False
         return job.kind is lane.kind or job.kind == lane.kind  # it may back off from other clusters by now
 
-    def _is_due(self, lane: Lane, entry: Entry) -> bool:
-        return self._is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None
+    def is_due(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a job is queued as an entry says, and may be rented."""
+        return self.is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None
