@@ -42,6 +42,7 @@ from spillover.core.events import (
     JobStopping,
     JobSubmitted,
     LeaseMoved,
+    LeasesRevoked,
     MemberPlaced,
     MembersDropped,
     NodesSeen,
@@ -172,6 +173,8 @@ def text_of(event: AnyEvent) -> str:
             return f"{event.user} submitted {event.name}" + (f", an array of {size}" if size else "")
         case JobsAdmitted():
             return _many(event.jobs, "waits for owned capacity", "jobs wait for owned capacity")
+        case LeasesRevoked():
+            return "asked back from its agent: it waited too long for room there, or can be rented sooner"
         case WaitsExpired():
             return _many(event.jobs, "may be rented", "jobs may be rented") + f": {event.why}"
         case JobPlaced() | MemberPlaced():

@@ -11,6 +11,7 @@ from spillover.core.events import (
     JobsAdmitted,
     JobsArchived,
     JobSubmitted,
+    LeasesRevoked,
     MemberPlaced,
     MembersDropped,
     TasksBound,
@@ -111,7 +112,7 @@ class OwnHistory:
                 mine, nodes = (*zip(*bound, strict=True),) if bound else ((), ())
                 running = tuple([job for job in event.running if job in mine])
                 return structs.replace(event, jobs=mine, nodes=nodes, running=running) if bound else None
-            case WaitsExpired() | JobsArchived():
+            case WaitsExpired() | LeasesRevoked() | JobsArchived():
                 own = tuple([job for job in event.jobs if await self._is_own(job)])
                 return structs.replace(event, jobs=own) if own else None
             case MemberPlaced() | MembersDropped():

@@ -7,6 +7,7 @@ from spillover.core.events import (
     AnyEvent,
     JobsAdmitted,
     JobsArchived,
+    LeasesRevoked,
     MemberPlaced,
     MembersDropped,
     TasksBound,
@@ -24,7 +25,9 @@ _JOBS: Final[dict[type, Callable[[Any], tuple[JobId, ...]]]] = {
     each: (lambda event: (event.job,)) if "job" in each.__struct_fields__ else (lambda _: ())
     for each in get_args(AnyEvent)
 } | {
-    **dict.fromkeys((JobsAdmitted, WaitsExpired, JobsArchived, TasksBound), lambda event: event.jobs),
+    **dict.fromkeys(
+        (JobsAdmitted, WaitsExpired, LeasesRevoked, JobsArchived, TasksBound), lambda event: event.jobs
+    ),
     MemberPlaced: lambda event: (member_id(event.array, event.index),),
     MembersDropped: lambda event: (event.array,),
 }

@@ -150,6 +150,13 @@ class WaitsExpired(Event, frozen=True, tag="waits_expired"):
     """Of a single array, how many of its pending members, the last ones first; 0 is all."""
 
 
+class LeasesRevoked(Event, frozen=True, tag="leases_revoked"):
+    """Prefetched leases are asked back: their jobs waited too long for room there, or can be rented sooner."""
+
+    jobs: tuple[JobId, ...]
+    at: int
+
+
 class JobPlaced(Event, frozen=True, tag="job_placed"):
     """A lease was granted."""
 
@@ -605,6 +612,7 @@ AnyEvent: TypeAlias = (
     JobSubmitted
     | JobsAdmitted
     | WaitsExpired
+    | LeasesRevoked
     | JobPlaced
     | GangPlaced
     | MemberPlaced

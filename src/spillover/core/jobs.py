@@ -51,6 +51,8 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
     """Where the other tasks of a gang are."""
     thief: NodeName | None = None
     """Who asked for its lease, which stays here until it is given up; None as a rule."""
+    revoked: bool = False
+    """Whether its agent is asked to hand the lease back, unless the task has started."""
 
     @property
     def key(self) -> NodeKey:

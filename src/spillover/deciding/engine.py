@@ -286,7 +286,12 @@ class Engine:
             if found.settled:
                 state.moved.clear()
         index.calm(
-            decided=bool(decided), passed=found.passed, again=found.again, turn=found.turn, spent=found.spent
+            now,
+            decided=bool(decided),
+            passed=found.passed,
+            again=found.again,
+            turn=found.turn,
+            spent=found.spent,
         )
         return plan if decided else None
 

@@ -93,6 +93,9 @@ _PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
     "alarms": lambda own, live: live.alarms.copy(own.state),
     "ends": _ends,
     "wait_queue": _wait_queue,
+    "prefetched": lambda _, live: live.prefetched.copy(),
+    "prefetching": lambda _, live: live.prefetching.copy(),
+    "rentable_sooner": lambda _, live: live.rentable_sooner.copy(),
     "holders": lambda own, live: live.holders.copy(own.state),
     "rest": lambda own, live: [
         own.state.jobs[job.id] for job in live.rest if live.state.jobs.get(job.id) is job
