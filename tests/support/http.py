@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
 from spillover.api.http import build_app, serving
-from spillover.api.http.routes import Figures
+from spillover.api.http.routing import Figures
 from spillover.ports.commands import Commands
 from spillover.wire.api import AgentsAddress
 

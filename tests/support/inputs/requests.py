@@ -14,8 +14,8 @@ import yarl
 from hypothesis import strategies as st
 
 from spillover.api.grpc.jobs import SERVICE
-from spillover.api.http.routes import ROUTES
 from spillover.wire import jobs_pb2 as pb
+from spillover.wire.endpoints import ENDPOINTS
 from tests.support.inputs.odd import Values, fields_of, filled, mutated, odd_bytes, odd_json, odd_text
 from tests.support.inputs.serving import NOISY, PATIENCE, QUIET, Broken, LiveServer
 from tests.support.inputs.source import Source, with_server
@@ -112,7 +112,7 @@ _SPECIAL: Final = {
 
 def _requests() -> Values:
     """A request: of HTTP with method, path, query and body, or of gRPC with method and fields."""
-    routes = st.sampled_from([(route.method, route.path) for route in ROUTES])
+    routes = st.sampled_from([(endpoint.method, endpoint.path) for endpoint in ENDPOINTS])
     words = st.sampled_from(
         [
             "limit",
