@@ -224,9 +224,12 @@ def _reader(content: Content[A]) -> Callable[[bytes], A]:
 
 def _query(endpoint: Endpoint[P, Any, Any], asked: P) -> dict[str, str]:
     """The query: all that is given, but for switches and choices that are so anyway."""
-    defaults = {field.name: field.default for field in msgspec.structs.fields(asked)}
-    given = {name: getattr(asked, name) for name in endpoint.in_query}
-    return {name: _text(value) for name, value in given.items() if _is_said(value, defaults[name])}
+    query: dict[str, str] = {}
+    for name, default in zip(endpoint.in_query, asked.__struct_defaults__, strict=True):
+        value = getattr(asked, name)
+        if _is_said(value, default):
+            query[name] = _text(value)
+    return query
 
 
 def _is_said(value: object, default: object) -> bool:

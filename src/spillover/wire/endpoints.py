@@ -6,12 +6,10 @@ endpoint, declare it here; CONTRIBUTING.md says what else it takes.
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Generic, TypeVar
 
-from msgspec import NODEFAULT, Struct
-from msgspec.structs import fields
+from msgspec import Struct
 
 from spillover.model.tokens import TokenRole
 from spillover.wire.api import (
@@ -79,8 +77,7 @@ FOR_ADMINS: Final = frozenset({TokenRole.ADMIN})
 FOR_AGENTS: Final = frozenset({TokenRole.AGENT, TokenRole.ADMIN})
 
 
-@dataclass(frozen=True, slots=True)
-class Content(Generic[T]):
+class Content(Struct, Generic[T], frozen=True):
     """What a body or an answer is: a T, as its reader sees it."""
 
     media: str
@@ -120,8 +117,7 @@ _LOOKUP: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, *_BUSY)
 _LIMITED: Final = (*_LOOKUP, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint(Generic[P, B, A]):
+class Endpoint(Struct, Generic[P, B, A], frozen=True):
     """One operation: what is asked with it, what is sent and what is answered."""
 
     name: str
@@ -146,8 +142,10 @@ class Endpoint(Generic[P, B, A]):
     """Type of its answer of status 503, where that is not a problem."""
 
     def __post_init__(self) -> None:
-        required = {field.name for field in fields(self.parameters) if field.default is NODEFAULT}
-        if required != set(self.in_path):
+        # Not by `msgspec.structs.fields`, which resolves types: that would cost every start of the command line.
+        names, defaults = self.parameters.__struct_fields__, self.parameters.__struct_defaults__
+        required = names[: len(names) - len(defaults)]
+        if set(required) != set(self.in_path):
             raise TypeError(
                 f"{self.name}: {self.path} names {sorted(self.in_path)}, but {self.parameters.__name__} requires {sorted(required)}"
             )
@@ -161,7 +159,7 @@ class Endpoint(Generic[P, B, A]):
     def in_query(self) -> tuple[str, ...]:
         """Names of the others."""
         in_path = self.in_path
-        return tuple(field.name for field in fields(self.parameters) if field.name not in in_path)
+        return tuple(name for name in self.parameters.__struct_fields__ if name not in in_path)
 
     @property
     def refusals(self) -> tuple[HTTPStatus, ...]:

@@ -5,7 +5,6 @@ endpoint is a part of that path; all others are of the query, and have a default
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
@@ -20,8 +19,7 @@ NAME_PATTERN: Final = "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 """What `is_name` takes, for a schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathRule:
+class PathRule(Struct, frozen=True):
     """What may stand in a path, and what somebody is told who asks for something else. Without one, a misfit is answered as in a query."""
 
     fits: Callable[[str], bool]
