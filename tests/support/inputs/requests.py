@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -113,22 +114,7 @@ _SPECIAL: Final = {
 def _requests() -> Values:
     """A request: of HTTP with method, path, query and body, or of gRPC with method and fields."""
     routes = st.sampled_from([(endpoint.method, endpoint.path) for endpoint in ENDPOINTS])
-    words = st.sampled_from(
-        [
-            "limit",
-            "cursor",
-            "state",
-            "after",
-            "follow",
-            "timeout",
-            "attempt",
-            "offset",
-            "by",
-            "since",
-            "job",
-            "task",
-        ]
-    )
+    words = st.sampled_from(sorted({name for endpoint in ENDPOINTS for name in endpoint.in_query}))
     query = st.dictionaries(st.one_of(words, odd_text), odd_text, max_size=3)
     http = routes.flatmap(
         lambda route: st.tuples(
@@ -189,7 +175,7 @@ class _Asker:
         said = "&".join(
             f"{quote(key, errors='replace')}={quote(value, errors='replace')}" for key, value in query.items()
         )
-        where = path.replace("{job}", stands).replace("{digest}", stands)
+        where = re.sub(r"{\w+}", lambda _: stands, path)
         url = yarl.URL(f"{self._server.url}{where}?{said}", encoded=True)
         data = bytes(body) if isinstance(body, bytes) else json.dumps(self._meant(body)).encode()
         headers = {"Content-Type": "application/json"}

@@ -14,6 +14,7 @@ from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.wire.api import AgentsAddress
 from spillover.wire.endpoints import ENDPOINTS, Endpoint
 from tests.support.commands import FakeCommands
+from tests.support.http import path_of
 
 SECRETS = {role: f"spt_{role}_the-secret-of-{role}" for role in TokenRole}
 
@@ -67,10 +68,6 @@ async def http(commands: Seen) -> AsyncIterator[httpx.AsyncClient]:
 
 def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
-
-
-def path_of(endpoint: Endpoint[Any, Any, Any]) -> str:
-    return endpoint.path.replace("{job}", "nothing").replace("{digest}", "0" * 64)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")

@@ -1,6 +1,8 @@
 """Requests follow from the declarations of their endpoints."""
 
+import re
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,16 +26,24 @@ from spillover.wire.parameters import (
     OverviewQuery,
     WaitQuery,
 )
+from tests.support.http import path_of
 
 DIGEST = "0" * 64
-FILLED = {"job": "train-7", "digest": DIGEST}
+NOT_FOR_PEOPLE = {"health", "metrics", "openapi"}
+"""What other programs ask for, by its address."""
+
+
+def test_every_endpoint_is_asked_by_the_client() -> None:
+    source = "".join(path.read_text() for path in Path(asks.__file__).parent.rglob("*.py"))
+    asked = {name.lower() for name in re.findall(r"\bendpoints\.([A-Z_]+)\b", source)}
+    assert asked == {endpoint.name for endpoint in ENDPOINTS} - NOT_FOR_PEOPLE
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_every_endpoint_can_be_asked(endpoint: Endpoint[Any, Any, Any]) -> None:
-    asked = endpoint.parameters(**{name: FILLED[name] for name in endpoint.in_path})
-    request = ask(endpoint, asked)
-    assert (request.method, request.path) == (endpoint.method, endpoint.path.format(**FILLED))
+    parts = dict.fromkeys(endpoint.in_path, "seven")
+    request = ask(endpoint, endpoint.parameters(**parts))
+    assert (request.method, request.path) == (endpoint.method, path_of(endpoint, **parts))
     assert request.body is None
     assert int(endpoint.status) in request.good
     if endpoint.answer.media != JSON:
