@@ -1,7 +1,8 @@
 """What an address may carry, as types: the parts of a path that vary, and what stands behind the `?`.
 
 The server decodes and describes them by these classes, and the client fills them in. A field whose name is in the path of its
-endpoint is a part of that path; all others are of the query, and have a default.
+endpoint is a part of that path; all others are of the query, and have a default. A part of a path holds no slash: what may, such as
+CLUSTER/NAME of an agent, goes into the query or the body.
 """
 
 from collections.abc import Callable
