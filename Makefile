@@ -85,7 +85,7 @@ proto: $(STAMP)
 
 # The client that blocks is made from the one for asyncio; a test checks that it was.
 client: $(STAMP)
-	@$(BIN)/python -m spillover.testing.unasync
+	@$(BIN)/python -m tests.support.unasync
 
 # Figures and tables that the code already says; a test checks that they were written.
 docs: $(STAMP)

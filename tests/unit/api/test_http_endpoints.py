@@ -14,7 +14,7 @@ from spillover.api.http.parameters import ParameterReader
 from spillover.api.http.problems import Refused
 from spillover.api.http.replies import Reply
 from spillover.api.http.routes import ROUTES
-from spillover.api.http.routing import Call, Route, Router, serves
+from spillover.api.http.routing import Request, Route, Router, serves
 from spillover.api.http.streams import Stream
 from spillover.wire.endpoints import (
     ENDPOINTS,
@@ -40,8 +40,8 @@ def test_a_handler_takes_the_parameters_and_the_body_of_its_endpoint_and_gives_i
     route: Route[Any, Any],
 ) -> None:
     endpoint, hints = route.endpoint, get_type_hints(route.handler, include_extras=True)
-    (call,) = inspect.signature(route.handler).parameters
-    parameters, body = get_args(hints[call])
+    (request,) = inspect.signature(route.handler).parameters
+    parameters, body = get_args(hints[request])
     assert parameters is endpoint.parameters
     assert body == taken(route)
     assert hints["return"] in {*endpoint.answer.types, Reply, Stream}
@@ -94,8 +94,8 @@ def declared(path: str, parameters: type[Any] = NoParameters, method: str = "GET
 
 def served(endpoint: Endpoint[Any, Any, str]) -> Route[Any, Any]:
     @serves(endpoint)
-    async def answer(call: Call[Any, Any]) -> str:
-        return call.user
+    async def answer(request: Request[Any, Any]) -> str:
+        return request.user
 
     return answer
 

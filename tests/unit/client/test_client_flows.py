@@ -11,7 +11,7 @@ from spillover.client.asks import ask
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
 from spillover.client.flows import LIMITED_TRIES, Attempts, History, Output, Past, waiting
 from spillover.wire import endpoints
-from spillover.wire.api import EventView, FieldProblem, JobView, Problem
+from spillover.wire.api import EventView, FieldProblem, JobView, Problem, ServerView
 from spillover.wire.parameters import OfJob
 
 
@@ -334,3 +334,26 @@ def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None
     assert flow.over
     with pytest.raises(Unavailable, match="not a Spillover server of this version"):
         flow.take(b"{}\n")
+
+
+@pytest.mark.parametrize(
+    ("after", "follow", "asks_first"), [(None, True, True), (3, True, False), (None, False, False)]
+)
+def test_history_that_is_followed_from_now_on_begins_where_it_ends_now(
+    after: int | None, follow: bool, asks_first: bool
+) -> None:
+    history = History(after, follow=follow, job=None)
+    look = history.look()
+    assert (look is not None and look.path == "/v1/server") is asks_first
+    if asks_first:
+        history.looked(server_at(7))
+        assert history.look() is None
+        assert history.ask().query == {"after": "7", "follow": "true"}
+        history.broke()
+        assert history.look() is None
+
+
+def server_at(revision: int) -> ServerView:
+    """A server, of which only that is of interest."""
+    known = {field.name: None for field in msgspec.structs.fields(ServerView) if field.required}
+    return ServerView(**{**known, "revision": revision})  # type: ignore[arg-type] # nothing else is read

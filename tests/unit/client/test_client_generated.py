@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from spillover.testing.unasync import MODULES, SOURCE, TARGET, generated
+from tests.support.unasync import MODULES, SOURCE, TARGET, generated
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -18,7 +18,7 @@ from spillover.api.http.openapi import describe
 from spillover.api.http.problems import REFUSED, Refused, refused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.routes import ROUTES
-from spillover.api.http.routing import Call, Figures, Router, Surroundings
+from spillover.api.http.routing import Figures, Request, Router, Services
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.control.limits import Gauge
@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 class App:
     """An ASGI application over some commands."""
 
-    def __init__(self, around: Surroundings, guard: Guard, gauge: Gauge | None = None) -> None:
-        self._around = around
+    def __init__(self, services: Services, guard: Guard, gauge: Gauge | None = None) -> None:
+        self._services = services
         self._gauge = gauge
         self._guard = guard
         self._router = Router(ROUTES)
@@ -97,7 +97,7 @@ class App:
             if raw is None:
                 return None
             body = await route.read(raw)
-        answer = await route.handler(Call(self._around, user, asked, body, caller))
+        answer = await route.handler(Request(self._services, user, asked, body, caller))
         if isinstance(answer, Stream) and caller.token:
             return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
         return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)
@@ -172,11 +172,11 @@ def build_app(
     gauge: Gauge | None = None,
 ) -> App:
     """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
-    around = Surroundings(
+    services = Services(
         commands,
         figures if figures is not None else _no_figures,
         describe(ENDPOINTS),
         blobs if blobs is not None else MemoryBlobs(),
         address,
     )
-    return App(around, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)
+    return App(services, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)

@@ -25,7 +25,7 @@ Figures: TypeAlias = Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Services:
     """What handlers may use."""
 
     commands: Commands
@@ -38,10 +38,10 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[P, B]):
+class Request(Generic[P, B]):
     """One request, decoded."""
 
-    around: Surroundings
+    services: Services
     user: str
     asked: P
     """The parameters of its path and its query."""
@@ -51,10 +51,10 @@ class Call(Generic[P, B]):
     @property
     def commands(self) -> Commands:
         """What carries it out, as far as the caller may."""
-        return self.around.commands.of(self.caller)
+        return self.services.commands.of(self.caller)
 
 
-Handler: TypeAlias = Callable[[Call[P, B]], Awaitable[A | Reply | Stream]]
+Handler: TypeAlias = Callable[[Request[P, B]], Awaitable[A | Reply | Stream]]
 """Answers with what its endpoint declares, or with a reply of its own where the status depends on it."""
 
 

@@ -9,7 +9,7 @@ from spillover.client.steps import Flow
 T = TypeVar("T")
 
 
-class AsyncRun(Protocol):
+class AsyncFlowRun(Protocol):
     """Carries an operation out."""
 
     async def __call__(self, flow: Flow[T], /) -> T:
@@ -20,7 +20,7 @@ class AsyncRun(Protocol):
 class AsyncCall(CallHandle, Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, run: AsyncRun, gathering: Gathering, index: int = 0) -> None:
+    def __init__(self, run: AsyncFlowRun, gathering: Gathering, index: int = 0) -> None:
         super().__init__(gathering, index)
         self._run = run
 
@@ -44,7 +44,7 @@ class AsyncCall(CallHandle, Generic[T]):
 class AsyncMap(MapHandle, Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, run: AsyncRun, gathering: Gathering) -> None:
+    def __init__(self, run: AsyncFlowRun, gathering: Gathering) -> None:
         super().__init__(gathering)
         self._run = run
 

@@ -10,7 +10,7 @@ from spillover.client.steps import Flow
 T = TypeVar("T")
 
 
-class Run(Protocol):
+class FlowRun(Protocol):
     """Carries an operation out."""
 
     def __call__(self, flow: Flow[T], /) -> T:
@@ -21,7 +21,7 @@ class Run(Protocol):
 class Call(CallHandle, Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, run: Run, gathering: Gathering, index: int = 0) -> None:
+    def __init__(self, run: FlowRun, gathering: Gathering, index: int = 0) -> None:
         super().__init__(gathering, index)
         self._run = run
 
@@ -45,7 +45,7 @@ class Call(CallHandle, Generic[T]):
 class Map(MapHandle, Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, run: Run, gathering: Gathering) -> None:
+    def __init__(self, run: FlowRun, gathering: Gathering) -> None:
         super().__init__(gathering)
         self._run = run
 
