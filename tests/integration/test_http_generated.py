@@ -15,9 +15,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from spillover.api.http.openapi import describe
-from spillover.api.http.routes import ROUTES
 from spillover.client import Client
 from spillover.wire.api import AgentsAddress
+from spillover.wire.endpoints import ENDPOINTS
 from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, threaded_server
 
@@ -27,7 +27,7 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ROUTES)))
+schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ENDPOINTS)))
 schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 

@@ -10,9 +10,9 @@ from typing import Self
 import msgspec
 
 from spillover.forms.jobs import JobForm, to_doc
+from spillover.model.budget import CostBy
 from spillover.model.ids import job_id
 from spillover.model.units import format_time
-from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
 from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span
 from spillover.wire.api import (

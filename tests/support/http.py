@@ -1,6 +1,7 @@
 """A real HTTP server around some commands, on a free port of this machine: in this event loop, or in a thread of its own."""
 
 import asyncio
+import hashlib
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -8,13 +9,22 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
 from spillover.api.http import build_app, serving
-from spillover.api.http.routes import Figures
+from spillover.api.http.routing import Figures
 from spillover.ports.commands import Commands
 from spillover.wire.api import AgentsAddress
+from spillover.wire.endpoints import Endpoint
 
 TOKEN = "a-token-for-tests"
 T = TypeVar("T")
 C = TypeVar("C", bound=Commands)
+
+
+def path_of(endpoint: Endpoint[Any, Any, Any], **parts: str) -> str:
+    """A path to an endpoint; what is not given of it is the digest of nothing, or a 1, which is a number and a name."""
+    usual = {"digest": hashlib.sha256().hexdigest()}
+    return endpoint.path.format(
+        **{name: parts.get(name) or usual.get(name, "1") for name in endpoint.in_path}
+    )
 
 
 def listen(port: int = 0) -> socket.socket:

@@ -46,9 +46,10 @@ from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs import JobForm, to_doc
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId, split_member
 from spillover.model.units import SECOND, format_time
-from spillover.ports.archive import Archive, CostBy, Finished
+from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from spillover.core.events import JobState
 from spillover.forms.jobs import JobForm
+from spillover.model.budget import CostBy
 from spillover.model.job import Range
-from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,

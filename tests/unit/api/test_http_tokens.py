@@ -9,11 +9,12 @@ import pytest
 import structlog
 
 from spillover.api.http import build_app
-from spillover.api.http.routes import ROUTES, Route
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import ADMIN, Caller, Stranger
 from spillover.wire.api import AgentsAddress
+from spillover.wire.endpoints import ENDPOINTS, Endpoint
 from tests.support.commands import FakeCommands
+from tests.support.http import path_of
 
 SECRETS = {role: f"spt_{role}_the-secret-of-{role}" for role in TokenRole}
 
@@ -69,21 +70,17 @@ def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
 
-def path_of(route: Route[Any, Any]) -> str:
-    return route.path.replace("{job}", "nothing").replace("{digest}", "0" * 64)
-
-
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")
 async def test_every_route_is_closed_to_whoever_has_no_token_of_a_right_role(
-    http: httpx.AsyncClient, commands: Seen, route: Route[Any, Any]
+    http: httpx.AsyncClient, commands: Seen, endpoint: Endpoint[Any, Any, Any]
 ) -> None:
-    bare = await http.request(route.method, path_of(route))
-    assert (bare.status_code == 401) is not route.open
+    bare = await http.request(endpoint.method, path_of(endpoint))
+    assert (bare.status_code == 401) is not endpoint.open
     for role, text in SECRETS.items():
-        if role in route.roles or route.open:
+        if role in endpoint.roles or endpoint.open:
             continue
         before = list(commands.calls)
-        answer = await http.request(route.method, path_of(route), headers=bearer(text))
+        answer = await http.request(endpoint.method, path_of(endpoint), headers=bearer(text))
         assert answer.status_code == 403, answer.text
         assert answer.json()["type"] == "urn:spillover:problem:forbidden"
         assert answer.json()["detail"].startswith(
@@ -95,11 +92,17 @@ async def test_every_route_is_closed_to_whoever_has_no_token_of_a_right_role(
 
 def test_agents_may_ask_for_their_address_alone_and_only_admins_change_what_is_everybodys() -> None:
     of: dict[TokenRole, set[str]] = {
-        role: {f"{route.method} {route.path}" for route in ROUTES if role in route.roles and not route.open}
+        role: {
+            f"{endpoint.method} {endpoint.path}"
+            for endpoint in ENDPOINTS
+            if role in endpoint.roles and not endpoint.open
+        }
         for role in TokenRole
     }
     assert of[TokenRole.AGENT] == {"GET /v1/agents/address"}
-    assert of[TokenRole.ADMIN] == {f"{route.method} {route.path}" for route in ROUTES if not route.open}
+    assert of[TokenRole.ADMIN] == {
+        f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS if not endpoint.open
+    }
     closed = {"PATCH /v1/policy", "GET /v1/tokens", "POST /v1/tokens", "POST /v1/tokens/revoke"}
     closed.add("POST /v1/agents/actions")
     assert closed <= of[TokenRole.ADMIN] - of[TokenRole.SUBMIT]

@@ -1,21 +1,23 @@
-"""The client for asyncio: method by method the same as `Client`."""
+"""The client for asyncio."""
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
-from spillover.client.async_calls import AsyncCall, AsyncMap
-from spillover.client.async_sender import AsyncSender
+from spillover.client.asks import ask
+from spillover.client.asynchronous.calls import AsyncCall, AsyncMap
+from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
 from spillover.client.flows import History, Output, Pages, Past, waiting
+from spillover.model.budget import CostBy
 from spillover.ports.blobs import Source
+from spillover.wire import endpoints
 from spillover.wire.api import (
     AgentsAddress,
     AgentView,
@@ -31,20 +33,24 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    Patch,
     PolicyOutcome,
+    PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRef,
     TokenRequest,
     TokenView,
     WhyView,
 )
+from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
 
 class AsyncClient(AsyncSender):
-    """A server, as asyncio sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
+    """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
     Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else the data folder (`data`,
     SPILL_DATA or ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many
@@ -90,7 +96,7 @@ class AsyncClient(AsyncSender):
 
     async def files(self, job: str, attempt: int | None = None) -> FilesView:
         """The files that a job brought back in an attempt, the last that brought any if none is given."""
-        return await self._ask(asks.files(job, attempt))
+        return await self._ask(ask(endpoints.FILES, FilesQuery(job, attempt)))
 
     async def fetch(
         self,
@@ -121,17 +127,17 @@ class AsyncClient(AsyncSender):
     ) -> AsyncGenerator[JobView, None]:
         """Jobs, newest first, fetched page by page as they are asked for."""
         pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
-        while (ask := pages.ask()) is not None:
-            for job in pages.take(await self._ask(ask)):
+        while (wanted := pages.ask()) is not None:
+            for job in pages.take(await self._ask(wanted)):
                 yield job
 
     async def job(self, job: str) -> JobDetail:
         """Everything that is known of a job."""
-        return await self._ask(asks.job(job))
+        return await self._ask(ask(endpoints.SHOW, OfJob(job)))
 
     async def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
-        return await self._ask(asks.why(job))
+        return await self._ask(ask(endpoints.WHY, OfJob(job)))
 
     async def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""
@@ -151,9 +157,9 @@ class AsyncClient(AsyncSender):
 
     async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
-        return await self._ask(asks.set_priority(job, priority))
+        return (await self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
 
-    async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - as `Client` has it
+    async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - an argument in both clients
         """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
         return await self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
 
@@ -169,15 +175,11 @@ class AsyncClient(AsyncSender):
         """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
         return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
-    async def events(
+    def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
     ) -> AsyncGenerator[EventView, None]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        if follow and after is None:
-            after = (await self.server()).revision
-        async with aclosing(self._stream(History(after, follow=follow, job=job))) as stream:
-            async for event in stream:
-                yield event
+        return self._stream(History(after, follow=follow, job=job))
 
     def past(
         self,
@@ -190,11 +192,11 @@ class AsyncClient(AsyncSender):
 
     async def clusters(self) -> list[ClusterView]:
         """All clusters."""
-        return await self._ask(asks.clusters())
+        return await self._ask(ask(endpoints.CLUSTERS))
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
-        return await self._ask(asks.agents())
+        return await self._ask(ask(endpoints.AGENTS))
 
     async def drain(self, *agents: str) -> list[str]:
         """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
@@ -210,35 +212,35 @@ class AsyncClient(AsyncSender):
 
     async def costs(
         self,
-        by: Literal["project", "user", "cluster", "day", "week", "month"] = "project",
+        by: CostBy = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
         """What was spent by attempts that were over at or after a time, and on those under way."""
-        return await self._ask(asks.costs(by, since))
+        return await self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
 
     async def budgets(self) -> list[BudgetView]:
         """All budgets, in the period that is now."""
-        return await self._ask(asks.budgets())
+        return await self._ask(ask(endpoints.BUDGETS))
 
     async def server(self) -> ServerView:
         """The server itself."""
-        return await self._ask(asks.server())
+        return await self._ask(ask(endpoints.SERVER))
 
     async def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
         """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
-        return await self._ask(asks.overview(running, queued, agents))
+        return await self._ask(ask(endpoints.OVERVIEW, OverviewQuery(running, queued, agents)))
 
     async def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
-        return await self._ask(asks.policy())
+        return await self._ask(ask(endpoints.POLICY))
 
     async def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
-        return await self._ask(asks.set_policy(policy, dry_run=dry_run))
+        return await self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
 
     async def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
-        return await self._ask(asks.policy_history())
+        return await self._ask(ask(endpoints.POLICY_HISTORY))
 
     async def missing(self, digests: Iterable[str]) -> list[str]:
         """Which blobs the server has not, each once."""
@@ -258,15 +260,15 @@ class AsyncClient(AsyncSender):
 
     async def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
-        return await self._ask(asks.agents_address())
+        return await self._ask(ask(endpoints.AGENTS_ADDRESS))
 
     async def clock(self) -> ClockView:
         """What the server believes of the clock of its machine."""
-        return await self._ask(asks.clock())
+        return await self._ask(ask(endpoints.CLOCK))
 
     async def accept_clock(self) -> ClockView:
         """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
-        return await self._ask(asks.accept_clock())
+        return await self._ask(ask(endpoints.ACCEPT_CLOCK, repeatable=False))
 
     async def create_token(
         self,
@@ -280,15 +282,15 @@ class AsyncClient(AsyncSender):
     ) -> NewToken:
         """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
         request = TokenRequest(role, project, user, cluster, expires, note)
-        return await self._ask(asks.create_token(request))
+        return await self._ask(ask(endpoints.CREATE_TOKEN, body=request, repeatable=False))
 
     async def tokens(self) -> list[TokenView]:
         """All tokens, the newest first, without their secrets."""
-        return await self._ask(asks.tokens())
+        return await self._ask(ask(endpoints.TOKENS))
 
     async def revoke_token(self, token: str) -> str:
         """Let nobody in with a token any more, by its id, which is returned."""
-        return await self._ask(asks.revoke_token(token))
+        return (await self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
 
     async def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""

@@ -1,3 +1,4 @@
+# Generated from client/asynchronous/client.py by `make client`: change that one.
 """The client for code that blocks."""
 
 import time
@@ -8,13 +9,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
+from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
-from spillover.client.calls import Call, Map
 from spillover.client.documents import Job, documents
 from spillover.client.flows import History, Output, Pages, Past, waiting
-from spillover.client.sender import Sender
+from spillover.client.synchronous.calls import Call, Map
+from spillover.client.synchronous.sender import Sender
+from spillover.model.budget import CostBy
 from spillover.ports.blobs import Source
+from spillover.wire import endpoints
 from spillover.wire.api import (
     AgentsAddress,
     AgentView,
@@ -30,14 +34,18 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    Patch,
     PolicyOutcome,
+    PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRef,
     TokenRequest,
     TokenView,
     WhyView,
 )
+from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
@@ -89,7 +97,7 @@ class Client(Sender):
 
     def files(self, job: str, attempt: int | None = None) -> FilesView:
         """The files that a job brought back in an attempt, the last that brought any if none is given."""
-        return self._ask(asks.files(job, attempt))
+        return self._ask(ask(endpoints.FILES, FilesQuery(job, attempt)))
 
     def fetch(
         self,
@@ -120,16 +128,16 @@ class Client(Sender):
     ) -> Iterator[JobView]:
         """Jobs, newest first, fetched page by page as they are asked for."""
         pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
-        while (ask := pages.ask()) is not None:
-            yield from pages.take(self._ask(ask))
+        while (wanted := pages.ask()) is not None:
+            yield from pages.take(self._ask(wanted))
 
     def job(self, job: str) -> JobDetail:
         """Everything that is known of a job."""
-        return self._ask(asks.job(job))
+        return self._ask(ask(endpoints.SHOW, OfJob(job)))
 
     def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
-        return self._ask(asks.why(job))
+        return self._ask(ask(endpoints.WHY, OfJob(job)))
 
     def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""
@@ -149,7 +157,7 @@ class Client(Sender):
 
     def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
-        return self._ask(asks.set_priority(job, priority))
+        return (self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
 
     def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
         """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
@@ -171,9 +179,7 @@ class Client(Sender):
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
     ) -> Iterator[EventView]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        if follow and after is None:
-            after = self.server().revision
-        yield from self._stream(History(after, follow=follow, job=job))
+        return self._stream(History(after, follow=follow, job=job))
 
     def past(
         self,
@@ -186,11 +192,11 @@ class Client(Sender):
 
     def clusters(self) -> list[ClusterView]:
         """All clusters."""
-        return self._ask(asks.clusters())
+        return self._ask(ask(endpoints.CLUSTERS))
 
     def agents(self) -> list[AgentView]:
         """All agents."""
-        return self._ask(asks.agents())
+        return self._ask(ask(endpoints.AGENTS))
 
     def drain(self, *agents: str) -> list[str]:
         """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
@@ -206,35 +212,35 @@ class Client(Sender):
 
     def costs(
         self,
-        by: Literal["project", "user", "cluster", "day", "week", "month"] = "project",
+        by: CostBy = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
         """What was spent by attempts that were over at or after a time, and on those under way."""
-        return self._ask(asks.costs(by, since))
+        return self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
 
     def budgets(self) -> list[BudgetView]:
         """All budgets, in the period that is now."""
-        return self._ask(asks.budgets())
+        return self._ask(ask(endpoints.BUDGETS))
 
     def server(self) -> ServerView:
         """The server itself."""
-        return self._ask(asks.server())
+        return self._ask(ask(endpoints.SERVER))
 
     def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
         """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
-        return self._ask(asks.overview(running, queued, agents))
+        return self._ask(ask(endpoints.OVERVIEW, OverviewQuery(running, queued, agents)))
 
     def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
-        return self._ask(asks.policy())
+        return self._ask(ask(endpoints.POLICY))
 
     def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
-        return self._ask(asks.set_policy(policy, dry_run=dry_run))
+        return self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
 
     def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
-        return self._ask(asks.policy_history())
+        return self._ask(ask(endpoints.POLICY_HISTORY))
 
     def missing(self, digests: Iterable[str]) -> list[str]:
         """Which blobs the server has not, each once."""
@@ -254,15 +260,15 @@ class Client(Sender):
 
     def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
-        return self._ask(asks.agents_address())
+        return self._ask(ask(endpoints.AGENTS_ADDRESS))
 
     def clock(self) -> ClockView:
         """What the server believes of the clock of its machine."""
-        return self._ask(asks.clock())
+        return self._ask(ask(endpoints.CLOCK))
 
     def accept_clock(self) -> ClockView:
         """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
-        return self._ask(asks.accept_clock())
+        return self._ask(ask(endpoints.ACCEPT_CLOCK, repeatable=False))
 
     def create_token(
         self,
@@ -276,15 +282,15 @@ class Client(Sender):
     ) -> NewToken:
         """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
         request = TokenRequest(role, project, user, cluster, expires, note)
-        return self._ask(asks.create_token(request))
+        return self._ask(ask(endpoints.CREATE_TOKEN, body=request, repeatable=False))
 
     def tokens(self) -> list[TokenView]:
         """All tokens, the newest first, without their secrets."""
-        return self._ask(asks.tokens())
+        return self._ask(ask(endpoints.TOKENS))
 
     def revoke_token(self, token: str) -> str:
         """Let nobody in with a token any more, by its id, which is returned."""
-        return self._ask(asks.revoke_token(token))
+        return (self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
 
     def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""
