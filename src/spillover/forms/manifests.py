@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from spillover.forms.meaning import JobForm, understand
+from spillover.forms.oneline import Piece
 from spillover.forms.pods import GPU, POD, Pod, Totals, resources_of, totals_of
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.work import check_plain
@@ -211,13 +212,17 @@ def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | 
 
 def _list(text: str) -> list[str]:
     """Words between commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [word for part in Piece(text).split() if (word := part.strip().text)]
 
 
 def _pairs(text: str) -> dict[str, str] | str:
     """`NAME=VALUE` between commas, or what was written in its place."""
-    pairs = [pair.partition("=") for pair in _list(text)]
-    return {name.strip(): value.strip() for name, _, value in pairs} if all(one[1] for one in pairs) else text
+    said: dict[str, str] = {}
+    for name, value in [Piece(word).pair() for word in _list(text)]:
+        if value is None:
+            return text
+        said[name.strip().text] = value.strip().text
+    return said
 
 
 def _whole(text: str) -> int | str:
