@@ -5,6 +5,7 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
+from spillover.forms.oneline import Piece
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import MOST_TIME, check_name, duration
 from spillover.model.policy import Choice
@@ -194,8 +195,8 @@ def _shares(value: object, path: Path, found: Findings) -> str | None:
     """Shares of projects, as one line: options hold no mappings."""
     given: Mapping[object, object]
     if isinstance(value, str):
-        parts = [part.strip() for part in value.split(";") if part.strip()]
-        given = {part.rpartition("=")[0].strip() or part: part.rpartition("=")[2].strip() for part in parts}
+        pairs = [part.pair(last=True) for part in Piece(value).words(";")]
+        given = {name.strip().text: (share or name).strip().text for name, share in pairs}
     elif isinstance(value, Mapping):
         given = value
     else:
