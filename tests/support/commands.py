@@ -48,6 +48,8 @@ from spillover.wire.api import (
     ServerView,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 
@@ -183,6 +185,12 @@ class FakeCommands:
         """One job."""
         self._called(f"job {ref}")
         return self._find(ref)
+
+    async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
+        """Nothing would change."""
+        del asked
+        why = await self.why(ref)
+        return WhatIfView(why.sentence, starts=False, cluster=None, now=why, then=why)
 
     async def why(self, ref: str) -> WhyView:
         """Always fresh."""

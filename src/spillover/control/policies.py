@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from spillover.control.loop import Loop
-from spillover.control.submitting import TRIES, refused
+from spillover.control.loop import TRIES, Loop
 from spillover.core.policy_book import PolicyNote
 from spillover.core.proposals import Refusal, Refused, SetPolicies
 from spillover.deciding.engine import Engine
@@ -25,7 +24,7 @@ from spillover.forms.problems import BadForm
 from spillover.model.policy import Choice, PolicySet, choice_of
 from spillover.model.units import SECOND, format_duration, format_time
 from spillover.policies.loading import BUILT_IN, UnknownPolicy, load
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, Kind, refused
 from spillover.wire.api import (
     FieldProblem,
     PolicyAxis,
@@ -70,9 +69,9 @@ class PolicyDesk:
         while True:
             state = (await self._loop.read()).state
             before, reset = state.facts.policies, patch.policy is None
-            after = state.policies.configured if patch.policy is None else _read(patch.policy, before)
+            after = state.policies.configured if patch.policy is None else read_line(patch.policy, before)
             named = AXES if patch.policy is None else named_axes(patch.policy)
-            _check(after)
+            check_policies(after)
             settled = [
                 axis
                 for axis in named
@@ -130,7 +129,7 @@ def _settled(axes: Iterable[str], after: PolicySet) -> list[str]:
     return [f"{axis}: {write_choice(axis, choice_of(after, axis))}, no longer as a fallback" for axis in axes]
 
 
-def _read(text: str, base: PolicySet) -> PolicySet:
+def read_line(text: str, base: PolicySet) -> PolicySet:
     """The policies of a line, over those that decide now."""
     if not text.strip(" ,\t\n"):
         raise _invalid(
@@ -142,7 +141,7 @@ def _read(text: str, base: PolicySet) -> PolicySet:
         raise _invalid([FieldProblem(each.path, each.message) for each in bad.problems]) from None
 
 
-def _check(policies: PolicySet) -> None:
+def check_policies(policies: PolicySet) -> None:
     """Refuse what cannot be made."""
     try:
         load(policies)

@@ -16,6 +16,7 @@ from spillover.core.jobs import Job, Queued
 from spillover.core.nodes import Node
 from spillover.core.proposals import Refusal, Refused, SetPolicies, Submit
 from spillover.core.snapshot import StateSnapshot
+from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import Plan
 from spillover.deciding.engine import Engine
@@ -144,8 +145,7 @@ def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
     if more.cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
         return Refusal(Refused.INVALID, f"there is no cluster {more.cluster}; there are: {known}")
-    there = [node for node in state.nodes.values() if node.cluster == more.cluster]
-    like = max(there, key=_size, default=None)
+    like = _largest(state, more.cluster)
     capacity = more.capacity if like is None or more.capacity is not None else like.capacity
     if capacity is None:
         return Refusal(
@@ -176,6 +176,16 @@ def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
     return None
 
 
+def largest_machine(state: State, cluster: ClusterName) -> Resources | None:
+    """What the largest machine of a cluster has; None if it has none."""
+    largest = _largest(state, cluster)
+    return None if largest is None else largest.capacity
+
+
+def _largest(state: State, cluster: ClusterName) -> Node | None:
+    return max([node for node in state.nodes.values() if node.cluster == cluster], key=_size, default=None)
+
+
 def _size(node: Node) -> tuple[int, int, int]:
     capacity = node.capacity
     return capacity.gpu, capacity.cpu, capacity.memory
@@ -186,10 +196,8 @@ def _change_request(snapshot: Snapshot, job_id: JobId, resources: Resources) -> 
     state = snapshot.state
     job = state.jobs.get(job_id)
     if job is None or type(job.phase) is not Queued:
-        what = "there is no job" if job is None else f"{job.state.lower()} is"
-        return Refusal(
-            Refused.INVALID, f"{what} {job_id}: only a queued job can be assumed to ask for something else"
-        )
+        what = f"there is no job {job_id}" if job is None else f"{job_id} is {job.state}"
+        return Refusal(Refused.INVALID, f"{what}: only a queued job can be assumed to ask for something else")
     before = job.kind
     job.kind = state.share(replace(before, shape=replace(before.shape, resources=resources, rest=None)))
     snapshot.index.change_lane(job, before)

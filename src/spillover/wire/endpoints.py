@@ -47,6 +47,8 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 from spillover.wire.jobfile import JobDoc
@@ -192,6 +194,10 @@ PATCH: Final = Endpoint(
 WHY: Final = Endpoint(
     "why", "GET", "/v1/jobs/{job}/why", "Say why a job is where it is",
     OfJob, NO_BODY, json_of(WhyView), errors=_LOOKUP,
+)
+WHAT_IF: Final = Endpoint(
+    "what_if", "POST", "/v1/jobs/{job}/what-if", "Say what would become of a job under an assumption",
+    OfJob, json_of(WhatIf), json_of(WhatIfView), errors=_LOOKUP,
 )
 WAIT: Final = Endpoint(
     "wait", "GET", "/v1/jobs/{job}/wait", "Wait for a job to end",

@@ -50,6 +50,8 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 from spillover.wire.endpoints import NDJSON, OCTETS
@@ -104,6 +106,12 @@ async def patch(request: Request[OfJob, Patch]) -> Ids:
 async def why(request: Request[OfJob, None]) -> WhyView:
     """Explain a job."""
     return await request.commands.why(request.asked.job)
+
+
+@serves(endpoints.WHAT_IF)
+async def what_if(request: Request[OfJob, WhatIf]) -> WhatIfView:
+    """Say what would become of a job."""
+    return await request.commands.what_if(request.asked.job, request.body)
 
 
 @serves(endpoints.WAIT)

@@ -42,6 +42,8 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
@@ -138,6 +140,10 @@ class AsyncClient(AsyncSender):
     async def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
         return await self._ask(ask(endpoints.WHY, OfJob(job)))
+
+    async def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption; nothing of it is done."""
+        return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
     async def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""

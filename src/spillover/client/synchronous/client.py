@@ -43,6 +43,8 @@ from spillover.wire.api import (
     TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
@@ -138,6 +140,10 @@ class Client(Sender):
     def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
         return self._ask(ask(endpoints.WHY, OfJob(job)))
+
+    def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption; nothing of it is done."""
+        return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
 
     def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""
