@@ -55,7 +55,7 @@ from spillover.core.events import (
     Unmoved,
     WaitsExpired,
 )
-from spillover.forms.policystring import write_policies
+from spillover.model.policy_options import write_policies
 from spillover.model.units import SECOND, format_duration, format_moment, format_money, format_time
 from spillover.ports.journal import Journal, Stored, mark_of
 from spillover.wire.api import EventView
