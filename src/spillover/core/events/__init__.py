@@ -6,7 +6,18 @@ is only ever added at the end, with a default.
 
 from typing import TypeAlias
 
-from spillover.core.events.base import Back, Event, JobState, Lease, PeriodRef, Stop, Unmoved, Usage
+from spillover.core.events.base import (
+    Back,
+    CounterName,
+    Event,
+    JobState,
+    Lease,
+    PeriodRef,
+    Reached,
+    Stop,
+    Unmoved,
+    Usage,
+)
 from spillover.core.events.clusters import (
     AgentDraining,
     AgentForgotten,
@@ -73,6 +84,7 @@ __all__ = [
     "ClusterChanged",
     "ClustersConfigured",
     "CostHeld",
+    "CounterName",
     "Decided",
     "DependencyEnded",
     "EpochStarted",
@@ -100,6 +112,7 @@ __all__ = [
     "PeriodRef",
     "PolicyChanged",
     "PolicyDisabled",
+    "Reached",
     "SeenNode",
     "StealAsked",
     "StealRefused",

@@ -6,12 +6,16 @@ from spillover.core.events.base import Event
 from spillover.model.cluster import ClusterSpec, Health, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
+from spillover.model.units import format_duration
 
 
 class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
     """The clusters of this server, in the order they are tried."""
 
     clusters: tuple[ClusterSpec, ...]
+
+    def __str__(self) -> str:
+        return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in self.clusters)
 
 
 class AgentRegistered(Event, frozen=True, tag="agent_registered"):
@@ -30,6 +34,9 @@ class AgentRegistered(Event, frozen=True, tag="agent_registered"):
     token: str = ""
     """Id of the token that it showed; empty for the server's own."""
 
+    def __str__(self) -> str:
+        return f"agent {self.cluster}/{self.node} registered with {self.capacity}"
+
 
 class AgentDraining(Event, frozen=True, tag="agent_draining"):
     """An agent finishes what it has and is given nothing more."""
@@ -40,6 +47,10 @@ class AgentDraining(Event, frozen=True, tag="agent_draining"):
     who: str = ""
     """Who asked for it, which holds until somebody resumes it; empty if the agent was told to stop, which ends when it registers."""
 
+    def __str__(self) -> str:
+        told = f"agent {self.cluster}/{self.node} is draining"
+        return told + (f", drained by {self.who}" if self.who else "")
+
 
 class AgentResumed(Event, frozen=True, tag="agent_resumed"):
     """An agent that somebody drained may be given work again."""
@@ -49,6 +60,9 @@ class AgentResumed(Event, frozen=True, tag="agent_resumed"):
     at: int
     who: str
 
+    def __str__(self) -> str:
+        return f"agent {self.cluster}/{self.node} was resumed by {self.who}"
+
 
 class AgentLost(Event, frozen=True, tag="agent_lost"):
     """An agent has not been heard from for too long, or said good-bye."""
@@ -56,6 +70,9 @@ class AgentLost(Event, frozen=True, tag="agent_lost"):
     cluster: ClusterName
     node: NodeName
     at: int
+
+    def __str__(self) -> str:
+        return f"agent {self.cluster}/{self.node} is lost"
 
 
 class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
@@ -66,12 +83,18 @@ class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
     at: int
     who: str
 
+    def __str__(self) -> str:
+        return f"agent {self.cluster}/{self.node} was forgotten by {self.who}"
+
 
 class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
     """How much work agents are given ahead of room."""
 
     ahead: int
     """Nanoseconds."""
+
+    def __str__(self) -> str:
+        return f"agents are given work for {format_duration(self.ahead)} ahead of room"
 
 
 class SeenNode(Struct, frozen=True, array_like=True, gc=False):
@@ -115,6 +138,15 @@ class NodesSeen(Event, frozen=True, tag="nodes_seen"):
     gone: tuple[NodeName, ...] = ()
     """Those that are not there any more; one that our tasks are on is kept in the book until they are not."""
 
+    def __str__(self) -> str:
+        counts = (
+            (len(self.nodes), "new or not what they were"),
+            (len(self.used), "used otherwise"),
+            (len(self.same), "as before"),
+            (len(self.gone), "gone"),
+        )
+        return f"nodes of {self.cluster}: " + ", ".join(f"{count} {how}" for count, how in counts if count)
+
 
 class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
     """A cluster answers, or does not any more."""
@@ -124,3 +156,6 @@ class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
     health: Health
     why: str
     """For people; empty if it is ready."""
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster} is {self.health}" + (f": {self.why}" if self.why else "")

@@ -1,15 +1,20 @@
 """Events of the server itself: its budgets, tokens, epochs, clock and policies."""
 
-from spillover.core.events.base import Event
+from spillover.core.events.base import Counted, Event
 from spillover.model.budget import Budget
 from spillover.model.policy import PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.model.tokens import TokenRole
+from spillover.model.units import SECOND, format_duration
 
 
 class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
     """The budgets of this server."""
 
     budgets: tuple[Budget, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.budgets)} budget{'s' if len(self.budgets) != 1 else ''} from now on"
 
 
 class TokenCreated(Event, frozen=True, tag="token_created"):
@@ -34,6 +39,13 @@ class TokenCreated(Event, frozen=True, tag="token_created"):
     note: str = ""
     """What it is for, in the words of who made it."""
 
+    hidden = ("digest",)  # of use to nobody but the one who checks it
+
+    def __str__(self) -> str:
+        limits = (("project", self.project), ("user", self.user), ("cluster", self.cluster))
+        told = [f"{name} {value}" for name, value in limits if value is not None]
+        return f"{self.who} created token {self.token} of role {', '.join([self.role, *told])}"
+
 
 class TokenRevoked(Event, frozen=True, tag="token_revoked"):
     """A token lets nobody in any more."""
@@ -43,6 +55,9 @@ class TokenRevoked(Event, frozen=True, tag="token_revoked"):
     at: int
     who: str
 
+    def __str__(self) -> str:
+        return f"{self.who} revoked token {self.token}"
+
 
 class EpochStarted(Event, frozen=True, tag="epoch_started"):
     """A server took the lead. Nothing is placed on an agent before it has registered anew."""
@@ -50,12 +65,18 @@ class EpochStarted(Event, frozen=True, tag="epoch_started"):
     epoch: int
     at: int
 
+    def __str__(self) -> str:
+        return f"epoch {self.epoch} began"
+
 
 class Identified(Event, frozen=True, tag="identified"):
     """What is made elsewhere for this book is known by a word from now on, for as long as the book is kept."""
 
     identity: str
     """That word."""
+
+    def __str__(self) -> str:
+        return f"what is made elsewhere is known by {self.identity}"
 
 
 class ClockJumped(Event, frozen=True, tag="clock_jumped"):
@@ -65,6 +86,10 @@ class ClockJumped(Event, frozen=True, tag="clock_jumped"):
     """Nanoseconds."""
     who: str = ""
     """Who had a clock followed that had jumped too far to be believed; empty as a rule."""
+
+    def __str__(self) -> str:
+        told = f"waits are shifted by {self.by / SECOND:.0f}s"
+        return f"{told}: {self.who} had the clock followed" if self.who else told
 
 
 class PolicyChanged(Event, frozen=True, tag="policy_changed"):
@@ -80,6 +105,10 @@ class PolicyChanged(Event, frozen=True, tag="policy_changed"):
     reset: bool = False
     """Whether they went back to what spill.yaml says."""
 
+    def __str__(self) -> str:
+        how = "reset" if self.reset else "changed"
+        return f"policies {how} by {self.who}: {write_policies(self.policies)}"
+
 
 class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
     """A policy is too slow, or not there any more: its axis falls back to waiting in the order of submission."""
@@ -94,6 +123,14 @@ class PolicyDisabled(Event, frozen=True, tag="policy_disabled"):
     error: str = ""
     """Why it could not be loaded; empty if it was slow."""
 
+    def __str__(self) -> str:
+        why = self.error or f"it took {format_duration(self.took)} in one step"
+        return f"policy {self.axis}.{self.name} is disabled: {why}"
+
+    def counted(self) -> Counted:
+        """See Event."""
+        return ("disabled", self.axis, self.name)
+
 
 class Decided(Event, frozen=True, tag="decided"):
     """A cycle decided something; what follows up to the next such event is its plan."""
@@ -106,3 +143,10 @@ class Decided(Event, frozen=True, tag="decided"):
     """Digest of the plan."""
     rules: int = 0
     """By which rules the cycle was run: `RULES` of the release that wrote it; 0 up to release 0.4.0."""
+
+    def __str__(self) -> str:
+        return f"a cycle decided ({self.plan.hex()[:8]})"
+
+    def counted(self) -> Counted:
+        """See Event."""
+        return ("cycles",)
