@@ -5,22 +5,29 @@ agent can be there, which is told by the test what its tasks do.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
+
+import msgspec
 
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
 from spillover.control.files import FileDesk
+from spillover.control.runner import Runner
 from spillover.control.tokens import Tokens
 from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Outcome, Result, Started
+from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
+from spillover.ports.blobs import one_piece
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.memory import open_memory
 from spillover.wire import agents_pb2 as pb
@@ -43,6 +50,8 @@ class Agent:
         self._reads: dict[int, pb.OutputRead] = {}
         """Output that is asked for and not all sent."""
         self._said: list[asyncio.Task[None]] = []
+        """What it says because it was told to stop something."""
+        self._listening: asyncio.Task[None] | None = None
         control.loop.listen(self._see)
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
@@ -51,8 +60,20 @@ class Agent:
             if type(event) is JobStopping:
                 self._said.append(asyncio.create_task(self.end(event.job, None, Outcome.STOPPED)))
 
-    async def listen(self) -> None:
-        """Be connected, until cancelled."""
+    async def join(self) -> None:
+        """Be connected from now on."""
+        self._listening = asyncio.create_task(self._listen())
+        await turn()
+
+    async def leave(self) -> None:
+        """Be connected no more."""
+        tasks = [*self._said, *([self._listening] if self._listening is not None else [])]
+        for task in tasks:
+            task.cancel()
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            assert end is None or isinstance(end, asyncio.CancelledError), end
+
+    async def _listen(self) -> None:
         session = self._hub.session(self._incarnation)
         assert session is not None
         async for message in session.messages(self._control.loop.epoch):
@@ -76,6 +97,10 @@ class Agent:
             if ended:
                 await self._hub.chunk(pb.OutputChunk(incarnation=self._incarnation, id=read.id, end=True))
                 self._reads.pop(read.id, None)
+
+    async def asked_for_output(self) -> None:
+        """Return once somebody follows the output of a task."""
+        await until(lambda: self._reads, "a reader of output", every=0.001)
 
     async def start(self, job: str) -> None:
         """A task runs."""
@@ -127,7 +152,8 @@ class Served:
                 files=files,
             )
         )
-        self._listening: list[asyncio.Task[None]] = []
+        self._runner = Runner(control.loop, self.hub, control.specs)
+        self._agents: list[Agent] = []
 
     async def agent(self, cpus: int = 2) -> Agent:
         """An agent registers and is connected from now on."""
@@ -136,14 +162,21 @@ class Served:
             ClusterName("onprem"), NodeName("n1"), Resources(cpus * 1000, 2**40), (), {}, 0, (), 0
         )
         agent = Agent(self.control, self.hub, (await desk.register(intro)).incarnation)
-        self._listening.append(asyncio.create_task(agent.listen()))
-        await turn()
+        self._agents.append(agent)
+        await agent.join()
         return agent
 
     async def happen(self, what: str) -> int:
         """One more event: a token is created, with a note. Returns its revision."""
         await self.commands.create_token(TokenRequest(TokenRole.SUBMIT, note=what), "test")
         return self.control.loop.gate.durable
+
+    async def kept(self, files: Sequence[File]) -> str:
+        """A list of files that a task brought back, as its agent keeps it on the server."""
+        listed = msgspec.json.encode(list(files))
+        name = hashlib.sha256(listed).hexdigest()
+        await self.blobs.put(name, one_piece(listed))
+        return name
 
     async def waited_for(self, job: str) -> None:
         """Return once somebody waits for the end of a job."""
@@ -160,10 +193,9 @@ class Served:
         return self.control.loop.state.jobs
 
     async def close(self) -> None:
-        """Let the agent go."""
-        for task in self._listening:
-            task.cancel()
-        await asyncio.gather(*self._listening, return_exceptions=True)
+        """Let agents go."""
+        for agent in self._agents:
+            await agent.leave()
 
 
 @asynccontextmanager
@@ -177,3 +209,15 @@ async def served(at: int | None = None) -> AsyncIterator[Served]:
             yield there
         finally:
             await there.close()
+
+
+def failing(*errors: Exception, then: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A command that fails so often, each time as it is told, and then does what it does otherwise; for what no request brings about."""
+    left = list(errors)
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if left or then is None:
+            raise left.pop(0)
+        return then(*arguments, **options)
+
+    return fail
