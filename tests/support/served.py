@@ -25,7 +25,6 @@ from spillover.core.proposals import Outcome, Result, Started
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
-from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
 from spillover.stores.blobs import MemoryBlobs
@@ -44,7 +43,7 @@ class Agent:
     def __init__(self, control: Inside, hub: Hub, incarnation: int) -> None:
         self._control = control
         self._hub = hub
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._written: dict[tuple[str, bool], bytes] = {}
         """Output by job and whether it is stderr."""
         self._reads: dict[int, pb.OutputRead] = {}
@@ -72,9 +71,10 @@ class Agent:
             task.cancel()
         for end in await asyncio.gather(*tasks, return_exceptions=True):
             assert end is None or isinstance(end, asyncio.CancelledError), end
+        self._reads.clear()
 
     async def _listen(self) -> None:
-        session = self._hub.session(self._incarnation)
+        session = self._hub.session(self.incarnation)
         assert session is not None
         async for message in session.messages(self._control.loop.epoch):
             for read in message.reads:
@@ -91,11 +91,11 @@ class Agent:
             job = self._control.loop.state.jobs[JobId(read.job)]
             ended = not read.follow or not isinstance(job.phase, Placed | Running)
             if data:
-                chunk = pb.OutputChunk(incarnation=self._incarnation, id=read.id, data=data)
+                chunk = pb.OutputChunk(incarnation=self.incarnation, id=read.id, data=data)
                 await self._hub.chunk(chunk)
                 read.offset += len(data)
             if ended:
-                await self._hub.chunk(pb.OutputChunk(incarnation=self._incarnation, id=read.id, end=True))
+                await self._hub.chunk(pb.OutputChunk(incarnation=self.incarnation, id=read.id, end=True))
                 self._reads.pop(read.id, None)
 
     async def asked_for_output(self) -> None:
@@ -168,7 +168,7 @@ class Served:
 
     async def happen(self, what: str) -> int:
         """One more event: a token is created, with a note. Returns its revision."""
-        await self.commands.create_token(TokenRequest(TokenRole.SUBMIT, note=what), "test")
+        await self.commands.create_token(TokenRequest("submit", note=what), "test")
         return self.control.loop.gate.durable
 
     async def kept(self, files: Sequence[File]) -> str:
