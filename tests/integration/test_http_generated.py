@@ -18,8 +18,8 @@ from spillover.api.http.openapi import describe
 from spillover.client import Client
 from spillover.wire.api import AgentsAddress
 from spillover.wire.endpoints import ENDPOINTS
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, threaded_server
+from tests.support.served import served
 
 CHECKS = [
     not_a_server_error,
@@ -33,7 +33,7 @@ schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with threaded_server(FakeCommands, address=AgentsAddress(None, 7071)) as server:
+    with threaded_server(served, address=AgentsAddress(None, 7071)) as server:
         with Client(server.url, TOKEN) as client:
             client.submit([{"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}] * 3)
         yield server.url

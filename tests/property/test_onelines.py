@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 from spillover.config.clusteroption import read_options
 from spillover.forms.arrays import ArrayError, parse_array
 from spillover.forms.oneline import Piece
-from spillover.forms.policies import AXES, OPTIONS, REQUIRED, Option, Takes
-from spillover.forms.policystring import named_axes, points, read_policies, write_policies
+from spillover.forms.policies import REQUIRED
+from spillover.forms.policystring import named_axes, points, read_policies
 from spillover.forms.problems import BadForm
 from spillover.forms.quantities import MOST_TIME
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import LINE_AXES, OPTIONS, Option, Takes, write_policies
 from spillover.sim.fleet import read_owned, read_rented, read_site
 from spillover.sim.traces.recipe import read_recipe
 
 WORDS: Final = (
-    *AXES,
+    *LINE_AXES,
     *(policy.partition(".")[2] for policy in OPTIONS),
     *("depth", "unknown_runtime", "coefficient", "shares", "max_wait", "max_queue"),
     *(

@@ -11,8 +11,8 @@ from spillover.cli.command import Context, Usage
 from spillover.cli.output import Cell, Column
 from spillover.cli.progress import progress
 from spillover.forms.oneline import Piece
-from spillover.forms.policystring import write_policies
 from spillover.model.policy import PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.failing import told_of
 from spillover.sim.plot import Curve, Dot, check_plot, draw

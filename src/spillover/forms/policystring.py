@@ -1,15 +1,24 @@
-"""Policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`: read, and written so that they read the same."""
+"""Reads policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
 from spillover.forms.oneline import OneLine, Piece
-from spillover.forms.policies import AXES, COMMON, OPTIONS, STUDY, Option, Takes, main_option, read_choice
+from spillover.forms.policies import read_choice
 from spillover.forms.problems import shown
 from spillover.forms.quantities import duration
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import DAY, HOUR, MINUTE, SECOND, UnitError, parse_duration, write_duration
+from spillover.model.policy_options import (
+    LINE_AXES,
+    OPTIONS,
+    STUDY,
+    Option,
+    Takes,
+    main_option,
+    short_duration,
+)
+from spillover.model.units import HOUR, UnitError, parse_duration
 
 MOST_POINTS: Final = 1000
 """Of one range."""
@@ -19,7 +28,6 @@ MOST_END: Final = 10**12
 _MARKS: Final = frozenset("(),=")
 """What ends a word of a line, as spaces do."""
 _DIGITS: Final = frozenset("0123456789.eE+-")
-_UNITS = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 10**6), ("us", 1000), ("ns", 1))
 
 
 def read_policies(
@@ -63,33 +71,7 @@ def read_policies(
 
 def named_axes(text: str) -> tuple[str, ...]:
     """The axes that a line names, in its order."""
-    return tuple([axis for axis, _ in _axes(OneLine(text)) if axis in AXES])
-
-
-def write_policies(policies: PolicySet) -> str:
-    """A line that reads as these policies; always the same for the same ones."""
-    default = PolicySet()
-    axes = [axis for axis in AXES if axis != "route" or policies.route != default.route]
-    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in axes]
-    if policies.depth != default.depth:
-        parts.append(f"depth={policies.depth}")
-    if policies.unknown_runtime != default.unknown_runtime:
-        parts.append(f"unknown_runtime={short_duration(policies.unknown_runtime)}")
-    return ",".join(parts)
-
-
-def write_choice(axis: str, choice: Choice) -> str:
-    """One policy and its options, as `compute(0.076,max_queue=30)`."""
-    if not choice.options:
-        return choice.name
-    policy = f"{axis}.{choice.name}"
-    kinds = {**OPTIONS.get(policy, COMMON if axis == "wait" else {}), **STUDY}
-    main = main_option(policy)
-    parts = [_written(kinds.get(main), choice.options[main])] if main and main in choice.options else []
-    rest = [name for name in kinds if name in choice.options and name != main]
-    rest += sorted(choice.options.keys() - kinds.keys())
-    parts += [f"{name}={_written(kinds.get(name), choice.options[name])}" for name in rest]
-    return f"{choice.name}({','.join(parts)})"
+    return tuple([axis for axis, _ in _axes(OneLine(text)) if axis in LINE_AXES])
 
 
 class Step(NamedTuple):
@@ -128,20 +110,6 @@ def points(text: str, source: str) -> list[Step]:
     line.check(source)
     before, behind = text[: word.at], text[word.at + len(word.text) :]
     return [Step(before + exact + behind, before + value + behind, value) for exact, value in steps]
-
-
-def short_duration(nanoseconds: int) -> str:
-    """A duration as `parse_duration` reads it, in the one unit that is shortest, if there is one of four digits."""
-    best = ""
-    for name, size in _UNITS:
-        scaled, rest = divmod(nanoseconds * 10_000, size)
-        if rest == 0:
-            written = f"{Decimal(scaled) / 10_000:f}"
-            written = (written.rstrip("0").rstrip(".") if "." in written else written) + name
-            if not best or len(written) < len(best):
-                best = written
-    exact = write_duration(nanoseconds)
-    return best if best and (nanoseconds == 0 or len(best) <= len(exact) + 2) else exact
 
 
 def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
@@ -190,7 +158,7 @@ def _range(word: Piece) -> tuple[str, str, str] | None:
 
 def _axes(line: OneLine) -> Iterator[tuple[str, Piece]]:
     """Each axis with what is written for it."""
-    known = (*AXES, "depth", "unknown_runtime")
+    known = (*LINE_AXES, "depth", "unknown_runtime")
     for part in line.whole.words() if line.balanced() else ():
         name, written = part.pair()
         axis = name.strip().text
@@ -260,15 +228,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _written(kind: Option | None, value: object) -> str:
-    """A value of an option as it is read again."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if kind is Takes.DURATION and isinstance(value, int):
-        return short_duration(value)
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _depth(written: Piece, line: OneLine) -> int | None:

@@ -26,8 +26,8 @@ from spillover.wire.endpoints import (
     json_of,
 )
 from spillover.wire.parameters import NoParameters, OfJob
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN
+from tests.support.served import served
 
 
 def test_every_endpoint_is_served_and_nothing_else() -> None:
@@ -60,10 +60,13 @@ def taken(route: Route[Any, Any]) -> Any:
 @pytest.fixture
 async def document() -> Mapping[str, Any]:
     """As a server gives it."""
-    transport = httpx.ASGITransport(app=build_app(FakeCommands(), TOKEN, None))
     headers = {"authorization": f"Bearer {TOKEN}"}
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as http:
-        described: Mapping[str, Any] = (await http.get("/v1/openapi.json")).json()
+    async with served() as there:
+        transport = httpx.ASGITransport(app=build_app(there.commands, TOKEN, None))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1", headers=headers
+        ) as http:
+            described: Mapping[str, Any] = (await http.get("/v1/openapi.json")).json()
     return described
 
 
@@ -92,7 +95,7 @@ def declared(path: str, parameters: type[Any] = NoParameters, method: str = "GET
     return Endpoint("toy", method, path, "A toy", parameters, NO_BODY, json_of(str))
 
 
-def served(endpoint: Endpoint[Any, Any, str]) -> Route[Any, Any]:
+def route_for(endpoint: Endpoint[Any, Any, str]) -> Route[Any, Any]:
     @serves(endpoint)
     async def answer(request: Request[Any, Any]) -> str:
         return request.user
@@ -112,7 +115,7 @@ def test_a_path_that_does_not_name_what_its_parameters_require_cannot_be_declare
 
 def test_one_method_of_a_path_is_served_once() -> None:
     with pytest.raises(ValueError, match=r"GET /v1/toys is served twice"):
-        Router([served(declared("/v1/toys")), served(declared("/v1/toys"))])
+        Router([route_for(declared("/v1/toys")), route_for(declared("/v1/toys"))])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_one_method_of_a_path_is_served_once() -> None:
     ],
 )
 def test_a_route_is_found_by_its_whole_path(path: str, parts: list[str] | None) -> None:
-    router = Router([served(declared("/v1/toys/{job}", OfJob)), served(declared("/v1/toys/all"))])
+    router = Router([route_for(declared("/v1/toys/{job}", OfJob)), route_for(declared("/v1/toys/all"))])
     found = router.find(path)
     assert (None if found is None else found.parts) == parts
 

@@ -153,7 +153,7 @@ def started(state: State, event: JobStarted) -> None:
     job = job_of(state, event.job, event)
     phase = job.phase
     if type(phase) is not Placed:
-        raise Impossible(f"JobStarted on {job}: {event}")
+        raise Impossible(f"JobStarted on {job}: {event!r}")
     job.phase = Running(
         phase.cluster,
         phase.node,
@@ -175,7 +175,7 @@ def stopping(state: State, event: JobStopping) -> None:
         case Placed() | Running():
             job.phase = replace(job.phase, stopping=event.why, by=event.who)
         case _:
-            raise Impossible(f"JobStopping on {job}: {event}")
+            raise Impossible(f"JobStopping on {job}: {event!r}")
 
 
 def requeued(state: State, event: JobRequeued) -> None:

@@ -43,5 +43,5 @@ def _placed(state: State, job_id: JobId, event: AnyEvent) -> tuple[Job, Placed]:
     """A job that is placed, with where."""
     job = job_of(state, job_id, event)
     if type(job.phase) is not Placed:
-        raise Impossible(f"{type(event).__name__} on {job}: {event}")
+        raise Impossible(f"{type(event).__name__} on {job}: {event!r}")
     return job, job.phase
