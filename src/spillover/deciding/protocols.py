@@ -9,7 +9,7 @@ from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job
 from spillover.core.state import State
 from spillover.core.tally import Tally
-from spillover.model.job import Shape
+from spillover.model.job import Burst, Shape
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -201,6 +201,19 @@ class Policies(Struct, frozen=True):
     def looks_ahead(self) -> bool:
         """Whether any of them asks when what runs is expected to end."""
         return self.backfill.reservations > 0 or self.reviews
+
+    @property
+    def depth(self) -> int:
+        """How many lanes may be stuck before a cycle looks no further."""
+        return 1 if self.backfill.strict else self.chosen.depth
+
+    def keeps_room_for(self, job: Job) -> bool:
+        """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
+        return (
+            self.backfill.reservations > 0
+            and job.kind.shape.burst is not Burst.ALWAYS
+            and (job.due is None or job.partly_due)
+        )
 
     @property
     def reviews(self) -> bool:

@@ -23,7 +23,6 @@ from spillover.deciding.queue.lanes import Entry, JobQueue, Lane, Walk
 from spillover.deciding.queue.turns import MOST, Turn
 from spillover.model.cluster import OWNED, RENTED, Role
 from spillover.model.ids import JobId, member_id
-from spillover.model.job import ALWAYS
 from spillover.model.units import FOREVER
 
 LOOKS = 1000
@@ -210,53 +209,74 @@ class Placer:
         jobs, draft, index = self._state.jobs, self._draft, self._index
         ceiling: Ceiling | None = None
         many = len(walk) > SOME
-        reservation = self.reservation if role is OWNED else None
         self._left_out = {}
         while (found := walk.next()) is not None:
             entry, lane = found
             index.looking_at = entry[2]
             job = jobs[entry[2]]
-            if (job.id in draft.taken or job.extra.members is not None) and (
-                job.kind.shape.tasks > 1 or not draft.left(job, role)
-            ):  # no cluster runs an array of gangs
-                walk.go_on(lane)
+            if self._is_skipped(job, walk, entry, lane, role):
                 continue
-            if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
-                self._pass_over(walk, entry, lane)
-                continue
-            if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
-                if reservation.looks > 0:
-                    walk.go_on(lane)
-                continue
-            if (ceiling is not None and self._rules_out(ceiling, lane)) or not self._place(job, lane, role):
-                if strict:
-                    self.passed = True
+            if (ceiling is None or not self._rules_out(ceiling, lane)) and self._place(job, lane, role):
+                if len(draft.placements) >= self._most:
+                    self.passed = self.cut = True
                     return
-                if self._is_passed_over(job, walk, entry, lane):
-                    continue
-                if reservation is not None and not reservation.keeps and self._is_kept_for(job):
-                    reservation.keep_for(lane)
-                if many:
-                    ceiling = ceiling or Ceiling.over(self._index.capacity.values(), role)
-                    if ceiling.failed() < self._index.least_cpu():
-                        return
-                walk.stuck()
-                if reservation is not None and reservation.blocked:  # a shorter one of the lane may start
-                    self.passed = True
-                    reservation.block(lane)
+                if ceiling is not None:
+                    ceiling.took()
+                if job.extra.members is not None and draft.left(job, role):
+                    walk.again(entry, lane)
+                else:
                     walk.go_on(lane)
                 continue
-            if len(draft.placements) >= self._most:
-                self.passed = self.cut = True
+            if strict:
+                self.passed = True
                 return
-            if ceiling is not None:
-                ceiling.took()
-            if job.extra.members is not None and draft.left(job, role):
-                walk.again(entry, lane)
-            else:
+            if self._is_passed_over(job, walk, entry, lane):
+                continue
+            self._reserve_for(job, lane, role)
+            if many:
+                # Most of a full cluster is no use to anybody: once even the smallest job fits nowhere, nobody else is tried.
+                ceiling = ceiling or Ceiling.over(index.capacity.values(), role)
+                if ceiling.failed() < index.least_cpu():
+                    return
+            walk.stuck()
+            if self._is_blocked_by_reservation(lane, role):
                 walk.go_on(lane)
         if self._left_out and self._bounded:
             self._take_turns(role, strict=strict)
+
+    def _is_skipped(self, job: Job, walk: Walk, entry: Entry, lane: Lane, role: Role) -> bool:
+        """Whether a job need not be tried, in this order: all of it is placed, it would be too late, a reservation blocks its lane."""
+        draft, members = self._draft, job.extra.members
+        # No cluster runs an array of gangs.
+        if (members is not None or job.id in draft.taken) and (
+            job.kind.shape.tasks > 1 or not draft.left(job, role)
+        ):
+            walk.go_on(lane)
+            return True
+        if job.extra.deadline is not None and self._is_hopeless(job, lane, role):
+            self._pass_over(walk, entry, lane)
+            return True
+        reservation = self.reservation if role is OWNED else None
+        if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
+            if reservation.looks > 0:
+                walk.go_on(lane)
+            return True
+        return False
+
+    def _reserve_for(self, job: Job, lane: Lane, role: Role) -> None:
+        """Keep room for a job that does not fit, if it is the first of those for which room is kept."""
+        reservation = self.reservation if role is OWNED else None
+        if reservation is not None and not reservation.keeps and self._is_kept_for(job):
+            reservation.keep_for(lane)
+
+    def _is_blocked_by_reservation(self, lane: Lane, role: Role) -> bool:
+        """Whether only what is kept for another job kept the last one of a lane from starting: then a shorter one of it may start."""
+        reservation = self.reservation if role is OWNED else None
+        if reservation is None or not reservation.blocked:
+            return False
+        self.passed = True
+        reservation.block(lane)
+        return True
 
     def _take_turns(self, role: Role, *, strict: bool) -> None:
         """Look at those jobs of lanes that were left out whose turn it is, in order."""
@@ -272,12 +292,9 @@ class Placer:
                 continue
             if reservation is not None and reservation.keeps and reservation.is_blocked(job, lane):
                 continue
-            fits = True
-            while fits and draft.left(job, role) > 0:
-                fits = self._place(job, lane, role)
-                if fits and len(draft.placements) >= self._most:
-                    self.passed = self.cut = True
-                    return
+            fits = self._place_all(job, lane, role)
+            if self.cut:
+                return
             if fits or self._late:
                 continue
             if self.budgets is not None and self.budgets.refusals:
@@ -286,13 +303,20 @@ class Placer:
             if strict:
                 self.passed = True
                 return
-            if reservation is not None and not reservation.keeps and self._is_kept_for(job):
-                reservation.keep_for(lane)
-            if reservation is not None and reservation.blocked:  # a shorter one of the lane may start
-                self.passed = True
-                reservation.block(lane)
-            else:
+            self._reserve_for(job, lane, role)
+            if not self._is_blocked_by_reservation(lane, role):
                 stuck.add(lane)
+
+    def _place_all(self, job: Job, lane: Lane, role: Role) -> bool:
+        """Place all that is left of a job, or as much as a cycle places; False if some of it does not fit."""
+        draft = self._draft
+        while draft.left(job, role) > 0:
+            if not self._place(job, lane, role):
+                return False
+            if len(draft.placements) >= self._most:
+                self.passed = self.cut = True
+                return True
+        return True
 
     def _whose_turn(self, turn: Turn, role: Role) -> list[tuple[Lane, Job]]:
         """Jobs behind those that were looked at whose turn it is, in order."""
@@ -433,12 +457,8 @@ class Placer:
         return False
 
     def _is_kept_for(self, job: Job) -> bool:
-        """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
-        return (
-            self._policies.backfill.reservations > 0
-            and job.kind.shape.burst is not ALWAYS
-            and not self._draft.may_be_rented(job)
-        )
+        """Whether room is kept for a job that does not fit."""
+        return self._policies.keeps_room_for(job) and not self._draft.may_be_rented(job)
 
     def _take(self, job: Job, candidates: Candidates, machine: Machine, *, ahead: bool) -> None:
         """Try a place out, and write it down."""

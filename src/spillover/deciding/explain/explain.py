@@ -18,7 +18,6 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
 from spillover.model.cluster import Health, Role
 from spillover.model.ids import ClusterName, JobId
-from spillover.model.job import Burst
 from spillover.model.reasons import (
     AfterJobs,
     AllDrained,
@@ -206,27 +205,49 @@ def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None
 
 
 def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
-    """The one reason that comes first: never before not now, the nearest cause before the others."""
+    """The one reason that comes first: never before not now, then why it may not start yet, then why it does not fit."""
+    possible = [each for each in verdicts if _possible(each)]
+    found = _why_it_never_starts(engine, job, verdicts, possible) or _why_not_yet(
+        engine, job, verdicts, possible
+    )
+    if found is not None:
+        return found
+    allowed = [each for each in possible if each.role is Role.OWNED or job.due is not None]
+    return _why_it_does_not_fit(engine, job, allowed)
+
+
+def _why_it_never_starts(
+    engine: Decider, job: Job, verdicts: Sequence[Verdict], possible: Sequence[Verdict]
+) -> Reason | None:
+    """Why no cluster will ever take a job; None if one may."""
     shape = job.kind.shape
     gangs = job.extra.members is None and any(
         cluster.spec.gangs for cluster in engine.index.capacity.values()
     )
     if shape.tasks > 1 and not gangs:
         return GangUnsupported(shape.tasks)
-    possible = [each for each in verdicts if _possible(each)]
     if not possible:
         return why_never(engine.index, shape, [each.reason for each in verdicts])
-    if (dear := too_dear([(each.cluster, each.reason) for each in possible])) is not None:
-        return dear
+    return too_dear([(each.cluster, each.reason) for each in possible])
+
+
+def _why_not_yet(
+    engine: Decider, job: Job, verdicts: tuple[Verdict, ...], possible: Sequence[Verdict]
+) -> Reason | None:
+    """Why a job may start nowhere yet: nobody has looked at it, or it may only be rented, and not now; None if it may."""
     if engine.state.latest(job) is None:
         return Fresh()
     if (failed := _failed_wait(engine, job, verdicts)) is not None:
         return failed
-    allowed = [each for each in possible if each.role is Role.OWNED or job.due is not None]
-    if not allowed:
-        names = tuple(each.cluster for each in possible)
-        spills_at = _spills_at(engine, job, verdicts)
-        return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
+    if job.due is not None or any(each.role is Role.OWNED for each in possible):
+        return None
+    names = tuple(each.cluster for each in possible)
+    spills_at = _spills_at(engine, job, verdicts)
+    return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
+
+
+def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[Verdict]) -> Reason:
+    """What keeps a job from the clusters on which it may start."""
     if (away := _away([each.reason for each in allowed])) is not None:
         return away
     if any(each.reason is None for each in allowed) and (cut := _cut_off(engine, job)) is not None:
@@ -236,7 +257,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     elsewhere = (OverMaxCost, OverBudget, AtLimit, *AWAY)
     names = tuple(each.cluster for each in allowed if not isinstance(each.reason, elsewhere))
     limited = [each.reason for each in allowed if isinstance(each.reason, AtLimit)]
-    return limited[0] if limited and not names else NoRoom(shape.resources, names)
+    return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 
 AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, NotObserved)
@@ -294,30 +315,22 @@ def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Po
 
 
 def _cut_off(engine: Decider, job: Job) -> Reason | None:
-    """Whether the cycle never got as far as this job's lane."""
-    index = engine.index
+    """Whether others keep the cycle from this job's lane: it walks the lanes as the cycle does, as if none of them fitted."""
+    index, policies = engine.index, engine.policies
     lane = index.lanes.get(job.kind)
-    strict, depth = engine.policies.backfill.strict, engine.policies.chosen.depth
     first: JobId | None = None
-    for place, (entry, each) in enumerate(index.queue.lanes()):
-        if (
-            first is None
-            and engine.policies.backfill.reservations
-            and _is_kept_for(engine.state.jobs[entry[2]])
-        ):
-            first = entry[2]
-        if each is lane:
+    walk = Walk(index.queue.lanes(), index.queue.jobs, policies.depth, len(index.queue.first))
+    last = job.id
+    while (found := walk.next()) is not None:
+        last = found[0][2]
+        if first is None and policies.keeps_room_for(engine.state.jobs[last]):
+            first = last
+        if found[1] is lane:
             return None if first is None or first == job.id else KeptFor(first)
-        if strict:
-            return BehindOthers(entry[2])
-        if place + 1 >= depth:
-            return BeyondDepth(depth)
-    return None
-
-
-def _is_kept_for(head: Job) -> bool:
-    """Whether room is kept for a job that does not fit: one that may be rented takes what it gets."""
-    return head.due is None and head.kind.shape.burst is not Burst.ALWAYS
+        walk.stuck()
+    if last == job.id:
+        return None
+    return BehindOthers(last) if policies.backfill.strict else BeyondDepth(policies.depth)
 
 
 def _ahead(index: SchedulingIndex, job: Job) -> tuple[int, bool]:

@@ -89,17 +89,10 @@ def _because(state: State, missing: tuple[str, ...]) -> str:
 
 
 def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
-    """Why a cluster does not take a job of this shape now; None if it does."""
-    if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
-        return NotWhere((asked,))
-    if what := cannot_run(shape.runs, cluster.spec):
-        return CannotRun(what)
-    if shape.tasks > 1 and not cluster.spec.gangs:
-        return GangUnsupported(shape.tasks)
-    if shape.burst is _excluded(cluster):
-        return BurstRefused(shape.burst)
-    if not cluster.machines:
-        return _not_ready(state, cluster)
+    """Why a cluster does not take a job of this shape now; None if it does. What never changes comes before what may."""
+    never = _never_suits(cluster, shape)
+    if never is not None or not cluster.machines:
+        return never or _not_ready(state, cluster)
     offering = [machine for machine in cluster.machines if machine.offers.issuperset(shape.needs)]
     if not offering:
         return NotOffered(_missing(cluster.machines, shape))
@@ -109,6 +102,22 @@ def refusal_of(state: State, cluster: Capacity, shape: Shape) -> Reason | None:
     large = [machine for machine in wanted if machine.could_fit(shape)]
     if not large:
         return TooBig(shape.resources, _largest(wanted, shape.resources))
+    return _not_now(state, cluster, shape, large)
+
+
+def _never_suits(cluster: Capacity, shape: Shape) -> Reason | None:
+    """Why a cluster is none that a job asks for, or that could run it, whatever machines it has."""
+    if shape.where is not None and (asked := refused_by(shape.where, cluster.spec)):
+        return NotWhere((asked,))
+    if what := cannot_run(shape.runs, cluster.spec):
+        return CannotRun(what)
+    if shape.tasks > 1 and not cluster.spec.gangs:
+        return GangUnsupported(shape.tasks)
+    return BurstRefused(shape.burst) if shape.burst is _excluded(cluster) else None
+
+
+def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Machine]) -> Reason | None:
+    """Why a job does not start on these machines, each of which is large enough; None if it does."""
     limit = cluster.limits.refusal(shape.total) if cluster.limits is not None else None
     if limit is not None and limit.never:
         return limit
