@@ -85,7 +85,7 @@ def _of_command(
     return _values(places[stood], typed, given, connect) if stood < len(places) else []
 
 
-def _values(
+def _values(  # noqa: PLR0911 - one answer for each kind of word
     action: Action, typed: str, given: dict[str, str], connect: "Callable[[Namespace], Client]"
 ) -> list[Word]:
     """What may be given to an option, or stand in a place."""

@@ -113,7 +113,7 @@ class Runner:
             del self._later[each]
         return due
 
-    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:  # noqa: C901, PLR0912 - one case for each event
         """Note what is to be said to whom."""
         for event in events:
             match event:

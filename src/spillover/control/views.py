@@ -316,7 +316,7 @@ def _with_note(text: str, note: str) -> str:
     return f"{text}; {note}" if note else text
 
 
-def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> str:
+def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> str:  # noqa: PLR0911 - one sentence for each phase
     """It all, as a person would say it."""
     phase = job.phase
     if isinstance(phase, Placed) and ahead and said.reason is None:

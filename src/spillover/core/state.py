@@ -224,7 +224,7 @@ class State:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
-    def record(
+    def record(  # noqa: PLR0911 - one for each kind of record
         self, kind: str, key: str
     ) -> "Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token | None":
         """One record as a checkpoint keeps it; None if it is gone."""

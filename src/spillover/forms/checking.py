@@ -191,7 +191,7 @@ def _bytes(value: object, path: Path, found: Findings) -> object:
         return _WRONG
 
 
-def _is_kind(kind: inspect.Type, value: object) -> bool:
+def _is_kind(kind: inspect.Type, value: object) -> bool:  # noqa: PLR0911 - one answer for each kind of value
     """Whether a value is of the kind that a type asks for, whatever is inside."""
     match kind:
         case inspect.StructType() | inspect.DictType():
@@ -213,7 +213,7 @@ def _is_kind(kind: inspect.Type, value: object) -> bool:
     return True
 
 
-def _wanted(kind: inspect.Type) -> str:
+def _wanted(kind: inspect.Type) -> str:  # noqa: PLR0911 - one answer for each kind of value
     """What a type asks for, in words."""
     match kind:
         case inspect.StructType() | inspect.DictType():

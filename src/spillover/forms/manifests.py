@@ -204,7 +204,7 @@ _READ: Final[Mapping[str, Callable[[str], object]]] = {
 }
 
 
-def _place(path: Path) -> Path:
+def _place(path: Path) -> Path:  # noqa: PLR0911 - one answer for each place
     """Where in a manifest it stands what is wrong with the job made of it."""
     container: Path = (*POD, "containers", 0)
     for word, place in _PLACES.items():

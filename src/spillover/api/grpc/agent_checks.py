@@ -21,7 +21,7 @@ MOST_LIFE: Final = 100
 """Characters of what tells one start of an agent from another."""
 
 
-def wrong_registration(request: pb.RegisterRequest) -> str | None:
+def wrong_registration(request: pb.RegisterRequest) -> str | None:  # noqa: C901, PLR0911, PLR0912 - one line for each thing that can be wrong
     """What is wrong with a registration, if anything."""
     if request.protocol != PROTOCOL:
         return f"protocol {request.protocol} is not spoken here; this server speaks {PROTOCOL}"

@@ -130,7 +130,7 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
     return None
 
 
-def verdict(
+def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
     job: Job, outcome: Outcome, told: Result | None = None, because: str = ""
 ) -> tuple[JobState, Reason | None]:
     """The terminal state that an outcome means, and why; a job that nobody told of was lost."""

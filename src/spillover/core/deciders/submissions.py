@@ -31,7 +31,7 @@ def submit(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Re
     return events, Submitted(tuple(taken_in))
 
 
-def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:
+def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[AnyEvent], Reply]:  # noqa: C901 - the checks of one submission, in their order
     """Take in jobs of which some have a key, or wait for others."""
     events: list[AnyEvent] = []
     fresh = {new.job: new for new in proposal.jobs}

@@ -222,10 +222,9 @@ class Placer:
                     return
                 if ceiling is not None:
                     ceiling.took()
-                if job.extra.members is not None and draft.left(job, role):
-                    walk.again(entry, lane)
-                else:
-                    walk.go_on(lane)
+                # Of an array, the next member is tried first.
+                again = job.extra.members is not None and draft.left(job, role)
+                walk.again(entry, lane) if again else walk.go_on(lane)
                 continue
             if strict:
                 self.passed = True
