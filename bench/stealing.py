@@ -14,7 +14,7 @@ from bench.throughput import ended
 
 AGENTS: Final = 16
 AHEAD: Final = "5s"
-"""So much work is handed out ahead of room that queues grow uneven; the default, 0.1 s, hardly leaves anything to steal."""
+"""So much work is prefetched that queues grow uneven; the default, 0.1 s, hardly leaves anything to steal."""
 SEED: Final = 4
 WARM: Final = 64
 
@@ -61,7 +61,7 @@ def makespan(path: Path, seconds: list[float], *, stealing: bool) -> tuple[float
         contextlib.closing(server.connect()) as http,
     ):
         server.wait_for_agents(AGENTS)
-        # So that it is known how long tasks take here: work is handed out ahead of room by that.
+        # So that it is known how long tasks take here: work is prefetched by that.
         warm = [job("warm", command=["/bin/sleep", "0.3"], workdir="/") for _ in range(WARM)]
         http.ask(http.request("POST", "/v1/jobs", json.dumps({"jobs": warm}).encode()))
         while ended(http) < WARM:

@@ -75,7 +75,7 @@ def backlog(server: ServerProcess, client: Client, count: int) -> str:
     (long,) = client.submit(run=f"while [ ! -e {server.folder}/go ]; do sleep 0.05; done")
     wait_until(lambda: client.job(long).state == "RUNNING", "the start of the long job")
     client.submit(run=f"echo $SPILL_JOB_ID >> {server.folder}/ran", array=f"0-{count - 1}")
-    wait_until(lambda: client.agents()[0].leased >= count, "the leases ahead of room")
+    wait_until(lambda: client.agents()[0].leased >= count, "the prefetched leases")
     return long
 
 

@@ -275,7 +275,7 @@ def why_view(
         reason = told(job) or reason
     said = msgspec.structs.replace(said, reason=reason_within(reason, engine.state, project))
     waits = job.state in {JobState.QUEUED, JobState.HELD}
-    ahead = ahead_of_room(engine.state, job)
+    ahead = is_prefetched(engine.state, job)
     latest = engine.state.latest(job)
     if ahead and latest is not None and job.due is None and latest < FOREVER:
         said = msgspec.structs.replace(said, spills_at=latest + engine.state.facts.jumped)
@@ -305,7 +305,7 @@ def why_view(
     )
 
 
-def ahead_of_room(state: State, job: Job) -> bool:
+def is_prefetched(state: State, job: Job) -> bool:
     """Whether a job was leased to a node that has no room for it yet."""
     phase = job.phase
     node = state.nodes.get(f"{phase.cluster}/{phase.node}") if isinstance(phase, Placed) else None
@@ -320,7 +320,9 @@ def sentence(job: Job, said: Explanation, now: int, *, ahead: bool = False) -> s
     """It all, as a person would say it."""
     phase = job.phase
     if isinstance(phase, Placed) and ahead and said.reason is None:
-        text = f"{job.id} was handed to {phase.cluster}/{phase.node} ahead of room: it starts when a task there has ended"
+        text = (
+            f"{job.id} is prefetched on {phase.cluster}/{phase.node}: it starts when a task there has ended"
+        )
         if said.spills_at is not None:
             text += f"; it may spill over in {format_duration(max(0, said.spills_at - now))}"
         return text

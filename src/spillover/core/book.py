@@ -1,6 +1,6 @@
 """What leases hold on a node.
 
-A lease either has its room, or was handed out ahead of room so that the agent need not wait for a message between two short
+A lease either has its room, or was prefetched so that the agent need not wait for a message between two short
 tasks. Those ahead get room in the order they were given, as the agent itself starts them; so the book never holds more than a
 node has.
 """
@@ -30,14 +30,14 @@ def slots_of(node: Node) -> int:
 
 
 def ahead_of(node: Node, horizon: int) -> int:
-    """How many leases a node may hold ahead of room: what it gets done in the horizon, by how short its recent tasks were."""
+    """How many leases a node may prefetch: what it gets done in the horizon, by how short its recent tasks were."""
     if node.pace <= 0:
         return 0
     return min(node.queue, slots_of(node) * horizon // node.pace)
 
 
 def stuck_after(horizon: int) -> int:
-    """Nanoseconds after which a lease that was handed out ahead of room, and still has none, is asked back."""
+    """Nanoseconds after which a prefetched lease that still has no room is asked back."""
     return max(STUCK, 4 * horizon)
 
 
@@ -47,7 +47,7 @@ def revoked_from(at: int, horizon: int) -> int:
 
 
 def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
-    """Whether a node has room right now for a lease that moves to it, or takes one more ahead of room."""
+    """Whether a node has room right now for a lease that moves to it, or prefetches one more."""
     if node.status != "ready" or not asked.fits(node.capacity):
         return False
     return (not node.ahead and asked.fits(room_of(node))) or len(node.ahead) < ahead_of(node, horizon)
@@ -135,7 +135,7 @@ def leave_gang(state: State, job: Job, cluster: ClusterName, names: Sequence[Nod
 
 
 def move_up(node: Node) -> None:
-    """Let those ahead of room have it, in their order, as far as there is any."""
+    """Let prefetched leases have it, in their order, as far as there is any."""
     while node.ahead:
         first, wanted = next(iter(node.ahead.items()))
         if not wanted.fits(room_of(node)):
@@ -146,7 +146,7 @@ def move_up(node: Node) -> None:
 
 
 def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran: int) -> None:
-    """Give back what a lease held, and let those ahead of room move up."""
+    """Give back what a lease held, and let prefetched leases move up."""
     key = f"{cluster}/{name}"
     node = state.nodes.get(key)
     if node is None:

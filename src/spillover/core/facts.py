@@ -42,9 +42,9 @@ class Facts(Struct, array_like=True):
     sums: tuple[str, ...] = ()
     """The tally in a checkpoint, hexadecimal, as its numbers have 64 bits at the most; empty in the book."""
     ahead: int = SECOND // 10
-    """Nanoseconds of work that a node is given ahead of room: what it does while a message travels."""
+    """Nanoseconds of work that a node prefetches: what it does while a message travels."""
     turns: int = 0
-    """Leases that were handed out ahead of room, so far."""
+    """Prefetched leases, so far."""
 
     identity: str = ""
     """What this book is known by elsewhere; empty while nobody asked."""

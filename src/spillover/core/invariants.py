@@ -48,7 +48,7 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
                 continue
             if job in node.ahead and len(node.ahead) > node.queue:
                 raise Broken(
-                    f"{node.key} holds {len(node.ahead)} leases ahead of room, more than its {node.queue}"
+                    f"{node.key} holds {len(node.ahead)} prefetched leases, more than its {node.queue}"
                 )
             room = node.capacity if node.foreign is None else node.capacity - node.foreign
             if job in node.holding and not _of(node.holding[job], node.used).fits(room):
@@ -124,7 +124,7 @@ def _external_node(state: State, node: Node) -> list[str]:
     if more != node.more:
         found.append(f"{node.key} counts {node.more} tasks beyond one of each job, there are {more}")
     if node.ahead or node.queue:
-        found.append(f"{node.key} is given leases ahead of room, which nobody there would start")
+        found.append(f"{node.key} is given prefetched leases, which nobody there would start")
     if node.status == "gone" and not node.holding:
         found.append(f"{node.key} is gone, and nothing of ours is on it")
     if node.status != "gone" and state.health(node.cluster) is None:

@@ -17,14 +17,14 @@ class Node(Struct, array_like=True):
     offers: tuple[str, ...]
     labels: dict[str, str]
     queue: int
-    """How many leases it takes ahead of room."""
+    """How many leases it prefetches."""
     status: str = "ready"
     """As in the tables of `transitions`: that of agents, or that of nodes of external clusters."""
     used: Resources = Resources()
     holding: dict[JobId, Resources] = field(default_factory=dict)
     """Leases that have their room."""
     ahead: dict[JobId, Resources] = field(default_factory=dict)
-    """Leases handed out ahead of room, in the order in which they get it."""
+    """Prefetched leases, in the order in which they get it."""
     pace: int = 0
     """Mean nanoseconds that its recent tasks ran; 0 while none has ended."""
     number: int = 0
@@ -32,7 +32,7 @@ class Node(Struct, array_like=True):
     token: str = ""
     """Id of the token that it registered with; empty for the server's own."""
     turn: int = 0
-    """Of all leases that were handed out ahead of room, which was its last; 0 if none was."""
+    """Of all prefetched leases, which was its last; 0 if none was."""
     drained: str = ""
     """Who drained it, for as long as nobody resumes it; empty as a rule."""
     taken: int = 0

@@ -333,7 +333,7 @@ class StartEpoch(Struct, frozen=True):
     """Nanoseconds in which no server decided, to be taken out of waits."""
     budgets: tuple[Budget, ...] = ()
     ahead: int = SECOND // 10
-    """Nanoseconds of work that agents are given ahead of room."""
+    """Nanoseconds of work that agents prefetch."""
     identity: str = ""
     """A word, drawn by whoever proposes it, that the book is known by elsewhere if it has none yet; empty if it needs none."""
 

@@ -122,7 +122,7 @@ class Place(Protocol):
 
 
 class Queue(Protocol):
-    """An agent that takes one more lease ahead of room, as a router sees it. Nothing of it may be written to."""
+    """An agent that prefetches one more lease, as a router sees it. Nothing of it may be written to."""
 
     @property
     def index(self) -> int:
@@ -131,22 +131,22 @@ class Queue(Protocol):
 
     @property
     def ahead(self) -> int:
-        """How many more leases it takes ahead of room; at least 1."""
+        """How many more leases it prefetches; at least 1."""
         ...
 
     @property
     def load(self) -> int:
-        """Nanoseconds of work that it holds ahead of room, by how long its recent tasks ran."""
+        """Nanoseconds of prefetched work, by how long its recent tasks ran."""
         ...
 
     @property
     def turn(self) -> int:
-        """Of all leases that were handed out ahead of room, which was its last; 0 if none was."""
+        """Of all prefetched leases, which was its last; 0 if none was."""
         ...
 
 
 class Route(Protocol):
-    """Whose queue a lease joins that is handed out ahead of room."""
+    """Whose queue a prefetched lease joins."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
         """One of those that have room for it, of which there is at least one, in the order of joining.

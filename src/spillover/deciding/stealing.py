@@ -1,6 +1,6 @@
 """Which leases idle agents should take over from busy ones. Pure: what is proposed is decided like anything else.
 
-What waits stays with the server, and little is handed out ahead of room, so this is for the tail: a task that runs longer than
+What waits stays with the server, and little is prefetched, so this is for the tail: a task that runs longer than
 those before it keeps what was handed out behind it from starting, while another agent has nothing to do.
 """
 
@@ -72,7 +72,7 @@ class _Thief:
         for resources in coming:
             self.room = self.room - resources
         self.spare = ahead_of(node, horizon) - len(coming)
-        """How many it takes ahead of room."""
+        """How many it prefetches."""
         self.work = 0
         """Nanoseconds of work that it asked for, on all of its CPUs together."""
 
@@ -207,7 +207,7 @@ def _is_free(job: Job) -> bool:
 
 
 def _starts(state: State, node: Node, now: int) -> list[_Held]:
-    """When what an agent holds ahead of room would start there, in its order."""
+    """When the prefetched leases of an agent would start there, in its order."""
     ends = [
         (_left(state.jobs[each], node, now), at, asked)
         for at, (each, asked) in enumerate(node.holding.items())

@@ -16,7 +16,7 @@ class Biased:
         self._share = round(share * WHOLE)
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
-        """Of those that are preferred, or else of all, the one that has the least work ahead of room."""
+        """Of those that are preferred, or else of all, the one that has the least prefetched work."""
         del seed
         preferred = -(-agents * self._share // WHOLE)  # rounded up: at least one
         return min(queues, key=lambda queue: (queue.index >= preferred, queue.load))

@@ -6,7 +6,7 @@ from spillover.deciding.protocols import Queue
 
 
 class LeastLoaded:
-    """Whoever takes the most more leases before its work ahead of room fills the horizon; among equals, whoever joined first."""
+    """Whoever takes the most more leases before its prefetched work fills the horizon; among equals, whoever joined first."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
         """The one with the most room in its queue."""

@@ -6,7 +6,7 @@ from spillover.deciding.protocols import Queue
 
 
 class RoundRobin:
-    """Whoever has gone the longest without a lease ahead of room."""
+    """Whoever has gone the longest without a prefetched lease."""
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
         """The one whose last turn is the oldest."""

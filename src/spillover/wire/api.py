@@ -387,7 +387,7 @@ class AgentView(Struct, frozen=True):
     heartbeat_at: Time | None
     """When it was last heard from; null if not since this server started."""
     ahead: int = 0
-    """Leases that it holds ahead of room, of those that it holds."""
+    """Prefetched leases, of those that it holds."""
     load: float | None = None
     """How many processes its machine runs or would run, as it last said; null if it has not since this server started."""
     stolen_in: int = 0

@@ -28,7 +28,7 @@ class PolicyDoc(Struct, frozen=True, forbid_unknown_fields=True):
     route: Annotated[
         ChoiceDoc | None,
         Meta(
-            description="Whose queue takes a lease ahead of room: least_loaded, round_robin, power_of_two, biased."
+            description="Whose queue takes a prefetched lease: least_loaded, round_robin, power_of_two, biased."
         ),
     ] = None
     wait: Annotated[

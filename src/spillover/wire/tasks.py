@@ -30,7 +30,7 @@ _OUTCOMES: Final = {
     pb.UNKEPT: Outcome.UNKEPT,
 }
 MOST_QUEUE: Final = 10_000
-"""Leases that an agent may ask for ahead of room."""
+"""Leases that an agent may prefetch."""
 MOST_VALUE: Final = 32 << 10
 """Bytes of a value within a result: twice what agents send so, as it goes into the journal."""
 MOST_REPORTED: Final = 10_000

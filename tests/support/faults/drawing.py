@@ -91,7 +91,7 @@ def draw(seed: int) -> Story:
 
 
 def _skewed(seed: int, dice: random.Random, setting: Setting) -> Story:
-    """Much is handed out ahead of room and some of it takes long, so that leases move; and then something happens."""
+    """Much is prefetched and some of it takes long, so that leases move; and then something happens."""
     agents = tuple(replace(agent, queue=dice.choice((8, 20))) for agent in setting.agents)
     if len(agents) == 1:
         agents += (AgentPlan("n2", 2, 20, 1.0),)

@@ -34,7 +34,7 @@ class Setting(Struct, frozen=True):
     server_rate: float
     agents: tuple[AgentPlan, ...]
     ahead: int
-    """Nanoseconds of work that agents are given ahead of room."""
+    """Nanoseconds of work that agents prefetch."""
     route: str
     checkpoints: bool
     """Whether the server writes checkpoints, so that a restart does not begin at the beginning."""

@@ -161,7 +161,7 @@ class Stage:
         for node in server.loop.state.agents.values():
             if len(node.ahead) > node.queue:
                 self.checks.breach(
-                    "room", f"{node.key} holds {len(node.ahead)} ahead of room, has {node.queue}"
+                    "room", f"{node.key} holds {len(node.ahead)} prefetched leases, has {node.queue}"
                 )
 
     def _check_ends(self) -> None:

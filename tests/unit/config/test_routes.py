@@ -1,4 +1,4 @@
-"""Routes and work ahead of room in spill.yaml, and routes in a line."""
+"""Routes and prefetched work in spill.yaml, and routes in a line."""
 
 import pytest
 

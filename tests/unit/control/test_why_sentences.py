@@ -21,7 +21,7 @@ from spillover.wire.api import Forecast
 
 @pytest.fixture
 def world() -> World:
-    """One owned CPU that takes work ahead of room; a job waits ten seconds."""
+    """One owned CPU that takes prefetched work; a job waits ten seconds."""
     world = World(load, PolicySet(wait=Choice("constant", {"wait": 10 * SECOND})))
     world.agent("n1", queue=8)
     return world
@@ -78,8 +78,7 @@ def test_a_job_ahead_of_room_does_not_claim_that_there_was_room(world: World) ->
     world.submit(a_job("long"), a_job("next"))
     world.start("long")
     assert told(world, "next") == (
-        "next was handed to onprem/n1 ahead of room: it starts when a task there has ended; "
-        "it may spill over in 10s"
+        "next is prefetched on onprem/n1: it starts when a task there has ended; it may spill over in 10s"
     )
 
 

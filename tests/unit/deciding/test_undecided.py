@@ -243,7 +243,7 @@ def test_a_lease_ahead_of_room_whose_wait_cannot_be_ended_is_set_aside() -> None
     world = Written(PolicySet(wait=Choice("constant", {"wait": 5 * SECOND})))
     world.agent("n1", queue=2)
     world.submit(a_job("first"), a_job("a"), a_job("b"), a_job("c"))
-    world.finish("first", ran=0.01)  # short tasks let an agent be given work ahead of room
+    world.finish("first", ran=0.01)  # short tasks let an agent be given prefetched work
     assert [world.where(job) for job in "abc"] == ["onprem/n1"] * 3
     world.unwritable = lambda event: isinstance(event, WaitsExpired) and "b" in event.jobs
     world.wait(seconds=10)

@@ -1,4 +1,4 @@
-"""Whose queue a lease joins that is handed out ahead of room."""
+"""Whose queue a prefetched lease joins."""
 
 from collections import Counter
 

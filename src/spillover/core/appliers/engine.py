@@ -135,7 +135,7 @@ def _enter(state: State, node: Node, status: str, at: int) -> None:
 
 
 def agents_configured(state: State, event: AgentsConfigured) -> None:
-    """Agents are given more work ahead of room, or less."""
+    """Agents prefetch more work, or less."""
     state.facts.ahead = event.ahead
     state.touch_facts()
 

@@ -125,7 +125,7 @@ def placed(state: State, event: JobPlaced) -> None:
     latest = state.latest(job)
     count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
-    job.latest = latest  # leased ahead of room, its wait goes on
+    job.latest = latest  # prefetched, its wait goes on
     job.phase = Placed(event.cluster, event.node, event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq

@@ -88,13 +88,13 @@ class AgentForgotten(Event, frozen=True, tag="agent_forgotten"):
 
 
 class AgentsConfigured(Event, frozen=True, tag="agents_configured"):
-    """How much work agents are given ahead of room."""
+    """How much work agents prefetch."""
 
     ahead: int
     """Nanoseconds."""
 
     def __str__(self) -> str:
-        return f"agents are given work for {format_duration(self.ahead)} ahead of room"
+        return f"agents prefetch work for {format_duration(self.ahead)}"
 
 
 class SeenNode(Struct, frozen=True, array_like=True, gc=False):

@@ -18,7 +18,7 @@ TASKS: Final = 3
 NAMED: Final = 4
 """The first position of resources that have names."""
 CLOSED: Final = -1
-"""CPU of a machine on which nothing may start now: it is not ready, others use more than it has, or leases ahead of room come first."""
+"""CPU of a machine on which nothing may start now: it is not ready, others use more than it has, or prefetched leases come first."""
 ANY: Final = FOREVER
 """How many tasks a machine takes that takes any number."""
 

@@ -49,7 +49,7 @@ class Candidates:
         self.read = -1
         """How many changes of the cluster were read; -1 is none at all."""
         self.queues: tuple[Machine, ...] = ()
-        """Machines that take a lease of this shape ahead of room, by their index, as of `turns` of the cluster."""
+        """Machines that prefetch a lease of this shape, by their index, as of `turns` of the cluster."""
         self.turns = -1
 
     def _ask(self) -> None:
@@ -119,7 +119,7 @@ class Candidates:
             heapq.heappush(self.heap, each)
 
     def ahead(self, route: Route, seed: int) -> Machine | None:
-        """The machine that takes one more lease ahead of room, if there is any."""
+        """The machine that prefetches one more lease, if there is any."""
         cluster = self.cluster
         if self.turns != cluster.turns:
             eager = [cluster.slots[index] for index in sorted(cluster.eager)]

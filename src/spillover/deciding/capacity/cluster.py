@@ -39,7 +39,7 @@ class Capacity:
     def __init__(self, spec: ClusterSpec, horizon: int) -> None:
         self.spec = spec
         self.horizon = horizon
-        """Nanoseconds of work that a machine is given ahead of room."""
+        """Nanoseconds of work that a machine prefetches."""
         self.name: ClusterName = spec.name
         self.limits = Limits.of(spec)
         """Of what our jobs use there; None if there are none."""
@@ -61,9 +61,9 @@ class Capacity:
         self._most = MOST_CHANGES
         """Changes that are remembered."""
         self.eager: dict[int, None] = {}
-        """Machines that take leases ahead of room."""
+        """Machines that prefetch leases."""
         self.turns = 0
-        """Rises whenever another set of machines takes leases ahead of room, or one of them is not what it was."""
+        """Rises whenever another set of machines prefetches leases, or one of them is not what it was."""
 
     def copy(self) -> "Capacity":
         """The same, of its own. Whoever looks for candidates there looks at all machines first."""
@@ -237,7 +237,7 @@ class Capacity:
         self.changes.append(machine.index)
 
     def take_ahead(self, machine: Machine) -> None:
-        """Hand out a lease ahead of room, and let nothing more fit: those ahead of room come first."""
+        """Hand out a prefetched lease, and let nothing more fit: prefetched leases come first."""
         free = machine.free.copy()
         free[CPU] = min(free[CPU], CLOSED)
         self.set(machine, (free, machine.ahead - 1))
@@ -276,7 +276,7 @@ class Ceiling:
     def __init__(self, clusters: Iterable[Capacity], ahead: Iterable[Capacity]) -> None:
         self._clusters = tuple(clusters)
         self._ahead = tuple(ahead)
-        """Clusters that may be given a lease ahead of room."""
+        """Clusters that may be given a prefetched lease."""
         self._size = sum([len(each.machines) for each in self._clusters])
         self._failed = 0
         self._stale = True
@@ -284,7 +284,7 @@ class Ceiling:
 
     @classmethod
     def over(cls, clusters: Iterable[Capacity], role: Role) -> "Ceiling":
-        """Of the clusters of a role; what is to be rented may also be leased ahead of owned room."""
+        """Of the clusters of a role; what is to be rented may also be prefetched on owned capacity."""
         clusters = tuple(clusters)
         return cls(
             [each for each in clusters if each.spec.role is role],

@@ -84,7 +84,7 @@ class Finder:
         return [each.cluster.spec for each in self.candidates(lane, RENTED)]
 
     def eager(self) -> bool:
-        """Whether any machine takes leases ahead of room."""
+        """Whether any machine prefetches leases."""
         for each in self._clusters.values():  # noqa: SIM110 - asked for every job
             if each.eager:
                 return True

@@ -12,7 +12,7 @@ from spillover.model.resources import Resources
 from spillover.model.where import Rules
 
 Before: TypeAlias = tuple[Vector, int]
-"""What was free on a machine before a trial placement, and how many more leases it took ahead of room."""
+"""What was free on a machine before a trial placement, and how many more leases it prefetched."""
 NO_RULES: Final = Rules()
 MOST_RULES: Final = 256
 """Rules of which a machine remembers whether it obeys them."""
@@ -87,7 +87,7 @@ class Machine(Seen):
         self.free: Vector = nothing(layout)
         """What is free, by position; `CLOSED` CPU if nothing may start."""
         self.ahead = 0
-        """How many more leases it takes ahead of room."""
+        """How many more leases it prefetches."""
         self.limit = self.pace = self.turn = 0
         """How many it takes in all, the mean nanoseconds of its tasks, and when it was given the last one."""
         self.slots = 1
@@ -156,7 +156,7 @@ class Machine(Seen):
 
     @property
     def load(self) -> int:
-        """Nanoseconds of work that it holds ahead of room."""
+        """Nanoseconds of prefetched work."""
         return (self.limit - self.ahead) * self.pace // self.slots
 
 

@@ -99,7 +99,7 @@ def run(
 
 
 def expire(draft: Draft, index: SchedulingIndex, most: int) -> None:
-    """Let jobs whose wait is over be rented, also those that were leased ahead of room and still wait for it."""
+    """Let jobs whose wait is over be rented, also those that were prefetched and still wait for it."""
     for wait in in_order(index.waits):
         if wait[0] > draft.steady or len(draft.expired) >= most:
             break

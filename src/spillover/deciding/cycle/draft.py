@@ -47,7 +47,7 @@ class Draft:
         self.rented: dict[JobId, int] = {}
         """How many of those on rented capacity."""
         self.ahead: dict[JobId, None] = {}
-        """Jobs that this plan places ahead of room: their wait goes on."""
+        """Jobs that this plan prefetches: their wait goes on."""
 
         self.revoked: dict[JobId, None] = {}
         """Jobs whose prefetched leases are asked back."""

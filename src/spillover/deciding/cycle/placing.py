@@ -73,7 +73,7 @@ class Placer:
         self._trials: list[tuple[Capacity, Machine, Before]] = []
         """Where trial placements were made that are to be undone, with what was free before."""
         self._turns: list[tuple[Machine, int]] = []
-        """Machines that are given leases ahead of room, with their turn before."""
+        """Machines that are given prefetched leases, with their turn before."""
         self.reservation = None if index.ends is None else Reservation(index, index.ends, policies, draft.now)
         """Of room for a job that does not fit; None if no policy looks ahead."""
         self.budgets: CycleBudgets | None = None
@@ -417,10 +417,10 @@ class Placer:
         return self._place_ahead(job, lane, role)
 
     def _place_ahead(self, job: Job, lane: Lane, role: Role) -> bool:
-        """Find a place for a job ahead of room, if there is one."""
+        """Find an agent that prefetches a job, if there is one."""
         draft, candidates = self._draft, self._index.finder.candidates(lane, role)
         if role is OWNED and draft.may_be_rented(job) and self._index.finder.candidates(lane, RENTED):
-            return False  # room to rent comes before a place ahead of owned room
+            return False  # room to rent comes before a prefetched lease on owned capacity
         if role is RENTED:
             candidates = self._index.finder.candidates(lane, OWNED) + candidates
         for each in candidates:

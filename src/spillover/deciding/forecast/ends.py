@@ -115,7 +115,7 @@ class Ends:
         return turn
 
     def _held(self, job: JobId, phase: Placed | Running, cluster: Capacity) -> tuple[Held, ...]:
-        """What a job holds; nothing while it waits ahead of room."""
+        """What a job holds; nothing while it is prefetched."""
         tasks = {phase.node: 1} if not phase.others else Counter((phase.node, *phase.others))
         found: list[Held] = []
         for name, many in tasks.items():

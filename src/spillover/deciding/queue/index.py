@@ -348,7 +348,7 @@ class SchedulingIndex:
         return job if self.is_ahead(job) else None
 
     def is_ahead(self, job: Job) -> bool:
-        """Whether a job was leased ahead of room, so that its wait goes on."""
+        """Whether a job was prefetched, so that its wait goes on."""
         if type(job.phase) is not Placed:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
@@ -403,7 +403,7 @@ class SchedulingIndex:
                 self.capacity[each].drop(dropped)
 
     def take_up(self, job: Job) -> None:
-        """Look at a job from now on, be it queued or leased ahead of room, unless it is set aside."""
+        """Look at a job from now on, be it queued or prefetched, unless it is set aside."""
         self.enter(job)
         if job.due is None and job.id not in self.aside and self.is_ahead(job):
             self.wait(job)
