@@ -33,7 +33,7 @@ from spillover.core.proposals import (
     unusable,
 )
 from spillover.deciding.engine import Engine
-from spillover.model.ids import ClusterName, NodeKey, NodeName
+from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, Kind
@@ -276,13 +276,15 @@ class Desk:
         overdue: set[Lease] = set()
         # What was handed out ahead of room before this has waited for it too long: room may be elsewhere by now.
         stuck = self._loop.now() - stuck_after(engine.state.facts.ahead)
-        for each in (*node.holding, *node.ahead):
-            job = engine.state.jobs[each]
+        for each in node.held:
+            job_id, _, rank = split_task(each)
+            job = engine.state.jobs[job_id]
             phase = job.phase
             if isinstance(phase, _HELD) and phase.stopping is not None:
-                stops.append(job.lease)
+                lease = job.lease_of(rank)
+                stops.append(lease)
                 if phase.stopping in _OVERDUE:
-                    overdue.add(job.lease)
+                    overdue.add(lease)
             elif type(phase) is not Placed:
                 continue
             elif phase.thief is not None:

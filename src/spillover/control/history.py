@@ -50,6 +50,8 @@ from spillover.core.events import (
     StealAsked,
     StealRefused,
     TasksBound,
+    TasksEnded,
+    TasksStarted,
     TokenCreated,
     TokenRevoked,
     Unmoved,
@@ -63,6 +65,8 @@ from spillover.wire.journal import decode_event
 
 CLOSE: Final = 100
 """Events between two of a job that are rather read than passed over."""
+_FEW_RANKS: Final = 5
+"""Tasks of a gang that are named."""
 _UNMOVED: Final = {
     Unmoved.STARTED: "it has started there",
     Unmoved.UNKNOWN: "its agent has not seen it yet",
@@ -185,6 +189,10 @@ def text_of(event: AnyEvent) -> str:
             return f"{format_money(event.amount)} is held for it{limit}"
         case JobStarted():
             return f"started (attempt {event.attempt})"
+        case TasksStarted():
+            return f"{_ranks(event.ranks)} started"
+        case TasksEnded():
+            return _tasks_ended(event)
         case JobStopping():
             return f"is to be stopped ({event.why}), by {event.who}"
         case JobRequeued():
@@ -284,6 +292,21 @@ def _of_places(event: Places) -> str:
             return f"agents are given work for {format_duration(event.ahead)} ahead of room"
         case _:
             assert_never(event)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Some tasks of a gang, in words."""
+    few = ", ".join(map(str, ranks[:_FEW_RANKS])) + ("" if len(ranks) <= _FEW_RANKS else ", ...")
+    return f"task {few}" if len(ranks) == 1 else f"{len(ranks)} tasks ({few})"
+
+
+def _tasks_ended(event: TasksEnded) -> str:
+    """How tasks of a gang ended, those alike together."""
+    alike: dict[str, list[int]] = {}
+    for end in event.ends:
+        code = "" if end.exit_code is None else f", exit code {end.exit_code}"
+        alike.setdefault(f"{end.state}{code}{f': {end.message}' if end.message else ''}", []).append(end.rank)
+    return "; ".join(f"{_ranks(ranks)} ended {how}" for how, ranks in alike.items())
 
 
 def _nodes_seen(event: NodesSeen) -> str:

@@ -41,6 +41,30 @@ class Stop(StrEnum):
     REQUEUE = "requeue"
     RETURN = "return"
     """Its wait policy brings it back from rented capacity."""
+    PEER = "peer"
+    """Another task of its gang did not end well."""
+
+
+class Outcome(StrEnum):
+    """How a task ended, in its agent's eyes."""
+
+    EXITED = "exited"
+    WALLTIME = "walltime"
+    """The agent stopped it at its walltime."""
+    STOPPED = "stopped"
+    """The agent stopped it because it was told to."""
+    LOST = "lost"
+    """It was running when its agent died, or could not be kept."""
+    NOT_STARTED = "not_started"
+    """No process could be made of it: the message says why."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """It was killed because it used more memory than it asked for."""
+    UNKEPT = "unkept"
+    """It ended well, and what it made could not be brought back: the message says why."""
+    UNUSABLE = "unusable"
+    """It ended, and what was reported of that cannot be used: the message says why."""
+    RELEASED = "released"
+    """Its agent gave it back before it began."""
 
 
 class Back(StrEnum):
@@ -87,6 +111,21 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Nanoseconds of CPU, user and system, with its children."""
     peak_memory: int = 0
     """Bytes, of the largest process."""
+
+
+class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
+    """How one task of a gang ended."""
+
+    rank: int
+    at: int
+    state: JobState
+    outcome: Outcome | None = None
+    """None if nothing was told of it but how its job ended."""
+    exit_code: int | None = None
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+    """What is said of it, for people; empty if nothing."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):
@@ -169,7 +208,7 @@ class GangPlaced(Event, frozen=True, tag="gang_placed"):
     at: int
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
-    """Where each task runs, in their order; the first one speaks for the job."""
+    """Where each task runs, by rank."""
     attempt: int
     seq: int
     why: Reason
@@ -212,12 +251,35 @@ class CostHeld(Event, frozen=True, tag="cost_held"):
 
 
 class JobStarted(Event, frozen=True, tag="job_started"):
-    """Its process runs."""
+    """Its process runs; of a gang, the first of its processes does."""
 
     job: JobId
     at: int
     attempt: int
     seq: int
+    rank: int = 0
+    """The task that runs."""
+
+
+class TasksStarted(Event, frozen=True, tag="tasks_started"):
+    """More tasks of a gang run, after the first."""
+
+    job: JobId
+    at: int
+    attempt: int
+    seq: int
+    ranks: tuple[int, ...]
+
+
+class TasksEnded(Event, frozen=True, tag="tasks_ended"):
+    """Tasks of a gang ended, and hold nothing any more. What becomes of the job follows when the last one has."""
+
+    job: JobId
+    at: int
+    attempt: int
+    seq: int
+    ends: tuple[TaskEnd, ...]
+    """Of each: rank, at, state, outcome, exit_code, signal, usage, message."""
 
 
 class StealAsked(Event, frozen=True, tag="steal_asked"):
@@ -309,6 +371,8 @@ class JobEnded(Event, frozen=True, tag="job_ended"):
     """The blob with that if it is not."""
     outputs: str = ""
     """The blob that lists the files that the attempt brought back; empty if there are none."""
+    rank: int = 0
+    """The task whose end decided it."""
 
 
 class BackoffEnded(Event, frozen=True, tag="shun_ended"):
@@ -494,7 +558,7 @@ class TasksBound(Event, frozen=True, tag="tasks_bound"):
     at: int
     jobs: tuple[JobId, ...]
     nodes: tuple[tuple[NodeName, ...], ...]
-    """For each job where its tasks are, all of them; the first one speaks for the job."""
+    """For each job where its tasks are, by rank."""
     running: tuple[JobId, ...] = ()
     """Those of the jobs that run; the others have not started yet."""
 
@@ -611,6 +675,8 @@ AnyEvent: TypeAlias = (
     | MembersDropped
     | CostHeld
     | JobStarted
+    | TasksStarted
+    | TasksEnded
     | StealAsked
     | StealRefused
     | LeaseMoved

@@ -19,6 +19,7 @@ from spillover.core.events import (
     JobEnded,
     JobPlaced,
     JobRequeued,
+    JobState,
     JobStopping,
     Lease,
     MemberPlaced,
@@ -29,7 +30,7 @@ from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen
 
 LATE: Final = 5 * SECOND
 """Nanoseconds after which what was made, and is not seen, is not there any more."""
@@ -92,7 +93,7 @@ class Ledger:
 
     def adopt(self, state: State) -> None:
         """Take over what an earlier server left in the book; whether it asked for it is not known."""
-        held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.holding}
+        held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.jobs}
         for job in sorted([state.jobs[each] for each in held], key=lambda job: job.number):
             if _is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
@@ -308,8 +309,10 @@ class Ledger:
                 return
             self._look_at(job.id, attempt.going + LASTS)
         if seen.started is not None and type(job.phase) is Placed:
-            case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started)))
-        if len(seen.nodes) == job.kind.shape.tasks and sorted(seen.nodes) != sorted(case.nodes):
+            case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started), seen.began))
+        elif case.more_run(seen):
+            case.say(orders, Started(DRIVER, attempt.lease, 0, seen.began))
+        if len(seen.nodes) == job.kind.shape.tasks and seen.nodes != case.nodes:
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)
@@ -459,8 +462,13 @@ class _Case(Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
-        """Where the book has its tasks."""
-        return (self._phase.node, *self._phase.others)
+        """Where the book has its tasks, by rank."""
+        return tuple([task.node for task in self.job.tasks])
+
+    def more_run(self, seen: Seen) -> bool:
+        """Whether tasks of a gang are seen to run of which the book does not know it."""
+        tasks = self.job.tasks if seen.began and self.job.extra.gang is not None else ()
+        return any(tasks[rank].state is JobState.PLACED for rank in seen.began if rank < len(tasks))
 
     @property
     def stopping(self) -> bool:
@@ -496,4 +504,5 @@ def _result(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
         age,
         ending.message,
         outputs=outputs,
+        tasks=ending.tasks,
     )

@@ -26,7 +26,7 @@ from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.model.cluster import Health, Role
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName, task_key
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
@@ -323,7 +323,7 @@ class SchedulingIndex:
         if type(job.phase) is not Placed:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
-        return node is not None and job.id in node.ahead
+        return node is not None and task_key(job.id, job.attempt) in node.ahead
 
     def first_arrivals(self) -> Iterator[JobId]:
         """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
