@@ -130,10 +130,13 @@ def move_up(node: Node) -> None:
 
 
 def leave_nodes(state: State, job: Job, cluster: ClusterName, ran: int) -> None:
-    """Give back what the tasks of a job that go on hold."""
+    """Give back what the tasks of a job that go on hold; how long they ran counts once for each node."""
+    told: dict[NodeName, None] = {}
     for task in job.tasks:
         if task.lives:
-            leave_node(state, task_key(job.id, job.attempt, task.rank), cluster, task.node, ran)
+            key = task_key(job.id, job.attempt, task.rank)
+            leave_node(state, key, cluster, task.node, 0 if task.node in told else ran)
+            told[task.node] = None
 
 
 def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName, ran: int) -> None:
