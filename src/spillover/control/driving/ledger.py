@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal
+from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal, result_of
 from spillover.control.driving.nodes import Nodes
 from spillover.core.events import (
     AnyEvent,
@@ -26,7 +26,7 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result, SeeBound, Started
+from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, SeeBound, Started
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import MINUTE, SECOND
@@ -300,7 +300,7 @@ class Ledger:
                     attempt.keeping = True
                     orders.keeps.append(attempt.lease)
                 return
-            case.say(orders, _result(job, seen.ending, case.now, attempt.outputs or ""))
+            case.say(orders, result_of(job, seen.ending, case.now, attempt.outputs or ""))
             return
         if seen.vacant and attempt.going is not None:
             # Somebody else's finalizer may keep its objects for ever, but not its room: nothing of it runs.
@@ -333,17 +333,17 @@ class Ledger:
         """One that is gone."""
         attempt = case.attempt
         if attempt.seen is not None and attempt.seen.ending is not None:
-            case.say(orders, _result(case.job, attempt.seen.ending, case.now))
+            case.say(orders, result_of(case.job, attempt.seen.ending, case.now))
         elif attempt.withdrawal is not None and not attempt.ran:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, _result(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
+            case.say(orders, result_of(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
         else:
             why = f"its Job on {self.cluster} was deleted by somebody else"
             if attempt.withdrawal is not None:
                 why = f"it began while it was being taken away: {attempt.withdrawal.message}"
             case.say(
-                orders, _result(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
+                orders, result_of(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
             )
 
     def _ask(self, case: "_Case", orders: Orders) -> None:
@@ -355,7 +355,7 @@ class Ledger:
         if attempt.withdrawal is not None:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, _result(job, Ending(Outcome.STOPPED), case.now))
+            case.say(orders, result_of(job, Ending(Outcome.STOPPED), case.now))
         elif type(job.phase) is Running:
             self._conclude(case, orders)
         elif waited > self._patience.bind and attempt.known is Known.UNASKED:
@@ -368,7 +368,7 @@ class Ledger:
     def _withdrawn(self, case: "_Case", withdrawal: Withdrawal) -> Proposal:
         """What becomes of a job whose attempt was taken away before it began."""
         if withdrawal.outcome is not None:
-            return _result(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
+            return result_of(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
         return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.backoff)
 
     # --- attempts that it has not
@@ -489,20 +489,3 @@ class _Case(Struct, frozen=True):
 def _is_on(job: Job, cluster: ClusterName) -> bool:
     """Whether the book has a job on a cluster."""
     return isinstance(job.phase, Placed | Running) and job.phase.cluster == cluster
-
-
-def _result(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
-    """How an attempt ended, for the core."""
-    age = 0 if ending.finished is None else max(0, now - ending.finished)
-    return Result(
-        DRIVER,
-        job.lease,
-        ending.outcome,
-        ending.exit_code,
-        ending.signal,
-        ending.usage,
-        age,
-        ending.message,
-        outputs=outputs,
-        tasks=ending.tasks,
-    )

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
 from spillover.core.deciders.gangs import tasks_end
 from spillover.core.deciders.verdicts import again, verdict
@@ -100,8 +102,12 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
 def _of_gang(state: State, job: Job, proposal: Result, now: int) -> tuple[list[AnyEvent], Verdict]:
     """A task of a gang ended; or all of it, if a driver says so."""
     if proposal.node == DRIVER:
-        ends = {each.rank: each for each in proposal.tasks if 0 <= each.rank < len(job.tasks)}
-        living = tuple(ends[task.rank] for task in job.tasks if task.lives and task.rank in ends)
+        ends = {each.rank: each for each in proposal.tasks}
+        living = tuple(
+            replace(end, at=min(now, max(job.submitted, end.at)))  # by the clock of its cluster
+            for task in job.tasks
+            if task.lives and (end := ends.get(task.rank)) is not None
+        )
         if not living:
             return _of_job(state, job, proposal, now)
         events, told = _of_job(state, job, proposal, now, deciding_end(living).rank)
