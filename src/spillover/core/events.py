@@ -269,6 +269,7 @@ class TasksStarted(Event, frozen=True, tag="tasks_started"):
     attempt: int
     seq: int
     ranks: tuple[int, ...]
+    """Those of the tasks that run."""
 
 
 class TasksEnded(Event, frozen=True, tag="tasks_ended"):
