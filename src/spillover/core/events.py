@@ -41,7 +41,7 @@ class Stop(StrEnum):
     REQUEUE = "requeue"
     RETURN = "return"
     """Its wait policy brings it back from rented capacity."""
-    PEER = "peer"
+    TASK_FAILED = "task_failed"
     """Another task of its gang did not end well."""
 
 

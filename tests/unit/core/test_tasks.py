@@ -215,7 +215,7 @@ def test_the_first_failure_stops_the_others_and_decides() -> None:
     w.start("g")
     w.finish_task("g", 1, 7)
     (stopping,) = w.happened(JobStopping)
-    assert (stopping.why, w.state_of("g")) == (Stop.PEER, "RUNNING")
+    assert (stopping.why, w.state_of("g")) == (Stop.TASK_FAILED, "RUNNING")
     w.wait(seconds=1)
     w.finish_task("g", 0, 1)
     w.finish_task("g", 2, outcome=Outcome.STOPPED)

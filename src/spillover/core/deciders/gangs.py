@@ -33,7 +33,7 @@ def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list
     if gang.live == len(ends):
         return [*events, _conclusion(state, job, _all_ends(gang, ends), now)]
     if phase.stopping is None and any(end.state is not JobState.SUCCEEDED for end in ends):
-        events.append(JobStopping(job.id, now, Stop.PEER, ITSELF))
+        events.append(JobStopping(job.id, now, Stop.TASK_FAILED, ITSELF))
     return events
 
 

@@ -55,7 +55,7 @@ def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
 def stop_of(job: Job) -> Stop | None:
     """Why a placed job as a whole is being stopped; that a task of a gang failed stops the others, and says nothing of the job."""
     stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
-    return None if stopping is Stop.PEER else stopping
+    return None if stopping is Stop.TASK_FAILED else stopping
 
 
 def verdict(
@@ -74,7 +74,7 @@ def verdict(
                 return JobState.TIMED_OUT, PastDeadline()
             case Stop.WALLTIME:
                 return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE | Stop.RETURN | Stop.PEER:
+            case Stop.REQUEUE | Stop.RETURN | Stop.TASK_FAILED:
                 pass
     if outcome is Outcome.LOST:
         return JobState.FAILED, LostTooOften(job.lost + 1, told.message if told is not None else because)
