@@ -63,7 +63,7 @@ def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) ->
         state.facts.turns += 1
         node.turn = state.facts.turns
         state.touch_facts()
-    state.touch_node(key)
+    state.dirty["node"][key] = state.moved[key] = None
 
 
 def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName) -> None:
@@ -156,4 +156,4 @@ def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
     if node.foreign is not None:
         strike_off(state, node)
-    state.touch_node(key)
+    state.dirty["node"][key] = state.moved[key] = None

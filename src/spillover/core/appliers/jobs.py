@@ -173,8 +173,9 @@ def started(state: State, event: JobStarted) -> None:
         state.facts.jumped,
     )
     state.running += 1
-    if job.extra.gang is not None:
-        job.extra.gang.start((event.rank,), event.at)
+    gang = job.extra.gang
+    if gang is not None:
+        gang.start((event.rank,), event.at)
 
 
 def tasks_started(state: State, event: TasksStarted) -> None:
@@ -396,5 +397,5 @@ def _leave_place(state: State, job: Job, ran: int = 0) -> None:
             leave_node(state, task_key(job.id, job.attempt), phase.cluster, phase.node, ran)
         else:
             leave_nodes(state, job, phase.cluster, ran)
-    if job.extra.placed_on is not None:
+    if job.extra is not NO_EXTRA and job.extra.placed_on is not None:
         job.extra = replace(job.extra, placed_on=None)

@@ -42,10 +42,10 @@ def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
     phase = job.phase
     if type(phase) is not Placed and type(phase) is not Running:
         return None
-    before = job.extra.placed_on
+    extra, rank = job.extra, lease.task
+    before, gang = extra.placed_on, extra.gang
     if phase.cluster in state.conditions or (before is not None and before.external):
         return job if node == DRIVER else None
-    rank, gang = lease.task, job.extra.gang
     if gang is None:
         return job if rank == 0 and node == f"{phase.cluster}/{phase.node}" else None
     if not 0 <= rank < len(gang.tasks):
@@ -58,7 +58,9 @@ def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], 
     job = holder(state, proposal.lease, proposal.node)
     if job is None:
         return [], Refusal(Refused.STALE, f"{proposal.lease.job} is not leased so any more")
-    at = max(job.submitted, now - max(0, proposal.age))
+    at = now - proposal.age if proposal.age > 0 else now
+    if at < job.submitted:
+        at = job.submitted
     if job.extra.gang is not None:
         return _more_run(job, proposal, at), Done()
     if type(job.phase) is Running:
@@ -87,56 +89,18 @@ def _more_run(job: Job, proposal: Started, at: int) -> list[AnyEvent]:
 
 
 def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A task ended: its job ends, or is tried again."""
+    """A task ended: its job ends, or is tried again; of a gang, when the last one has."""
     lease = proposal.lease
     job = holder(state, lease, proposal.node)
     if job is None:
         known = state.jobs.get(lease.job)
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
+    told = None
     if job.extra.gang is not None:
-        return _of_gang(state, job, proposal, now)
-    return _of_job(state, job, proposal, now)
-
-
-def _of_gang(state: State, job: Job, proposal: Result, now: int) -> tuple[list[AnyEvent], Verdict]:
-    """A task of a gang ended; or all of it, if a driver says so."""
-    if proposal.node == DRIVER:
-        ends = {each.rank: each for each in proposal.tasks}
-        living = tuple(
-            replace(end, at=min(now, max(job.submitted, end.at)))  # by the clock of its cluster
-            for task in job.tasks
-            if task.lives and (end := ends.get(task.rank)) is not None
-        )
-        if not living:
-            return _of_job(state, job, proposal, now)
-        events, told = _of_job(state, job, proposal, now, deciding_end(living).rank)
-        return [TasksEnded(job.id, now, job.attempt, job.seq, living), *events], told
-    task, outcome, used = job.tasks[proposal.lease.task], proposal.outcome, proposal.usage
-    if not task.lives:
-        return [], Verdict.DUPLICATE
-    ran = 0 if outcome is NOT_STARTED else max(0, used.ran)
-    if outcome is LOST:  # its agent does not know when it ended
-        ran = min(ran, elapsed(state, job, now))
-    end = TaskEnd(
-        task.rank,
-        max(job.submitted, now - max(0, proposal.age)),
-        state_of_end(outcome, proposal.exit_code),
-        outcome,
-        proposal.exit_code,
-        proposal.signal,
-        Usage(ran, used.cpu, used.peak_memory),
-        proposal.message,
-    )
-    events = tasks_end(state, job, [end], now)
-    last = events[-1]
-    return (finish(state, [last], now, events[:-1]) if type(last) is JobEnded else events), ACCEPTED
-
-
-def _of_job(
-    state: State, job: Job, proposal: Result, now: int, rank: int = 0
-) -> tuple[list[AnyEvent], Verdict]:
-    """An attempt ended, all of it, by the end of one of its tasks."""
+        if proposal.node != DRIVER:
+            return _of_task(state, job, proposal, now)
+        told = _tasks_told(job, proposal, now)
     phase, outcome, ran = job.phase, proposal.outcome, proposal.usage.ran
     if ran < 0:
         ran = 0
@@ -152,7 +116,7 @@ def _of_job(
             requeued = JobRequeued(
                 job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs, proposal.message
             )
-            return [requeued], ACCEPTED
+            return [requeued] if told is None else [told, requeued], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
@@ -175,8 +139,42 @@ def _of_job(
         proposal.value,
         proposal.value_digest,
         proposal.outputs,
-        rank,
+        0 if told is None else deciding_end(told.ends).rank,
     )
-    if state.members or job.id in state.waiters:
-        return finish(state, [ending], now), ACCEPTED
-    return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
+    if told is None and not state.members and job.id not in state.waiters:
+        return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
+    return finish(state, [ending], now, () if told is None else (told,)), ACCEPTED
+
+
+def _tasks_told(job: Job, proposal: Result, now: int) -> TasksEnded | None:
+    """How tasks of a gang ended that its driver tells of together with the job; None if it tells of none."""
+    ends = {each.rank: each for each in proposal.tasks}
+    living = tuple(
+        replace(end, at=min(now, max(job.submitted, end.at)))  # by the clock of its cluster
+        for task in job.tasks
+        if task.lives and (end := ends.get(task.rank)) is not None
+    )
+    return TasksEnded(job.id, now, job.attempt, job.seq, living) if living else None
+
+
+def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[AnyEvent], Verdict]:
+    """One task of a gang ended."""
+    task, outcome, used = job.tasks[proposal.lease.task], proposal.outcome, proposal.usage
+    if not task.lives:
+        return [], Verdict.DUPLICATE
+    ran = 0 if outcome is NOT_STARTED else max(0, used.ran)
+    if outcome is LOST:  # its agent does not know when it ended
+        ran = min(ran, elapsed(state, job, now))
+    end = TaskEnd(
+        task.rank,
+        max(job.submitted, now - max(0, proposal.age)),
+        state_of_end(outcome, proposal.exit_code),
+        outcome,
+        proposal.exit_code,
+        proposal.signal,
+        Usage(ran, used.cpu, used.peak_memory),
+        proposal.message,
+    )
+    events = tasks_end(state, job, [end], now)
+    last = events[-1]
+    return (finish(state, [last], now, events[:-1]) if type(last) is JobEnded else events), ACCEPTED
