@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .bench-venv
 
-.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs chaos chaos-kube soak check format proto docs bench study clean
+.PHONY: demo test test-faults kube test-kube tools test-deploy fuzz fuzz-inputs chaos chaos-kube soak check format proto client docs bench study clean
 
 demo: $(STAMP)
 	@$(BIN)/spill demo
@@ -82,6 +82,10 @@ format: $(STAMP)
 
 proto: $(STAMP)
 	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto src/spillover/wire/jobs.proto
+
+# The client that blocks is made from the one for asyncio; a test checks that it was.
+client: $(STAMP)
+	@$(BIN)/python -m tests.support.unasync
 
 # Figures and tables that the code already says; a test checks that they were written.
 docs: $(STAMP)

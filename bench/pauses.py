@@ -30,6 +30,7 @@ from spillover.core.proposals import (
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.explain.explain import explain
+from spillover.deciding.whatif import Snapshot, try_jobs
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
@@ -126,7 +127,7 @@ class Queue:
         return Pause(took, 1, took)
 
     def _try(self) -> None:
-        tried = self.engine.trial(self.now, Submit((self._new(),), "ada"))
+        tried = try_jobs(Snapshot(self.engine), self.now, Submit((self._new(),), "ada"))
         assert not isinstance(tried, Refusal)
 
     def run(self) -> dict[str, Pause]:

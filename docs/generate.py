@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from msgspec import Struct
+
 from spillover.clusters.kubernetes.checks import NEEDS
 from spillover.core import events, transitions
 from spillover.model import reasons
@@ -162,17 +164,19 @@ def _shown(written: str) -> str:
     return "`" + text.replace("bytes", "hex").replace("None", "null").replace("|", "or") + "`"
 
 
-def _fields(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Name, type and docstring of each field, in order."""
-    (body,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(body, ast.ClassDef)  # noqa: S101 - what a class is written as
-    for at, line in enumerate(body.body):
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            after = body.body[at + 1] if at + 1 < len(body.body) else None
+def _fields(kind: type[Struct]) -> Iterator[tuple[str, str, str]]:
+    """Name, type and docstring of each field, in order, those of its bases first."""
+    for base in reversed(kind.__mro__[: kind.__mro__.index(Struct)]):
+        (body,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(body, ast.ClassDef)  # noqa: S101 - what a class is written as
+        for line, after in zip(body.body, [*body.body[1:], None], strict=True):
+            if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
+                continue
             doc = ""
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 doc = " ".join(str(after.value.value).split())
-            yield line.target.id, ast.unparse(line.annotation), doc
+            if line.target.id in kind.__struct_fields__:
+                yield line.target.id, ast.unparse(line.annotation), doc
 
 
 def generated(text: str) -> str:

@@ -15,12 +15,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from spillover.api.http.openapi import describe
-from spillover.api.http.routes import ROUTES
 from spillover.client import Client
+from spillover.wire.endpoints import ENDPOINTS
 from tests.support.processes import ServerProcess
 
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
-schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ROUTES)))
+schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ENDPOINTS)))
 schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 

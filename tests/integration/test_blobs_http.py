@@ -13,8 +13,8 @@ from spillover.api.http import build_app, serving
 from spillover.client import AsyncClient, Client, Refused, Unavailable
 from spillover.ports.blobs import Bounds
 from spillover.stores.blobs import FileBlobs
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, listen
+from tests.support.served import served
 from tests.support.waiting import until
 
 NONE = "0" * 64
@@ -29,7 +29,10 @@ def blobs(tmp_path: Path) -> FileBlobs:
 async def url(blobs: FileBlobs) -> AsyncIterator[str]:
     sock = listen()
     where = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    async with serving(build_app(FakeCommands(), TOKEN, None, blobs=blobs), sock):
+    async with (
+        served() as inside,
+        serving(build_app(inside.commands, TOKEN, None, blobs=blobs), sock),
+    ):
         yield where
 
 

@@ -13,8 +13,8 @@ import pytest
 from spillover.api.http import build_app, serving
 from spillover.api.http.serving import Bounds
 from spillover.server.certificates import make_certificates
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, listen
+from tests.support.served import served
 
 HEAD = 0.3
 MOST = 3
@@ -86,7 +86,7 @@ async def house() -> AsyncIterator[House]:
     sock = listen()
     house = House(sock.getsockname()[1])
     bounds = Bounds(head=HEAD, connections=MOST, refused=house.refuse)
-    async with serving(build_app(FakeCommands(), TOKEN, None), sock, bounds=bounds):
+    async with served() as inside, serving(build_app(inside.commands, TOKEN, None), sock, bounds=bounds):
         yield house
         await house.leave()
 
@@ -222,7 +222,10 @@ async def test_a_handshake_has_the_same_time(tmp_path: Path) -> None:
     make_certificates(tmp_path, ["127.0.0.1"], 1)
     sock = listen()
     tls = tmp_path / "server.pem", tmp_path / "server-key.pem"
-    async with serving(build_app(FakeCommands(), TOKEN, None), sock, tls, Bounds(head=HEAD)):
+    async with (
+        served() as inside,
+        serving(build_app(inside.commands, TOKEN, None), sock, tls, Bounds(head=HEAD)),
+    ):
         house = House(sock.getsockname()[1])
         assert await (await house.connect()).rest() == b""
         await house.leave()

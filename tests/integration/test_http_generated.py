@@ -15,11 +15,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from spillover.api.http.openapi import describe
-from spillover.api.http.routes import ROUTES
 from spillover.client import Client
 from spillover.wire.api import AgentsAddress
-from tests.support.commands import FakeCommands
+from spillover.wire.endpoints import ENDPOINTS
 from tests.support.http import TOKEN, threaded_server
+from tests.support.served import served
 
 CHECKS = [
     not_a_server_error,
@@ -27,13 +27,13 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ROUTES)))
+schema = schemathesis.openapi.from_dict(msgspec.json.decode(describe(ENDPOINTS)))
 schema.config.generation.update(modes=list(schemathesis.GenerationMode))
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with threaded_server(FakeCommands, address=AgentsAddress(None, 7071)) as server:
+    with threaded_server(served, address=AgentsAddress(None, 7071)) as server:
         with Client(server.url, TOKEN) as client:
             client.submit([{"apiVersion": "spillover/v1", "kind": "Job", "spec": {"run": "true"}}] * 3)
         yield server.url

@@ -8,32 +8,35 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import structlog
 
 from spillover.api.http import bodies, build_app, serving, streams
-from spillover.ports.commands import CommandError, Kind
+from spillover.clusters.agents import hub
+from spillover.core.proposals import AgentGone
+from spillover.model.ids import ClusterName, NodeName
+from spillover.ports.journal import Stored
 from spillover.server.certificates import make_certificates
-from spillover.wire.api import EventView
 from spillover.wire.keepalive import KEPT_ALIVE
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, http_server, listen
+from tests.support.served import Served, served
+from tests.support.waiting import until
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 JOB = {"apiVersion": "spillover/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"run": "true"}}
 
 
 @pytest.fixture
-def commands() -> FakeCommands:
-    return FakeCommands()
+async def inside() -> AsyncIterator[Served]:
+    async with served() as inside:
+        yield inside
 
 
 @pytest.fixture
-async def url(commands: FakeCommands) -> AsyncIterator[str]:
-    async with http_server(commands) as url:
+async def url(inside: Served) -> AsyncIterator[str]:
+    async with http_server(inside.commands) as url:
         yield url
 
 
@@ -57,9 +60,9 @@ async def raw(url: str, data: bytes) -> bytes:
             await writer.wait_closed()
 
 
-async def test_it_answers_while_it_serves_and_not_after(commands: FakeCommands) -> None:
+async def test_it_answers_while_it_serves_and_not_after(inside: Served) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    async with http_server(commands) as url, httpx.AsyncClient(trust_env=False) as http:
+    async with http_server(inside.commands) as url, httpx.AsyncClient(trust_env=False) as http:
         assert (await http.get(f"{url}/v1/health")).status_code == 200
         assert before == {number: signal.getsignal(number) for number in before}
     async with httpx.AsyncClient(trust_env=False) as http:
@@ -67,18 +70,18 @@ async def test_it_answers_while_it_serves_and_not_after(commands: FakeCommands) 
             await http.get(f"{url}/v1/health")
 
 
-async def test_the_same_port_can_be_served_again_at_once(commands: FakeCommands) -> None:
-    async with http_server(commands) as url:
+async def test_the_same_port_can_be_served_again_at_once(inside: Served) -> None:
+    async with http_server(inside.commands) as url:
         port = int(url.rpartition(":")[2])
-    async with http_server(commands, port=port) as again, httpx.AsyncClient(trust_env=False) as http:
+    async with http_server(inside.commands, port=port) as again, httpx.AsyncClient(trust_env=False) as http:
         assert (await http.get(f"{again}/v1/health")).status_code == 200
 
 
-async def test_small_answers_are_sent_at_once(commands: FakeCommands) -> None:
+async def test_small_answers_are_sent_at_once(inside: Served) -> None:
     sock = listen()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with (
-        serving(build_app(commands, TOKEN, None), sock) as server,
+        serving(build_app(inside.commands, TOKEN, None), sock) as server,
         httpx.AsyncClient(trust_env=False) as http,
     ):
         await http.get(f"{url}/v1/health")
@@ -90,7 +93,7 @@ async def test_small_answers_are_sent_at_once(commands: FakeCommands) -> None:
 @pytest.mark.parametrize("lacking", [None, "TCP_KEEPIDLE"])
 @pytest.mark.parametrize("secure", [False, True])
 async def test_a_caller_whose_machine_is_gone_is_noticed(
-    commands: FakeCommands,
+    inside: Served,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     secure: bool,
@@ -107,7 +110,7 @@ async def test_a_caller_whose_machine_is_gone_is_noticed(
     sock = listen()
     url = f"{'https' if secure else 'http'}://127.0.0.1:{sock.getsockname()[1]}"
     async with (
-        serving(build_app(commands, TOKEN, None), sock, tls) as server,
+        serving(build_app(inside.commands, TOKEN, None), sock, tls) as server,
         httpx.AsyncClient(trust_env=False, verify=ca) as http,
     ):
         await http.get(f"{url}/v1/health")
@@ -119,24 +122,24 @@ async def test_a_caller_whose_machine_is_gone_is_noticed(
         } == expected
 
 
-async def test_an_error_inside_the_block_stops_the_server_too(commands: FakeCommands) -> None:
+async def test_an_error_inside_the_block_stops_the_server_too(inside: Served) -> None:
     sock = listen()
     with pytest.raises(ZeroDivisionError):
-        async with serving(build_app(commands, TOKEN, None), sock):
+        async with serving(build_app(inside.commands, TOKEN, None), sock):
             raise ZeroDivisionError
     assert sock.fileno() == -1
 
 
-async def test_it_stops_within_a_second_with_streams_and_waits_open(commands: FakeCommands) -> None:
+async def test_it_stops_within_a_second_with_streams_and_waits_open(inside: Served) -> None:
     async with contextlib.AsyncExitStack() as stack:
         http = await stack.enter_async_context(
             httpx.AsyncClient(headers=HEADERS, trust_env=False, timeout=10)
         )
-        server = http_server(commands)
+        server = http_server(inside.commands)
         url = await server.__aenter__()
-        await http.post(f"{url}/v1/jobs", json=JOB)
+        (job,) = (await http.post(f"{url}/v1/jobs", json=JOB)).json()["jobs"]
         waiting = asyncio.create_task(http.get(f"{url}/v1/jobs/j/wait?timeout=60"))
-        await commands.until("wait j")
+        await inside.waited_for(job)
         followed = [
             await stack.enter_async_context(http.stream("GET", url + path))
             for path in ("/v1/events?follow=true", "/v1/jobs/j/logs?follow=true")
@@ -152,87 +155,79 @@ async def test_it_stops_within_a_second_with_streams_and_waits_open(commands: Fa
                 await response.aread()
 
 
-async def test_a_caller_that_does_not_read_does_not_keep_it_from_stopping(commands: FakeCommands) -> None:
-    server = http_server(commands)
+async def test_a_caller_that_does_not_read_does_not_keep_it_from_stopping(inside: Served) -> None:
+    agent = await inside.agent()
+    (job,) = await inside.control.submit("j")
+    await agent.write(job, b"x" * 50_000_000)
+    server = http_server(inside.commands)
     url = await server.__aenter__()
-    commands.history += [EventView(at + 1, "", "x", None, "x" * 1000) for at in range(50_000)]
     host, port = url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(
-        f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+        f"GET /v1/jobs/j/logs?follow=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     )
-    await commands.until("events after=None follow=False")
+    await agent.asked_for_output()
     began = time.monotonic()
     await server.__aexit__(None, None, None)
     assert time.monotonic() - began < 2
     writer.transport.abort()
 
 
-async def test_followed_history_comes_as_it_happens(http: httpx.AsyncClient, commands: FakeCommands) -> None:
-    await commands.happen("old")
+async def test_followed_history_comes_as_it_happens(http: httpx.AsyncClient, inside: Served) -> None:
+    await inside.happen("old")
     async with http.stream("GET", "/v1/events?follow=true") as response:
         lines = response.aiter_lines()
-        for kind in ("one", "two"):
-            await commands.happen(kind)
-            assert f'"type":"{kind}"' in await anext(lines)
+        for note in ("one", "two"):
+            await inside.happen(note)
+            assert f'"note":"{note}"' in await anext(lines)
 
 
 async def test_a_silent_history_says_that_it_is_alive(
-    http: httpx.AsyncClient, commands: FakeCommands, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "KEEP_ALIVE", 0.01)
     async with http.stream("GET", "/v1/events?follow=true") as response:
         chunks = response.aiter_raw()
         assert [await anext(chunks), await anext(chunks)] == [b"\n", b"\n"]
-        await commands.happen("one")
+        await inside.happen("one")
         async for chunk in chunks:
             if chunk != b"\n":
                 assert b'"one"' in chunk
                 break
 
 
-async def test_followed_output_ends_with_its_job(http: httpx.AsyncClient, commands: FakeCommands) -> None:
-    await http.post("/v1/jobs", json=JOB)
+async def test_followed_output_ends_with_its_job(http: httpx.AsyncClient, inside: Served) -> None:
+    agent = await inside.agent()
+    (job,) = (await http.post("/v1/jobs", json=JOB)).json()["jobs"]
     async with http.stream("GET", "/v1/jobs/j/logs?follow=true") as response:
         chunks = response.aiter_raw()
         for part in (b"one", b"two"):
-            await commands.write("j", part)
+            await agent.write(job, part)
             assert await anext(chunks) == part
-        await commands.end("j")
+        await agent.end(job)
         assert [chunk async for chunk in chunks] == []
 
 
-async def test_a_caller_that_goes_away_ends_its_stream(
-    http: httpx.AsyncClient, commands: FakeCommands
-) -> None:
-    ended = asyncio.Event()
-
-    async def endless(*_: Any) -> AsyncIterator[EventView]:
-        try:
-            while True:
-                await asyncio.Event().wait()
-                yield EventView(1, "", "x", None, "")
-        finally:
-            ended.set()
-
-    commands.events = endless  # type: ignore[method-assign,assignment]
+async def test_a_caller_that_goes_away_ends_its_stream(http: httpx.AsyncClient, inside: Served) -> None:
     async with http.stream("GET", "/v1/events?follow=true"):
-        pass
-    async with asyncio.timeout(5):
-        await ended.wait()
+        await inside.followed()
+    await until(lambda: not inside.control.loop.subscribers._to_all, "the end of a stream", seconds=5)
 
 
 async def test_a_stream_that_fails_midway_is_cut_off_and_logged(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = asyncio.Event()
 
-    async def failing(*_: Any) -> AsyncIterator[EventView]:
-        yield EventView(1, "", "x", None, "")
+    # A journal that can be read fails in no other way than those that it names.
+    async def failing(after: int) -> AsyncIterator[Stored]:
+        async for stored in tail(after, 1):
+            yield stored
         await broken.wait()
         raise ZeroDivisionError
 
-    commands.events = failing  # type: ignore[method-assign,assignment]
+    tail = inside.journal.tail
+    monkeypatch.setattr(inside.journal, "tail", failing, raising=False)
     with structlog.testing.capture_logs() as logs:
         async with http.stream("GET", "/v1/events") as response:
             chunks = response.aiter_raw()
@@ -244,32 +239,30 @@ async def test_a_stream_that_fails_midway_is_cut_off_and_logged(
 
 
 async def test_a_stream_that_cannot_go_on_is_logged_as_what_it_is_and_not_as_a_fault(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = asyncio.Event()
-
-    async def failing(*_: Any) -> AsyncIterator[EventView]:
-        yield EventView(1, "", "x", None, "")
-        await gone.wait()
-        raise CommandError(Kind.UNAVAILABLE, "the output is on agent n1, which is not connected")
-
-    commands.events = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(hub, "LOOK", 0.01)
+    agent = await inside.agent()
+    (job,) = await inside.control.submit("j")
+    await agent.write(job, b"one")
     with structlog.testing.capture_logs() as logs:
-        async with http.stream("GET", "/v1/events") as response:
+        async with http.stream("GET", "/v1/jobs/j/logs?follow=true&attempt=1") as response:
             chunks = response.aiter_raw()
-            await anext(chunks)
-            gone.set()
+            assert await anext(chunks) == b"one"
+            await agent.leave()
+            await agent.end(job)
+            await inside.control.propose(AgentGone(ClusterName("onprem"), NodeName("n1"), agent.incarnation))
             with pytest.raises(httpx.RemoteProtocolError):
                 await anext(chunks)
-    (log,) = logs
-    assert (log["event"], log["log_level"]) == ("stream was cut", "warning")
-    assert log["error"] == "the output is on agent n1, which is not connected"
+    (log,) = [log for log in logs if log["event"] == "stream was cut"]
+    assert log["log_level"] == "warning"
+    assert log["error"] == "the output is on agent onprem/n1, which is not connected"
     assert "exc_info" not in log
 
 
-async def test_a_long_history_arrives_whole(http: httpx.AsyncClient, commands: FakeCommands) -> None:
-    commands.history += [EventView(at + 1, "", "x", None, "y" * 100) for at in range(20_000)]
-    assert (await http.get("/v1/events")).text.count("\n") == 20_000
+async def test_a_long_history_arrives_whole(http: httpx.AsyncClient, inside: Served) -> None:
+    await inside.control.submit(*[f"j{at}" for at in range(5000)])
+    assert (await http.get("/v1/events")).text.count("\n") == inside.control.loop.gate.durable > 5000
 
 
 @pytest.mark.parametrize(
@@ -334,7 +327,7 @@ async def test_a_body_that_does_not_arrive_is_not_waited_for(
     assert (await raw(url, head.encode() + begun)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_caller_that_leaves_before_its_body_submits_nothing(url: str, commands: FakeCommands) -> None:
+async def test_a_caller_that_leaves_before_its_body_submits_nothing(url: str, inside: Served) -> None:
     host, port = url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     writer.write(
@@ -345,11 +338,11 @@ async def test_a_caller_that_leaves_before_its_body_submits_nothing(url: str, co
     await writer.wait_closed()
     async with httpx.AsyncClient(base_url=url, headers=HEADERS, trust_env=False) as http:
         assert (await http.get("/v1/server")).status_code == 200
-    assert commands.calls == ["server"]
+    assert not inside.jobs
 
 
 async def test_many_jobs_in_one_body_do_not_keep_others_waiting(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served
 ) -> None:
     answer = asyncio.create_task(http.post("/v1/jobs", json={"jobs": [JOB] * 20_000}))
     assert (await http.get("/v1/health")).status_code == 200

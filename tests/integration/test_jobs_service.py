@@ -368,7 +368,7 @@ async def test_jobs_are_watched_from_what_they_are_to_their_end(program: Program
         (one, S.JOB_STATE_PLACED),
         (two, S.JOB_STATE_QUEUED),
     ]
-    await program.submit(job("removed clusters"))
+    await program.submit(job("unwatched"))
     await program.start(one)
     await program.end(one, 3)
     await program.cancel(two)

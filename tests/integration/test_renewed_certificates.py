@@ -16,7 +16,6 @@ from spillover.api.grpc.agent_checks import PROTOCOL
 from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.http.app import build_app
 from spillover.api.http.serving import serving
-from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Tls
 from spillover.control.agents import Desk
 from spillover.model.units import DAY
@@ -25,8 +24,7 @@ from spillover.server.certificates import make_certificates
 from spillover.server.server import _show
 from spillover.server.tls import Renewal, load_identity
 from spillover.wire import agents_pb2 as pb
-from tests.support.commands import FakeCommands
-from tests.support.inside import leading
+from tests.support.served import served
 
 TOKEN = "a-token-for-tests"
 FILES = ("server.pem", "server-key.pem")
@@ -101,15 +99,16 @@ async def server(tmp_path: Path, old: Path) -> AsyncIterator[Listening]:
     shutil.copytree(old, folder)
     identity = load_identity(Tls(*(str(folder / name) for name in FILES)), time.time())
     renewal = Renewal(identity)
-    app = build_app(FakeCommands(), TOKEN, None, identity.hosts())
     sock = socket.create_server(("127.0.0.1", 0))
-    async with leading() as control, serving(app, sock, (identity.cert, identity.key)) as http:
-        renewal.on_change(partial(_show, http.config.ssl, app))
-        hub = Hub()
-        service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch)
-        agents, port = await serve_agents(service, "127.0.0.1:0", renewal.pair)
-        yield Listening(folder, sock.getsockname()[1], port, renewal)
-        await agents.stop(0)
+    async with served() as inside:
+        app = build_app(inside.commands, TOKEN, None, identity.hosts())
+        async with serving(app, sock, (identity.cert, identity.key)) as http:
+            renewal.on_change(partial(_show, http.config.ssl, app))
+            loop, hub = inside.control.loop, inside.hub
+            service = AgentsService(Desk(loop, hub, DAY), hub, TOKEN, lambda: loop.epoch)
+            agents, port = await serve_agents(service, "127.0.0.1:0", renewal.pair)
+            yield Listening(folder, sock.getsockname()[1], port, renewal)
+            await agents.stop(0)
 
 
 async def test_who_connects_after_a_renewal_sees_the_new_certificate(

@@ -17,9 +17,9 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
 from spillover.model.units import DAY
 from spillover.wire.keepalive import GRPC_ASKING, KEPT_ALIVE, kept_alive
-from tests.support.commands import FakeCommands
 from tests.support.http import http_server
 from tests.support.inside import leading
+from tests.support.served import served
 
 MINUTE = 60_000
 
@@ -66,7 +66,7 @@ def test_a_silent_peer_and_one_that_acknowledges_nothing_are_given_the_same_time
 
 @pytest.mark.parametrize("own", [False, True])
 async def test_http(own: bool) -> None:
-    async with http_server(FakeCommands()) as url:
+    async with served() as inside, http_server(inside.commands) as url:
         transport = httpx.AsyncHTTPTransport(socket_options=kept_alive() if own else None)
         async with httpx.AsyncClient(transport=transport, trust_env=False) as client:
             await client.get(f"{url}/v1/health")

@@ -1,246 +1,17 @@
 """What a server remembers beside its book only spares it work: one that starts from a checkpoint decides the same, and so does a replay."""
 
-from collections.abc import Iterator
-from random import Random
-
 import pytest
-from msgspec.structs import replace
 
-from spillover.core.events import JobState, Usage
-from spillover.core.jobs import Job, Placed, Running
-from spillover.core.nodes import Node
-from spillover.core.proposals import (
-    Act,
-    AgentGone,
-    Change,
-    Drain,
-    Forget,
-    HandBack,
-    Jump,
-    Outcome,
-    Proposal,
-    Register,
-    Result,
-    SetPolicies,
-    SetPriority,
-    Started,
-    StartEpoch,
-    Submit,
-)
-from spillover.deciding.budgets import check as period
+from spillover.deciding.budgets import check as budget_check
 from spillover.deciding.cycle import cycle, placing
 from spillover.deciding.engine import Engine
 from spillover.deciding.queue import turns
 from spillover.deciding.replay import Replay
-from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId, split_task
-from spillover.model.job import Burst
-from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import FOREVER, MINUTE, SECOND
 from spillover.policies.loading import load, load_surely
-from spillover.testing.builders import JobBuilder, a_job
-from spillover.testing.world import OWNED, RENTED, World
 from tests.support.sameness import Checkpoints, said_by
+from tests.support.scheduling_stories import Story, TightStory, WilderStory
 
 STEPS = 150
-ORDERS = ["fifo", "lifo", "priority", "sjf", "ljf", "fair_share", "edf", "slack"]
-BACKFILLS = ["easy", "strict", "out_of_order"]
-PLACES = ["best_fit", "first_fit", "spread", "worst_fit"]
-WAITS = [
-    Choice("break_even", {"coefficient": 0.3}),
-    Choice("compute", {"coefficient": 0.3, "max_queue": 4}),
-    Choice("budget", {"b": 0.3}),
-    Choice("star", {"coefficient": 10 * MINUTE, "h": 5 * MINUTE, "k": 2.0}),
-    Choice("constant", {"wait": 5 * MINUTE}),
-    Choice("never"),
-    Choice("zero"),
-]
-BUDGETS: list[tuple[Budget, ...]] = [
-    (),
-    (Budget(Of.PROJECT, "*", Per.DAY, 5_000_000_000),),
-    (Budget(Of.PROJECT, "a", Per.EVER, 2_000_000_000), Budget(Of.USER, "ada", Per.DAY, 20_000_000_000)),
-]
-TOGETHER = ClusterSpec(ClusterName("o2"), "agents", Role.OWNED, gangs=True)
-CLUSTERS = (OWNED, TOGETHER, RENTED)
-OTHERS = (
-    CLUSTERS,
-    (OWNED, TOGETHER),
-    (RENTED, TOGETHER, OWNED),
-    (OWNED, replace(RENTED, price=Price(cpu_hour=7_200_000), gangs=True)),
-)
-"""Clusters that a server may start with next."""
-
-
-class Story:
-    """Things that happen to a world, by dice."""
-
-    def __init__(self, seed: int) -> None:
-        self.dice = dice = Random(seed)
-        self.returns = seed % 2 == 1
-        """Whether jobs may come back from rented capacity; if not, they may have deadlines."""
-        self.waits = [wait for wait in WAITS if self.returns or wait.name != "star"]
-        policies = PolicySet(
-            order=Choice(dice.choice(ORDERS)),
-            backfill=Choice(dice.choice(BACKFILLS)),
-            wait=dice.choice(self.waits),
-            place=Choice(dice.choice(PLACES)),
-            depth=dice.choice([2, 5, 1000]),
-        )
-        self.budgets = dice.choice(BUDGETS)
-        self.world = World(load, policies, CLUSTERS, self.budgets)
-        self.world.engine.debug = not self.returns
-        for name in ("n0", "n1"):
-            self.world.agent(name, cpus=dice.choice([2, 4]), queue=dice.choice([0, 2]))
-        for name in ("m0", "m1"):
-            self.world.agent(name, cpus=4, cluster="o2", gpus=dice.choice([0, 2]))
-        self.world.agent("v1", cpus=dice.choice([3, 20]), cluster="cloud", gpus=4)
-        self._submitted = 0
-
-    def next(self) -> list[Proposal]:
-        """What happens next, at a time that passes with it."""
-        happens = list(self._happens(self.dice.random()))
-        self.world.now += self.dice.choice([0, 1, 30, 300, 1800]) * SECOND
-        return happens
-
-    def _happens(self, which: float) -> Iterator[Proposal]:
-        dice, state = self.dice, self.world.state
-        placed = [job for job in state.jobs.values() if isinstance(job.phase, Placed | Running)]
-        if which < 0.45:
-            yield Submit(tuple([self._job().build() for _ in range(dice.choice([1, 1, 3]))]), "ada")
-        elif which < 0.6 and placed:
-            job = dice.choice(placed)
-            task = dice.choice([task for task in job.tasks if task.lives])
-            yield Started(self.world.speaker(job, task.rank), job.lease_of(task.rank), 0)
-        elif which < 0.85 and placed:
-            yield self._result(dice.choice(placed))
-        elif which < 0.9:
-            if jobs := self._in(JobState.QUEUED, JobState.HELD):
-                yield Change(dice.choice([Act.HOLD, Act.RELEASE, Act.CANCEL]), (dice.choice(jobs),), "x")
-        elif which < 0.92:
-            yield Jump(dice.choice([0, 10]) * MINUTE)
-        elif which < 0.93:
-            yield SetPolicies(replace(state.facts.policies, wait=dice.choice(self.waits)), "x")
-        elif which < 0.97 and (jobs := self._in(JobState.QUEUED)):
-            yield SetPriority(dice.choice(jobs), dice.choice([0, 1, 2]), "x")
-
-    def _in(self, *states: JobState) -> list[JobId]:
-        return [job.id for job in self.world.state.jobs.values() if job.state in states]
-
-    def _job(self) -> JobBuilder:
-        """A job of any kind."""
-        dice = self.dice
-        self._submitted += 1
-        job = a_job("j" + "".join("abcdefghij"[int(digit)] for digit in str(self._submitted)))
-        job.cpus(dice.choice([0.5, 1, 2, 4])).project(dice.choice("abc")).priority(dice.choice([0, 0, 1]))
-        known = dice.random()
-        if known < 0.4:
-            job.expected(minutes=dice.choice([1, 10, 60]))
-        elif known < 0.7:
-            job.terms(walltime=dice.choice([5, 50]) * MINUTE)
-        if dice.random() < 0.2:
-            job.gpus(1)
-        if dice.random() < 0.15:
-            job.burst(dice.choice([Burst.NEVER, Burst.ALWAYS]))
-        if dice.random() < 0.2:
-            job.array(1, dice.choice([3, 8]))
-        elif dice.random() < 0.2:
-            job.tasks(dice.choice([2, 3]))
-        if dice.random() < 0.2:
-            job.max_cost(dice.choice([10**8, 10**9]))
-        if not self.returns and dice.random() < 0.2:
-            job.between(deadline=self.world.now + dice.choice([10, 100]) * MINUTE)
-        return job
-
-    def _result(self, job: Job) -> Result:
-        """A task ends somehow."""
-        dice, phase = self.dice, job.phase
-        assert isinstance(phase, Placed | Running)
-        outcome = dice.choice([*[Outcome.EXITED] * 4, Outcome.LOST, Outcome.STOPPED, Outcome.NOT_STARTED])
-        ran = 0
-        if isinstance(phase, Running):
-            ran = min(self.world.now - phase.since, job.walltime or FOREVER)
-        code = dice.choice([0, 0, 1]) if outcome is Outcome.EXITED else None
-        task = dice.choice([task for task in job.tasks if task.lives])
-        node, lease = self.world.speaker(job, task.rank), job.lease_of(task.rank)
-        return Result(node, lease, outcome, code, None, Usage(ran), 0)
-
-
-class WilderStory(Story):
-    """The same, in which policies of all axes, agents and the configuration change too."""
-
-    def _happens(self, which: float) -> Iterator[Proposal]:
-        dice, state = self.dice, self.world.state
-        yield from super()._happens(which)
-        match dice.randrange(40):
-            case 0:
-                yield SetPolicies(
-                    PolicySet(
-                        order=Choice(dice.choice(ORDERS)),
-                        backfill=Choice(dice.choice(BACKFILLS)),
-                        wait=dice.choice(self.waits),
-                        place=Choice(dice.choice(PLACES)),
-                        depth=dice.choice([2, 5, 1000]),
-                    ),
-                    "x",
-                )
-            case 1:
-                node = dice.choice(list(state.nodes.values()))
-                if dice.random() < 0.5:
-                    yield Drain(node.cluster, node.name)
-                else:
-                    yield AgentGone(node.cluster, node.name, node.incarnation)
-            case 2 | 3:
-                node = dice.choice(list(state.nodes.values()))
-                yield self._back(node, state.facts.incarnations + 1)
-            case 4:
-                clusters = dice.choice(OTHERS)
-                gap = dice.choice([0, 5]) * MINUTE
-                configured = state.policies.configured
-                yield StartEpoch(state.facts.epoch + 1, clusters, configured, gap, self.budgets)
-                names = [spec.name for spec in clusters]
-                there = [node for node in state.nodes.values() if node.cluster in names]
-                for number, node in enumerate(there, state.facts.incarnations + 1):
-                    yield self._back(node, number)
-            case 5 | 6:
-                placed = [job for job in state.jobs.values() if isinstance(job.phase, Placed)]
-                if placed and isinstance(phase := (job := dice.choice(placed)).phase, Placed):
-                    yield HandBack(phase.key, (job.lease,))
-            case 7:
-                if jobs := self._in(JobState.PLACED, JobState.RUNNING):
-                    yield Change(Act.REQUEUE, (dice.choice(jobs),), "x")
-            case 8 | 9 if len(state.nodes) > 3:
-                node = dice.choice(list(state.nodes.values()))
-                yield AgentGone(node.cluster, node.name, node.incarnation)
-                yield Forget(node.cluster, node.name, "x")
-
-    def _back(self, node: Node, incarnation: int) -> Register:
-        """An agent comes back, with all or nothing of what it held."""
-        jobs = self.world.state.jobs
-        tasks = [split_task(each) for each in node.held] if self.dice.random() < 0.7 else []
-        held = [jobs[job].lease_of(rank) for job, _, rank in tasks]
-        capacity = node.capacity if self.dice.random() < 0.7 else replace(node.capacity, cpu=5000)
-        return Register(
-            node.cluster, node.name, incarnation, capacity, node.offers, node.labels, node.queue, tuple(held)
-        )
-
-
-class TightStory(Story):
-    """The same with few kinds of jobs, most of which caps and deadlines keep from starting."""
-
-    def _job(self) -> JobBuilder:
-        dice = self.dice
-        self._submitted += 1
-        job = a_job("j" + "".join("abcdefghij"[int(digit)] for digit in str(self._submitted)))
-        job.cpus(dice.choice([1, 1, 2])).project(dice.choice("ab")).priority(dice.choice([0, 0, 1]))
-        job.terms(walltime=dice.choice([5, 50, 500]) * MINUTE)
-        if dice.random() < 0.5:
-            job.max_cost(dice.choice([1, 10**8, 10**9]))
-        if dice.random() < 0.5:
-            job.expected(minutes=dice.choice([10, 60]))
-            if not self.returns:
-                job.between(deadline=self.world.now + dice.choice([10, 70, 100]) * MINUTE)
-        return job
 
 
 def tell(story: Story) -> None:
@@ -275,8 +46,8 @@ def test_so_it_does_when_looks_and_plans_are_bounded_so_tightly_that_most_have_t
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placing, "LOOKS", 1 + seed % 3)
-    monkeypatch.setattr(period, "REFUSALS", 1)
-    monkeypatch.setattr(period, "ALL_REFUSALS", 1 + seed % 2)
+    monkeypatch.setattr(budget_check, "REFUSALS", 1)
+    monkeypatch.setattr(budget_check, "ALL_REFUSALS", 1 + seed % 2)
     monkeypatch.setattr(turns, "MOST", 1 + seed % 5)
     monkeypatch.setattr(placing, "MOST_PLACED", 1 + seed % 2)
     monkeypatch.setattr(cycle, "MOST_WAITS", 1 + seed % 4)

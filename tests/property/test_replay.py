@@ -17,6 +17,7 @@ from spillover.core.proposals import Refusal, Submit
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.whatif import Snapshot, try_jobs
 from spillover.model.ids import job_of_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -25,7 +26,7 @@ from spillover.policies.loading import load
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 from spillover.wire.journal import decode_event
-from tests.support.sameness import said_by
+from tests.support.sameness import indexed_by, said_by
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 STORY = FIXTURES / "journals" / "make.py"
@@ -75,19 +76,6 @@ def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> No
         assert msgspec.json.decode(msgspec.json.encode(found)) == recorded, path.name
 
 
-def board_said(index: SchedulingIndex) -> object:
-    """All of a index that could change a plan, or when the next one is made."""
-    return (
-        sorted(index.fresh),
-        sorted(index.patient),
-        sorted(index.alarms.heap),
-        index.next_time(),
-        index.gained,
-        {lane.kind: head for lane, head in index.queue.first.items()},
-        {lane.kind: head for lane, head in index.due.first.items()},
-    )
-
-
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     cpus=st.lists(st.sampled_from([1, 2, 9]), min_size=1, max_size=4),
@@ -119,12 +107,12 @@ def test_a_trial_leaves_no_trace(cpus: list[int], queued: int, odd: str, order: 
         case "first":
             jobs[0].priority(5)
     engine = world.engine
-    before, index = said_by(world.state), board_said(engine.index)
+    before, index = said_by(world.state), indexed_by(engine.index)
     dirty, order_of_jobs = world.state.dirty.copy(), list(world.state.jobs)
-    tried = engine.trial(world.now, Submit(tuple(job.build() for job in jobs), "ada"))
+    tried = try_jobs(Snapshot(engine), world.now, Submit(tuple(job.build() for job in jobs), "ada"))
     assert not isinstance(tried, Refusal)
     assert said_by(world.state) == before
-    assert board_said(engine.index) == index
+    assert indexed_by(engine.index) == index
     assert (world.state.dirty, list(world.state.jobs)) == (dirty, order_of_jobs)
     live = cycle.run(world.state, engine.index, engine.policies, world.now, 0).plan
     anew = cycle.run(

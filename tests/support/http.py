@@ -1,20 +1,30 @@
 """A real HTTP server around some commands, on a free port of this machine: in this event loop, or in a thread of its own."""
 
 import asyncio
+import hashlib
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Generic, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Generic, Protocol, TypeVar
 
 from spillover.api.http import build_app, serving
-from spillover.api.http.routes import Figures
+from spillover.api.http.routing import Figures
 from spillover.ports.commands import Commands
 from spillover.wire.api import AgentsAddress
+from spillover.wire.endpoints import Endpoint
 
 TOKEN = "a-token-for-tests"
 T = TypeVar("T")
-C = TypeVar("C", bound=Commands)
+S = TypeVar("S", bound="Asked")
+
+
+def path_of(endpoint: Endpoint[Any, Any, Any], **parts: str) -> str:
+    """A path to an endpoint; what is not given of it is the digest of nothing, or a 1, which is a number and a name."""
+    usual = {"digest": hashlib.sha256().hexdigest()}
+    return endpoint.path.format(
+        **{name: parts.get(name) or usual.get(name, "1") for name in endpoint.in_path}
+    )
 
 
 def listen(port: int = 0) -> socket.socket:
@@ -40,12 +50,21 @@ async def http_server(
         yield url
 
 
-class Threaded(Generic[C]):
+class Asked(Protocol):
+    """Something with commands to serve."""
+
+    @property
+    def commands(self) -> Commands:
+        """What the HTTP API calls."""
+        ...
+
+
+class Threaded(Generic[S]):
     """A server in a thread, for tests that block."""
 
-    def __init__(self, url: str, commands: C, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, inside: S, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
-        self.commands = commands
+        self.inside = inside
         self._loop = loop
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -55,15 +74,14 @@ class Threaded(Generic[C]):
 
 @contextmanager
 def threaded_server(
-    commands: Callable[[], C], port: int = 0, address: AgentsAddress | None = None
-) -> Iterator[Threaded[C]]:
+    inside: Callable[[], AbstractAsyncContextManager[S]], address: AgentsAddress | None = None
+) -> Iterator[Threaded[S]]:
     """Serve in a thread until the block is left."""
-    started: list[Threaded[C]] = []
+    started: list[Threaded[S]] = []
     ready, stop = threading.Event(), asyncio.Event()
 
     async def main() -> None:
-        served = commands()
-        async with http_server(served, port=port, address=address) as url:
+        async with inside() as served, http_server(served.commands, address=address) as url:
             started.append(Threaded(url, served, asyncio.get_running_loop()))
             ready.set()
             await stop.wait()

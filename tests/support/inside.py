@@ -100,9 +100,10 @@ def form(name: str, **fields: object) -> JobForm:
 
 
 @asynccontextmanager
-async def leading(store: Store | None = None) -> AsyncIterator[Inside]:
-    """A server that leads two clusters, without agents; on the store in memory unless another is given."""
+async def leading(store: Store | None = None, at: int | None = None) -> AsyncIterator[Inside]:
+    """A server that leads two clusters, without agents; on the store in memory unless another is given, at a time that may be given."""
     inside = Inside(store)
+    inside.clock.at = at or inside.clock.at
     await inside.begin()
     running = asyncio.create_task(inside.loop.run())
     try:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from spillover.core.state import Dirty, State
+from spillover.deciding.queue.index import SchedulingIndex
 from spillover.wire.journal import changed_records, load_state
 
 
@@ -19,16 +20,29 @@ def said_by(state: State) -> dict[str, Any]:
         "keys": sorted(state.keys),
         "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},
         "members": {job: sorted(members) for job, members in state.members.items()},
-        "purses": {key: msgspec.to_builtins(period) for key, period in state.budget_periods.items()},
+        "budget periods": {key: msgspec.to_builtins(period) for key, period in state.budget_periods.items()},
         "policies": msgspec.to_builtins(state.policies),
         "tokens": {token.id: msgspec.to_builtins(token) for token in state.tokens.values()},
         "history": [msgspec.to_builtins(sample) for sample in state.history.values()],
         "usage": {using.project: msgspec.to_builtins(using) for using in state.usage.values()},
         "queued": state.queued,
         "running": state.running,
-        "live": state.live,
+        "live": dict(state.live),
         "found": state.findable,
     }
+
+
+def indexed_by(index: SchedulingIndex) -> object:
+    """All of an index that could change a plan, or when the next one is made."""
+    return (
+        sorted(index.fresh),
+        sorted(index.patient),
+        sorted(index.alarms.heap),
+        index.next_time(),
+        index.gained,
+        {lane.kind: head for lane, head in index.queue.first.items()},
+        {lane.kind: head for lane, head in index.due.first.items()},
+    )
 
 
 class Checkpoints:

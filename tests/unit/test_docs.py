@@ -23,8 +23,9 @@ from spillover.core.events import AnyEvent, JobState
 from spillover.core.transitions import AGENT
 from spillover.deciding import protocols
 from spillover.forms.jobs import read_jobs
-from spillover.forms.policies import OPTIONS, installed
+from spillover.forms.policies import installed
 from spillover.model import reasons
+from spillover.model.policy_options import OPTIONS
 from spillover.policies.loading import load
 from spillover.server.metrics import Metrics
 from spillover.stores.blobs import MemoryBlobs

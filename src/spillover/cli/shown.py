@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from spillover.model.resources import Resources
 from spillover.model.units import MONEY, SECOND, format_duration, format_money
 
 NOTHING: Final = "-"
@@ -69,6 +68,8 @@ def expected(seconds: float | None, source: str | None) -> str:
 
 def resources(amounts: Mapping[str, float]) -> str:
     """CPUs, memory and GPUs."""
+    from spillover.model.resources import Resources  # noqa: PLC0415 - heavy, and neither help nor completion shows any
+
     return str(
         Resources(
             round(amounts.get("cpu", 0) * 1000), round(amounts.get("memory", 0)), round(amounts.get("gpu", 0))

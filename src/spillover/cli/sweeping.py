@@ -1,6 +1,5 @@
 """A sweep on the command line: its progress, its table and its picture."""
 
-import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,9 @@ from spillover.cli import codes
 from spillover.cli.command import Context, Usage
 from spillover.cli.output import Cell, Column
 from spillover.cli.progress import progress
-from spillover.forms.policystring import write_policies
+from spillover.forms.oneline import Piece
 from spillover.model.policy import PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.failing import told_of
 from spillover.sim.plot import Curve, Dot, check_plot, draw
@@ -23,8 +23,6 @@ from spillover.sim.trace import Trace
 from spillover.sim.workers import cores, simulate_all
 
 DEFAULT_OUT: Final = Path("spill-sweep.jsonl")
-_BETWEEN: Final = r",(?![^()]*\))"
-"""A comma that stands in no parentheses."""
 COLUMNS: Final = (
     Column("POLICY", gives=True),
     Column("RENTED", right=True, drops=2),
@@ -132,7 +130,7 @@ def _rows(
 
 def _short(label: str) -> str:
     """A point as the table has it: whose wait it is goes without saying."""
-    return ",".join(part.strip().removeprefix("wait=") for part in re.split(_BETWEEN, label))
+    return ",".join(part.strip().text.removeprefix("wait=") for part in Piece(label).parts())
 
 
 def _change(part: float, whole: float) -> str:
@@ -187,15 +185,18 @@ def _draw(
 
 def curve_names(sweeps: Sequence[str]) -> list[str]:
     """Sweeps as a picture names them: policies without what changes along the curve; as written if that is not enough."""
-    names = [", ".join(_policy_name(part) for part in re.split(_BETWEEN, sweep)) for sweep in sweeps]
+    names = [", ".join(_policy_name(part.strip()) for part in Piece(sweep).parts()) for sweep in sweeps]
     return [name if names.count(name) == 1 else sweep for name, sweep in zip(names, sweeps, strict=True)]
 
 
-def _policy_name(part: str) -> str:
+def _policy_name(part: Piece) -> str:
     """`compute(max_queue=30)` for `wait=compute(0.1..1/9,max_queue=30)`."""
-    name, _, options = part.strip().partition("=")[2].partition("(")
-    rest = ",".join(one for one in options.removesuffix(")").split(",") if one and ".." not in one)
-    return f"{name}({rest})" if rest else name
+    policy = (part.pair()[1] or part).strip()
+    name, options = policy.call() or (policy, None)
+    rest = (
+        ",".join(one.text for one in options.parts() if one.text and ".." not in one.text) if options else ""
+    )
+    return f"{name.text}({rest})" if rest else name.text
 
 
 def _name(trace: str) -> str:

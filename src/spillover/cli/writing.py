@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable
 
 RECIPE = "synthetic:"
-_LIKE = "like="
 
 
 def problems_of(reads: str, option: str, writes: Iterable[tuple[str, str | None]]) -> list[str]:
@@ -36,5 +35,7 @@ def _files(trace: str) -> list[str]:
     """What is read for a trace: itself, or what a recipe names."""
     if not trace.startswith(RECIPE):
         return [trace]
-    parts = (part.strip() for part in trace.removeprefix(RECIPE).split(","))
-    return [part.removeprefix(_LIKE).strip() for part in parts if part.startswith(_LIKE)]
+    from spillover.forms.oneline import Piece  # noqa: PLC0415 - few traces are recipes
+
+    pairs = [part.pair() for part in Piece(trace.removeprefix(RECIPE)).words()]
+    return [path.strip().text for name, path in pairs if path and name.strip().text == "like"]

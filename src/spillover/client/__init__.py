@@ -13,8 +13,8 @@ from spillover.client.errors import (
 )
 
 if TYPE_CHECKING:
-    from spillover.client.asynchronous import AsyncClient
-    from spillover.client.synchronous import Client
+    from spillover.client.asynchronous.client import AsyncClient
+    from spillover.client.synchronous.client import Client
 
 __all__ = [
     "AsyncClient",
@@ -32,11 +32,11 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Load the face that is asked for alone: whoever blocks has no use for asyncio."""
     if name == "Client":
-        from spillover.client.synchronous import Client  # noqa: PLC0415 - see above
+        from spillover.client.synchronous.client import Client  # noqa: PLC0415 - see above
 
         return Client
     if name == "AsyncClient":
-        from spillover.client.asynchronous import AsyncClient  # noqa: PLC0415 - see above
+        from spillover.client.asynchronous.client import AsyncClient  # noqa: PLC0415 - see above
 
         return AsyncClient
     raise AttributeError(f"module 'spillover.client' has no attribute {name!r}")

@@ -1,58 +1,43 @@
-"""Every request as a value, and how its answer is read: both faces of the client send these and nothing else."""
+"""Requests as values, and how their answers are read: both faces of the client send these and nothing else.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+A request follows from the declaration of its endpoint. Those that take more than that have a function here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from spillover.client.errors import Refused, SpillError, Unavailable
 from spillover.client.steps import Step
+from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
     AgentAction,
-    AgentNames,
-    AgentsAddress,
-    AgentView,
     BlobKept,
-    BudgetView,
-    ClockView,
-    ClusterView,
-    CostReport,
     Digests,
-    FilesView,
     Forecast,
-    Forecasts,
-    Health,
-    Ids,
-    JobDetail,
     JobPage,
     JobView,
-    NewToken,
-    Overview,
-    Patch,
-    PolicyOutcome,
-    PolicyPatch,
-    PolicyRecord,
-    PolicyView,
     Problem,
     ResultPage,
     ResultsAsked,
-    ServerView,
-    TokenRef,
-    TokenRequest,
-    TokenView,
-    WhyView,
 )
+from spillover.wire.endpoints import JSON, Content, Endpoint
+from spillover.wire.parameters import EventsQuery, ListQuery, LogsQuery, OfBlob, OfJob, WaitQuery
 
 if TYPE_CHECKING:
     from spillover.client.blobs import Upload
 
 T = TypeVar("T")
-JOBS: Final = "/v1/jobs"
-BLOBS: Final = "/v1/blobs"
+U = TypeVar("U")
+P = TypeVar("P", bound=Struct)
+B = TypeVar("B")
+A = TypeVar("A")
 MOST_DIGESTS: Final = 10_000
 """Blobs that one request asks for."""
 MOST_PAGE: Final = 1000
@@ -84,16 +69,50 @@ class Ask(Step[T]):
     upload: "Upload | None" = None
     """A body that is read while it is sent, in place of `body`."""
 
+    def giving(self, pick: Callable[[T], U]) -> "Ask[U]":
+        """The same request, whose answer is what is picked of it."""
+        read = self.read
+        return cast("Ask[U]", replace(cast("Ask[Any]", self), read=lambda body: pick(read(body))))
+
+
+def ask(
+    endpoint: Endpoint[P, B, A],
+    asked: P | None = None,
+    body: B | Mapping[str, Any] | None = None,
+    *,
+    repeatable: bool = True,
+    seconds: float | None = QUICK,
+    upload: "Upload | None" = None,
+) -> Ask[A]:
+    """A request to an endpoint; its body may be of the declared type, or plain values that the server checks."""
+    asked = endpoint.parameters() if asked is None else asked
+    path = endpoint.path
+    for name in endpoint.in_path:
+        path = path.replace(f"{{{name}}}", quote(_text(getattr(asked, name)), safe="") or "-")
+    return Ask(
+        endpoint.method,
+        path,
+        _reader(endpoint.answer),
+        _query(endpoint, asked),
+        None if body is None else msgspec.json.encode(body),
+        repeatable,
+        seconds,
+        frozenset({200, int(endpoint.status)} | ({503} if endpoint.unready is not None else set())),
+        upload,
+    )
+
 
 def submit(docs: Sequence[Mapping[str, Any]]) -> Ask[list[str]]:
-    """Submit documents."""
+    """Submit documents; safe to repeat if all have a key."""
     keyed = all(isinstance(spec := doc.get("spec"), Mapping) and spec.get("key") for doc in docs)
-    return Ask("POST", JOBS, _ids, body=_bulk(docs), repeatable=keyed, seconds=BULK)
+    request = ask(endpoints.SUBMIT, body={"jobs": docs}, repeatable=keyed, seconds=BULK)
+    return request.giving(lambda ids: ids.jobs)
 
 
 def forecast(docs: Sequence[Mapping[str, Any]]) -> Ask[list[Forecast]]:
     """Ask where documents would start."""
-    return Ask("POST", "/v1/forecast", _forecasts, body=_bulk(docs), seconds=BULK)
+    request = ask(endpoints.FORECAST, body={"jobs": docs}, seconds=BULK)
+    return request.giving(lambda forecasts: forecasts.jobs)
 
 
 def page(
@@ -107,178 +126,64 @@ def page(
     cursor: str | None,
 ) -> Ask[JobPage]:
     """Some of the jobs."""
-    query = _query(state=state, project=project, user=user, name=name, since=since, limit=size, cursor=cursor)
-    return Ask("GET", JOBS, _reader(JobPage), query | ({"members": "true"} if members else {}))
-
-
-def job(ref: str) -> Ask[JobDetail]:
-    """One job."""
-    return Ask("GET", _job(ref), _reader(JobDetail))
-
-
-def why(ref: str) -> Ask[WhyView]:
-    """Why a job is where it is."""
-    return Ask("GET", _job(ref, "/why"), _reader(WhyView))
-
-
-def wait(ref: str, seconds: float) -> Ask[JobView]:
-    """A job once it ended, or as it is after some seconds."""
-    query = {"timeout": f"{seconds:.3f}"}
-    return Ask("GET", _job(ref, "/wait"), _reader(JobView), query, seconds=seconds + QUICK)
-
-
-def results(ref: str, members: str | None, seconds: float) -> Ask[ResultPage]:
-    """Results of a job, or of members of an array, as soon as one has ended."""
-    body = msgspec.json.encode(ResultsAsked(members, timeout=round(seconds, 3)))
-    return Ask("POST", _job(ref, "/results"), _reader(ResultPage), body=body, seconds=seconds + QUICK)
-
-
-def act(what: Literal["cancel", "hold", "release", "requeue"], refs: Sequence[str]) -> Ask[list[str]]:
-    """Do something to jobs; a requeue that is repeated would requeue again."""
-    body = msgspec.json.encode(Action(what, list(refs)))
-    return Ask("POST", "/v1/actions", _ids, body=body, repeatable=what != "requeue")
-
-
-def set_priority(ref: str, priority: int) -> Ask[list[str]]:
-    """Change a priority."""
-    return Ask("PATCH", _job(ref), _ids, body=msgspec.json.encode(Patch(priority)))
-
-
-def logs(ref: str, *, follow: bool, stderr: bool, attempt: int | None, task: int, offset: int) -> Ask[bytes]:
-    """Output of a job."""
-    query = _query(
-        stream="stderr" if stderr else None, attempt=attempt, task=task or None, offset=offset or None
+    known = cast("Any", state)  # the server says which states there are
+    return ask(
+        endpoints.LIST_JOBS, ListQuery(known, project, user, name, moment(since), size, cursor, members)
     )
-    if follow:
-        query["follow"] = "true"
-    return Ask("GET", _job(ref, "/logs"), bytes, query, seconds=None if follow else QUICK)
 
 
-def events(*, after: int | None, follow: bool, job: str | None) -> Ask[bytes]:
+def wait(job: str, seconds: float) -> Ask[JobView]:
+    """A job once it ended, or as it is after some seconds."""
+    return ask(endpoints.WAIT, WaitQuery(job, seconds), seconds=seconds + QUICK)
+
+
+def results(job: str, members: str | None, seconds: float) -> Ask[ResultPage]:
+    """Results of a job, or of members of an array, as soon as one has ended."""
+    wanted = ResultsAsked(members, timeout=round(seconds, 3))
+    return ask(endpoints.RESULTS, OfJob(job), wanted, seconds=seconds + QUICK)
+
+
+def act(what: Literal["cancel", "hold", "release", "requeue"], jobs: Sequence[str]) -> Ask[list[str]]:
+    """Do something to jobs; a requeue that is repeated would requeue again."""
+    request = ask(endpoints.ACT, body=Action(what, list(jobs)), repeatable=what != "requeue")
+    return request.giving(lambda ids: ids.jobs)
+
+
+def act_on_agents(what: Literal["drain", "resume", "forget"], agents: Sequence[str]) -> Ask[list[str]]:
+    """Drain, resume or forget agents."""
+    return ask(endpoints.ACT_ON_AGENTS, body=AgentAction(what, list(agents))).giving(lambda done: done.agents)
+
+
+def logs(query: LogsQuery) -> Ask[bytes]:
+    """Output of a job; one that is followed may be silent for ever."""
+    return ask(endpoints.LOGS, query, seconds=None if query.follow else QUICK)
+
+
+def events(query: EventsQuery) -> Ask[bytes]:
     """History."""
-    query = _query(after=after, job=job) | ({"follow": "true"} if follow else {})
-    return Ask("GET", "/v1/events", bytes, query, seconds=KEEP_ALIVE if follow else QUICK)
-
-
-def past(
-    since: str | datetime | None, until: str | datetime | None, ended_since: str | datetime | None
-) -> Ask[bytes]:
-    """Jobs that have ended."""
-    query = _query(since=since, until=until, ended_since=ended_since)
-    return Ask("GET", "/v1/past", bytes, query, seconds=BULK)
-
-
-def clusters() -> Ask[list[ClusterView]]:
-    """All clusters."""
-    return Ask("GET", "/v1/clusters", _reader(list[ClusterView]))
-
-
-def agents() -> Ask[list[AgentView]]:
-    """All agents."""
-    return Ask("GET", "/v1/agents", _reader(list[AgentView]))
-
-
-def costs(
-    by: Literal["project", "user", "cluster", "day", "week", "month"], since: str | datetime | None
-) -> Ask[CostReport]:
-    """What was spent."""
-    return Ask("GET", "/v1/costs", _reader(CostReport), _query(by=by, since=since))
-
-
-def budgets() -> Ask[list[BudgetView]]:
-    """All budgets."""
-    return Ask("GET", "/v1/budgets", _reader(list[BudgetView]))
-
-
-def server() -> Ask[ServerView]:
-    """The server."""
-    return Ask("GET", "/v1/server", _reader(ServerView))
-
-
-def overview(running: int, queued: int, agents: int) -> Ask[Overview]:
-    """All of it at a glance."""
-    query = _query(running=running, queued=queued, agents=agents)
-    return Ask("GET", "/v1/overview", _reader(Overview), query)
-
-
-def policy() -> Ask[PolicyView]:
-    """What decides."""
-    return Ask("GET", "/v1/policy", _reader(PolicyView))
-
-
-def set_policy(line: str | None, *, dry_run: bool) -> Ask[PolicyOutcome]:
-    """Change what decides."""
-    body = msgspec.json.encode(PolicyPatch(line, dry_run))
-    return Ask("PATCH", "/v1/policy", _reader(PolicyOutcome), body=body)
-
-
-def policy_history() -> Ask[list[PolicyRecord]]:
-    """What decided before."""
-    return Ask("GET", "/v1/policy/history", _reader(list[PolicyRecord]))
-
-
-def files(ref: str, attempt: int | None) -> Ask[FilesView]:
-    """What a job brought back."""
-    return Ask("GET", _job(ref, "/files"), _reader(FilesView), _query(attempt=attempt))
+    return ask(endpoints.EVENTS, query, seconds=KEEP_ALIVE if query.follow else QUICK)
 
 
 def missing(digests: Sequence[str]) -> Ask[list[str]]:
     """Which blobs are not there."""
-    body = msgspec.json.encode(Digests(list(digests)))
-    return Ask("POST", f"{BLOBS}/missing", lambda answer: _reader(Digests)(answer).digests, body=body)
+    return ask(endpoints.MISSING_BLOBS, body=Digests(list(digests))).giving(lambda found: found.digests)
 
 
 def put_blob(digest: str, upload: "Upload") -> Ask[BlobKept]:
     """Keep a blob."""
-    return Ask("PUT", f"{BLOBS}/{digest}", _reader(BlobKept), upload=upload, seconds=BULK)
-
-
-def get_blob(digest: str, offset: int) -> Ask[bytes]:
-    """Read a blob."""
-    return Ask("GET", f"{BLOBS}/{digest}", bytes, _query(offset=offset or None))
-
-
-def agents_address() -> Ask[AgentsAddress]:
-    """Where agents find their service."""
-    return Ask("GET", "/v1/agents/address", _reader(AgentsAddress))
-
-
-def create_token(request: TokenRequest) -> Ask[NewToken]:
-    """Make a token; one that was made twice is one too many."""
-    body = msgspec.json.encode(request)
-    return Ask("POST", "/v1/tokens", _reader(NewToken), body=body, repeatable=False)
-
-
-def tokens() -> Ask[list[TokenView]]:
-    """All tokens."""
-    return Ask("GET", "/v1/tokens", _reader(list[TokenView]))
-
-
-def act_on_agents(act: Literal["drain", "resume", "forget"], agents: Sequence[str]) -> Ask[list[str]]:
-    """Drain, resume or forget agents."""
-    body = msgspec.json.encode(AgentAction(act, list(agents)))
-    return Ask("POST", "/v1/agents/actions", lambda answer: _reader(AgentNames)(answer).agents, body=body)
-
-
-def revoke_token(token: str) -> Ask[str]:
-    """End a token."""
-    body = msgspec.json.encode(TokenRef(token))
-    return Ask("POST", "/v1/tokens/revoke", lambda answer: _reader(TokenRef)(answer).id, body=body)
-
-
-def clock() -> Ask[ClockView]:
-    """What is believed of the clock."""
-    return Ask("GET", "/v1/clock", _reader(ClockView))
-
-
-def accept_clock() -> Ask[ClockView]:
-    """Have the clock followed."""
-    return Ask("POST", "/v1/clock/accept", _reader(ClockView), repeatable=False)
+    return ask(endpoints.PUT_BLOB, OfBlob(digest), upload=upload, seconds=BULK)
 
 
 def ready() -> Ask[str | None]:
     """What keeps the server from accepting work, if anything."""
-    return Ask("GET", "/v1/ready", _missing, good=frozenset({200, 503}))
+    return ask(endpoints.READY).giving(
+        lambda health: None if health.status == "ready" else health.message or health.status
+    )
+
+
+def moment(when: str | datetime | None) -> str | None:
+    """A time as a query has it."""
+    return when.astimezone().isoformat() if isinstance(when, datetime) else when
 
 
 def answer(ask: Ask[T], status: int, body: bytes) -> T:
@@ -311,40 +216,30 @@ def refusal(ask: Ask[Any], status: int, body: bytes) -> SpillError:
 UNKNOWN: Final = "; whether it was done is not known: look with `spill ls` before you repeat it (jobs with a `key` are safe to submit again)"
 
 
-def _ids(body: bytes) -> list[str]:
-    return msgspec.json.decode(body, type=Ids).jobs
+def _reader(content: Content[A]) -> Callable[[bytes], A]:
+    """Makes what is declared of an answer."""
+    form: Any = content.types[0] if content.media == JSON else None
+    return cast("Callable[[bytes], A]", bytes if form is None else msgspec.json.Decoder(form).decode)
 
 
-def _forecasts(body: bytes) -> list[Forecast]:
-    return msgspec.json.decode(body, type=Forecasts).jobs
+def _query(endpoint: Endpoint[P, Any, Any], asked: P) -> dict[str, str]:
+    """The query: all that is given, but for switches and choices that are so anyway."""
+    query: dict[str, str] = {}
+    for name, default in zip(endpoint.in_query, asked.__struct_defaults__, strict=True):
+        value = getattr(asked, name)
+        if _is_said(value, default):
+            query[name] = _text(value)
+    return query
 
 
-def _missing(body: bytes) -> str | None:
-    health = msgspec.json.decode(body, type=Health)
-    return None if health.status == "ready" else health.message or health.status
+def _is_said(value: object, default: object) -> bool:
+    """Whether something has to be said; an amount always is, as a server of another version may have another default."""
+    amount = isinstance(value, int | float) and not isinstance(value, bool) and value != 0
+    return value is not None and (amount or value != default)
 
 
-def _reader(form: type[T]) -> Callable[[bytes], T]:
-    """Decoding into a type."""
-    return lambda body: msgspec.json.decode(body, type=form)
-
-
-def _bulk(docs: Sequence[Mapping[str, Any]]) -> bytes:
-    return msgspec.json.encode({"jobs": docs})
-
-
-def _job(ref: str, below: str = "") -> str:
-    return f"{JOBS}/{quote(ref, safe='') or '-'}{below}"
-
-
-def _query(**values: str | int | datetime | None) -> dict[str, str]:
-    """The fields that are given, as text."""
-    return dict(_texts(values))
-
-
-def _texts(values: Mapping[str, str | int | datetime | None]) -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, datetime):
-            yield name, value.astimezone().isoformat()
-        elif value is not None:
-            yield name, str(value)
+def _text(value: object) -> str:
+    """A value as an address has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

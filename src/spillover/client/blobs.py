@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self, TypeAlias
 
-from spillover.client import asks
-from spillover.client.asks import Ask
+from spillover.client.asks import MOST_DIGESTS, Ask, ask
 from spillover.client.errors import Unavailable
 from spillover.ports.blobs import Source, pieces_of
+from spillover.wire import endpoints
 from spillover.wire.api import JobView
+from spillover.wire.parameters import BlobQuery
 
 Progress: TypeAlias = Callable[[int], None]
 """Called with how many bytes more were sent or read."""
@@ -56,7 +57,7 @@ class Blob:
 
     def ask(self) -> Ask[bytes]:
         """For the bytes that are still missing."""
-        return asks.get_blob(self._digest, self._seen)
+        return ask(endpoints.GET_BLOB, BlobQuery(self._digest, self._seen))
 
     def take(self, chunk: bytes) -> Sequence[bytes]:
         """The bytes as they are."""
@@ -130,5 +131,5 @@ def moving(total: int, told: Moving | None) -> Progress | None:
 def batches(digests: Iterable[str]) -> Iterator[list[str]]:
     """Digests in as many as one request may ask for, each once."""
     each = list(dict.fromkeys(digests))
-    for at in range(0, len(each), asks.MOST_DIGESTS):
-        yield each[at : at + asks.MOST_DIGESTS]
+    for at in range(0, len(each), MOST_DIGESTS):
+        yield each[at : at + MOST_DIGESTS]

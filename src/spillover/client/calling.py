@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypedDict
 
 from spillover.client import asks, transfers
+from spillover.client.asks import ask
 from spillover.client.blobs import Upload
 from spillover.client.documents import from_fields
 from spillover.client.errors import Refused
@@ -15,7 +16,9 @@ from spillover.client.gathering import Gathering
 from spillover.client.steps import Flow
 from spillover.forms.meaning import clean_name
 from spillover.ports.blobs import digest_of
+from spillover.wire import endpoints
 from spillover.wire.items import MAGIC, pack_items
+from spillover.wire.parameters import OfJob
 
 INLINE: Final = 64 << 10
 """Bytes of arguments that go with the job; more go as a blob."""
@@ -136,13 +139,13 @@ def submitted(parcel: Parcel | None, size: int | None, kept: dict[str, float]) -
 
 def call_of(job: str) -> Flow[Gathering]:
     """A call that was submitted before, or one of a map."""
-    found = yield from asks.job(job)
+    found = yield from ask(endpoints.SHOW, OfJob(job))
     return Gathering(found.id, None)
 
 
 def map_of(job: str) -> Flow[Gathering]:
     """A map that was submitted before."""
-    found = yield from asks.job(job)
+    found = yield from ask(endpoints.SHOW, OfJob(job))
     if found.array is None:
         raise Refused(f"{found.id} is no array: use call_of", status=400, kind="invalid")
     return Gathering(found.id, found.array.size)

@@ -1,8 +1,13 @@
 """What both faces of the client are: a server, how to speak to it, and what is known of it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from spillover.client import transport
+from spillover.client.asks import Ask
 from spillover.client.flows import Attempts
 from spillover.client.place import find
 
@@ -38,3 +43,17 @@ class Face:
     def _attempts(self) -> Attempts:
         """As many as there is patience for."""
         return Attempts(self._patience, time.monotonic)
+
+    @contextmanager
+    def _failures(self, ask: Ask[Any]) -> Iterator[None]:
+        """While a request is sent and answered: what fails of httpx is told as what it means."""
+        import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
+
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise transport.failure(ask, self._place, error) from None
+        except KeyboardInterrupt:
+            # It may come while a lock of the connections is held, which nobody releases then: the next request has new ones.
+            self.__dict__.pop("_http", None)
+            raise

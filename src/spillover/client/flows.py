@@ -3,15 +3,17 @@
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
 from spillover.client import asks
-from spillover.client.asks import Ask
+from spillover.client.asks import BULK, Ask, ask, moment
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
 from spillover.client.steps import Step
-from spillover.wire.api import EventView, JobPage, JobView, PastJob
+from spillover.wire import endpoints
+from spillover.wire.api import EventView, JobPage, JobView, PastJob, ServerView
+from spillover.wire.parameters import EventsQuery, LogsQuery, PastQuery
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -106,11 +108,11 @@ class Following(Protocol[T_co]):
         """Whether all of it was read."""
         ...
 
-    def look(self) -> Ask[JobView] | None:
+    def look(self) -> Ask[Any] | None:
         """What to ask before it can go on; None when nothing is."""
         ...
 
-    def looked(self, view: JobView) -> None:
+    def looked(self, view: Any) -> None:
         """The answer to that."""
         ...
 
@@ -137,9 +139,7 @@ class Reading(Step[None]):
 
     flow: Following[Any]
     take: Callable[[Any], None]
-    """Is given each piece."""
-    slow: bool = False
-    """Whether that takes a while, as writing to a disk does."""
+    """Is given each piece; may take a while, as writing to a disk does."""
 
 
 class Pages:
@@ -210,14 +210,8 @@ class Output:
 
     def ask(self) -> Ask[bytes]:
         """For the bytes that are still missing."""
-        return asks.logs(
-            self._ref,
-            follow=self._follow,
-            stderr=self._stderr,
-            attempt=self._attempt,
-            task=self._task,
-            offset=self._seen,
-        )
+        stream: Literal["stdout", "stderr"] = "stderr" if self._stderr else "stdout"
+        return asks.logs(LogsQuery(self._ref, stream, self._attempt, self._task, self._seen, self._follow))
 
     def take(self, chunk: bytes) -> Sequence[bytes]:
         """The bytes as they are."""
@@ -234,7 +228,7 @@ class Output:
 
 
 class History:
-    """Events, taken up after the last revision."""
+    """Events, taken up after the last revision; following without one, from now on."""
 
     def __init__(self, after: int | None, *, follow: bool, job: str | None) -> None:
         self._after = after
@@ -244,15 +238,17 @@ class History:
         self._decode = msgspec.json.Decoder(EventView).decode
         self.over = False
 
-    def look(self) -> None:
-        """Nothing has to be known."""
+    def look(self) -> Ask[ServerView] | None:
+        """Where history ends, once: what comes while a broken stream is taken up again is not missed then."""
+        return ask(endpoints.SERVER) if self._follow and self._after is None else None
 
-    def looked(self, view: JobView) -> None:
-        """Nothing was asked."""
+    def looked(self, view: ServerView) -> None:
+        """Begin behind that."""
+        self._after = view.revision
 
     def ask(self) -> Ask[bytes]:
         """For what is newer than the last event."""
-        return asks.events(after=self._after, follow=self._follow, job=self._job)
+        return asks.events(EventsQuery(self._after, self._follow, self._job))
 
     def take(self, chunk: bytes) -> Sequence[EventView]:
         """The events of all lines that are complete; empty lines only show that the server is there."""
@@ -280,7 +276,7 @@ class Past:
         until: str | datetime | None = None,
         ended_since: str | datetime | None = None,
     ) -> None:
-        self._span = since, until, ended_since
+        self._query = PastQuery(moment(since), moment(until), moment(ended_since))
         self._seen: set[str] = set()
         self._rest = b""
         self._decode = msgspec.json.Decoder(PastJob).decode
@@ -294,7 +290,7 @@ class Past:
 
     def ask(self) -> Ask[bytes]:
         """For all of them."""
-        return asks.past(*self._span)
+        return ask(endpoints.PAST, self._query, seconds=BULK)
 
     def take(self, chunk: bytes) -> Sequence[PastJob]:
         """The jobs of all lines that are complete, as far as they are new."""

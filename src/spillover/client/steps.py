@@ -6,7 +6,7 @@ the client carries steps out in its own way: one blocks, the other awaits.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -30,19 +30,3 @@ class Work(Step[T]):
     """Something on this machine that takes a while, such as reading files."""
 
     do: Callable[[], T]
-
-
-class Run(Protocol):
-    """Carries an operation out, for code that blocks."""
-
-    def __call__(self, flow: Flow[T], /) -> T:
-        """What the operation returns; raises what it raises."""
-        ...
-
-
-class AsyncRun(Protocol):
-    """The same for asyncio."""
-
-    async def __call__(self, flow: Flow[T], /) -> T:
-        """What the operation returns; raises what it raises."""
-        ...

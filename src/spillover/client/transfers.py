@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spillover.client import asks
+from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Upload, batches, moving
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
@@ -12,6 +13,8 @@ from spillover.client.flows import Reading
 from spillover.client.packing import changed, needs_packing, pack
 from spillover.client.steps import Flow, Work
 from spillover.ports.blobs import Source, digest_of
+from spillover.wire import endpoints
+from spillover.wire.parameters import FilesQuery
 
 
 def missing(digests: Iterable[str]) -> Flow[list[str]]:
@@ -33,14 +36,14 @@ def put_blob(source: Source, progress: Progress | None) -> Flow[str]:
 def save_blob(digest: str, path: Path, progress: Progress | None) -> Flow[None]:
     """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
     with Landing(path, progress) as file:
-        yield from Reading(Blob(digest), file.write, slow=True)
+        yield from Reading(Blob(digest), file.write)
 
 
 def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[list[dict[str, Any]]]:
     """Documents of jobs whose inputs the server has."""
     if not any(map(needs_packing, docs)):
         return docs
-    most = (yield from asks.server()).max_inputs
+    most = (yield from ask(endpoints.SERVER)).max_inputs
     packed = yield from Work(lambda: pack(docs, most))
     unsent = yield from missing(packed.sources)
     told = moving(packed.bytes_of(unsent), progress) if unsent else None
@@ -56,7 +59,7 @@ def fetch(
     job: str, folder: Path, attempt: int | None, progress: Moving | None, *, force: bool
 ) -> Flow[list[Path]]:
     """Write what a job brought back to a folder; returns the files that were not there."""
-    view = yield from asks.files(job, attempt)
+    view = yield from ask(endpoints.FILES, FilesQuery(job, attempt))
     todo = yield from Work(lambda: plan(view, folder, force=force))
     told = moving(todo.total, progress) if todo.wanted else None
     for file in todo.wanted:

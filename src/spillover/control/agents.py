@@ -11,7 +11,6 @@ from spillover.control.lives import Lives
 from spillover.control.loop import Loop
 from spillover.control.terms import lease_terms, spread
 from spillover.control.tickets import Tickets
-from spillover.core.book import stuck_after
 from spillover.core.deciders.agents import name_taken
 from spillover.core.deciders.results import holder
 from spillover.core.events import Lease, Stop
@@ -32,7 +31,6 @@ from spillover.core.proposals import (
     Yielded,
     unusable,
 )
-from spillover.deciding.engine import Engine
 from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Agents, LeaseTerms, Offer
@@ -274,8 +272,6 @@ class Desk:
         node = engine.state.agents[node_key]
         stops, revoked, yields = [], [], []
         overdue: set[Lease] = set()
-        # What was handed out ahead of room before this has waited for it too long: room may be elsewhere by now.
-        stuck = self._loop.now() - stuck_after(engine.state.facts.ahead)
         for each in node.held:
             job_id, _, rank = split_task(each)
             job = engine.state.jobs[job_id]
@@ -289,7 +285,7 @@ class Desk:
                 continue
             elif phase.thief is not None:
                 yields.append((job.lease, self._tickets.ticket(job.lease)))
-            elif each in node.ahead and (phase.at < stuck or self._rented_sooner(engine, job, node.cluster)):
+            elif phase.revoked and each in node.ahead:
                 revoked.append(job.lease)
         return Orders(
             self._loop.epoch,
@@ -372,15 +368,6 @@ class Desk:
         if incarnation in self._loop.state.registered:
             raise CommandError(Kind.UNAVAILABLE, "register anew")
         return None
-
-    @staticmethod
-    def _rented_sooner(engine: Engine, job: Job, cluster: ClusterName) -> bool:
-        """Whether a job that waits for owned room may be rented, and there is room for that."""
-        return (
-            job.due is not None
-            and not engine.state.is_rented(cluster)
-            and engine.index.rentable_now(job, engine.now)
-        )
 
     def check_lead(self) -> None:
         """Raise unless this server surely leads at this moment; asked right before an agent is told anything."""

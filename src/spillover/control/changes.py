@@ -10,25 +10,10 @@ from spillover.control.projects import OwnHistory
 from spillover.control.subscribers import Subscription
 from spillover.control.views import reason_view
 from spillover.core import ranges
-from spillover.core.events import (
-    AnyEvent,
-    GangPlaced,
-    JobEnded,
-    JobHeld,
-    JobPlaced,
-    JobReleased,
-    JobRequeued,
-    JobStarted,
-    JobState,
-    JobSubmitted,
-    LeaseMoved,
-    MemberPlaced,
-    MembersDropped,
-    TasksBound,
-)
+from spillover.core.events import AnyEvent, JobState
 from spillover.core.jobs import Ended, Job, Placed, Running, Spread
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId, member_id, split_member
+from spillover.model.ids import JobId, split_member
 from spillover.ports.archive import Finished
 from spillover.ports.commands import CommandError, JobChange, JobChanges, Kind
 from spillover.ports.journal import Journal
@@ -185,65 +170,10 @@ def _live(job: Job, revision: int) -> JobChange:
 
 def changes_of(revision: int, event: AnyEvent) -> list[JobChange]:
     """The states that an event brings jobs to, or in which it moves them."""
-    if isinstance(event, TasksBound):
-        return [
-            JobChange(
-                revision,
-                event.at,
-                job,
-                JobState.RUNNING if job in event.running else JobState.PLACED,
-                0,
-                event.cluster,
-                nodes[0],
-            )
-            for job, nodes in zip(event.jobs, event.nodes, strict=True)
-        ]
-    change = _change_of(revision, event)
-    return [] if change is None else [change]
-
-
-def _change_of(revision: int, event: AnyEvent) -> JobChange | None:
-    """The state that an event brings a job to; None if it brings none."""
-    match event:
-        case JobSubmitted():
-            waits = event.after or (event.not_before is not None and event.not_before > event.at)
-            return JobChange(revision, event.at, event.job, JobState.HELD if waits else JobState.QUEUED, 1)
-        case JobPlaced():
-            return JobChange(
-                revision, event.at, event.job, JobState.PLACED, event.attempt, event.cluster, event.node
-            )
-        case GangPlaced():
-            return JobChange(
-                revision, event.at, event.job, JobState.PLACED, event.attempt, event.cluster, event.nodes[0]
-            )
-        case MemberPlaced():
-            member = member_id(event.array, event.index)
-            return JobChange(revision, event.at, member, JobState.PLACED, 1, event.cluster, event.node)
-        case LeaseMoved():
-            return JobChange(
-                revision, event.at, event.job, JobState.PLACED, event.attempt, event.cluster, event.thief
-            )
-        case JobStarted():
-            return JobChange(revision, event.at, event.job, JobState.RUNNING, event.attempt)
-        case JobRequeued() | JobReleased() | JobHeld():
-            state = JobState.HELD if isinstance(event, JobHeld) else JobState.QUEUED
-            attempt = event.attempt if isinstance(event, JobRequeued) else 0
-            return JobChange(revision, event.at, event.job, state, attempt)
-        case MembersDropped():
-            return JobChange(revision, event.at, event.array, event.state, 1, members=event.members)
-        case JobEnded():
-            return JobChange(
-                revision,
-                event.at,
-                event.job,
-                event.state,
-                event.attempt,
-                exit_code=event.exit_code,
-                signal=event.signal,
-                reason=reason_view(event.why),
-            )
-        case _:
-            return None
+    return [
+        JobChange(revision, at, job, state, attempt, cluster, node, code, signal, reason_view(why), members)
+        for job, at, state, attempt, cluster, node, code, signal, why, members in event.reached()
+    ]
 
 
 def _forgotten(after: int) -> CommandError:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from spillover import __version__
-from spillover.control import forecasting, views
+from spillover.control import forecasting, views, whatif
 from spillover.control.changes import Watching
 from spillover.control.costs import budget_views, cost_report
 from spillover.control.driving.drivers import Drivers
@@ -37,7 +37,7 @@ from spillover.control.results import results_of
 from spillover.control.roster import act_on_agents
 from spillover.control.slices import slices
 from spillover.control.specs import Specs
-from spillover.control.submitting import Submitting, refused
+from spillover.control.submitting import Submitting
 from spillover.control.tasks import task_view, tasks_of
 from spillover.control.tokens import Tokens
 from spillover.core import ranges
@@ -47,13 +47,14 @@ from spillover.core.proposals import Act, Change, Refusal, SetPriority
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs import JobForm, to_doc
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId, split_member
 from spillover.model.units import SECOND, format_time
-from spillover.ports.archive import Archive, CostBy, Finished
+from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span
+from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span, refused
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -84,6 +85,8 @@ from spillover.wire.api import (
     SetAsideView,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 
@@ -159,7 +162,7 @@ class Commands:
         """Where and when these jobs would start, without submitting them."""
         jobs = forms_of(jobs, self._project)
         ids, tried = await self._submitting.trial(jobs, user)
-        return forecasting.forecasts(self._loop.engine.index, ids, jobs, tried, self._project)
+        return forecasting.forecasts(ids, jobs, tried, self._project)
 
     async def act(self, action: Action, who: str) -> Ids:
         """Cancel, hold, release or requeue jobs, all or none."""
@@ -239,6 +242,15 @@ class Commands:
         job = found.array if isinstance(found, Pending) else found
         view = views.why_view(engine, job, self._loop.now(), self._project, self._parts.drivers.reason_of)
         return structs.replace(view, id=found.id)
+
+    async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption; nothing of it is done."""
+        found = await self._lookup.find(ref)
+        if isinstance(found, Finished):
+            raise CommandError(Kind.CONFLICT, f"{id_of(found)} has ended: nothing would become of it")
+        return await whatif.answer(
+            self._loop, found.array if isinstance(found, Pending) else found, asked, self._project
+        )
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
         """The job once it ended, or as it is after `timeout` seconds."""

@@ -8,11 +8,11 @@ from spillover.control.views import money, when
 from spillover.core.deciders.endings import attempt_cost, elapsed
 from spillover.core.jobs import NO_EXTRA, Ended, Job, Queued, Running
 from spillover.core.state import State
-from spillover.model.budget import EVERY, Budget, Per, period_of, period_prefix
+from spillover.model.budget import EVERY, Budget, CostBy, Per, period_of, period_prefix
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
 from spillover.model.units import FOREVER, format_time
-from spillover.ports.archive import Archive, CostBy
+from spillover.ports.archive import Archive
 from spillover.wire.api import BudgetView, CostReport, CostView
 
 

@@ -9,10 +9,10 @@ from spillover.control.views import money, note_of, reason_view, when
 from spillover.core.jobs import Job
 from spillover.deciding.budgets.check import CostHold
 from spillover.deciding.cycle.plan import GangPlacement, Placement
-from spillover.deciding.engine import Trial
 from spillover.deciding.explain.explain import Explanation, capped_by
 from spillover.deciding.forecast.costs import quote, quote_on
 from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.whatif import Trial
 from spillover.forms.jobs import JobForm
 from spillover.model.cluster import Role
 from spillover.model.ids import JobId
@@ -22,13 +22,13 @@ from spillover.wire.api import Forecast, Forecasts, ReasonView
 
 
 def forecasts(
-    index: SchedulingIndex,
     ids: Sequence[str],
     forms: Sequence[JobForm],
     tried: Trial,
     project: str | None = None,
 ) -> Forecasts:
     """One forecast for each job, in the order they were given, for somebody of one project if it is given."""
+    index = tried.engine.index
     placed: dict[str, Placement | GangPlacement] = {}
     for placement in tried.plan.placements:
         placed.setdefault(placement.job, placement)

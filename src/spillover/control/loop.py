@@ -38,6 +38,8 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
+TRIES: Final = 5
+"""How often something is proposed that rests on what changed meanwhile."""
 RETRY: Final = 1.0
 """Seconds between two tries to write again."""
 LONGEST_WAIT: Final = 1.0

@@ -8,24 +8,24 @@ from collections.abc import Iterable
 
 from msgspec import structs
 
-from spillover.control.loop import Loop
-from spillover.control.submitting import TRIES, refused
+from spillover.control.loop import TRIES, Loop
 from spillover.core.policy_book import PolicyNote
 from spillover.core.proposals import Refusal, Refused, SetPolicies
 from spillover.deciding.engine import Engine
-from spillover.forms.policies import AXES, OPTIONS, Takes
-from spillover.forms.policystring import (
-    named_axes,
-    read_policies,
+from spillover.forms.policystring import named_axes, read_policies
+from spillover.forms.problems import BadForm
+from spillover.model.policy import Choice, PolicySet, choice_of
+from spillover.model.policy_options import (
+    LINE_AXES,
+    OPTIONS,
+    Takes,
     short_duration,
     write_choice,
     write_policies,
 )
-from spillover.forms.problems import BadForm
-from spillover.model.policy import Choice, PolicySet, choice_of
 from spillover.model.units import SECOND, format_duration, format_time
 from spillover.policies.loading import BUILT_IN, UnknownPolicy, load
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, Kind, refused
 from spillover.wire.api import (
     FieldProblem,
     PolicyAxis,
@@ -49,7 +49,7 @@ class PolicyDesk:
         last = book.notes[-1] if book.notes else None
         return PolicyView(
             policy=write_policies(policies),
-            axes=[self._axis(engine, axis) for axis in AXES],
+            axes=[self._axis(engine, axis) for axis in LINE_AXES],
             depth=policies.depth,
             unknown_runtime_s=policies.unknown_runtime / SECOND,
             since=None if last is None else format_time(last.at),
@@ -70,9 +70,9 @@ class PolicyDesk:
         while True:
             state = (await self._loop.read()).state
             before, reset = state.facts.policies, patch.policy is None
-            after = state.policies.configured if patch.policy is None else _read(patch.policy, before)
-            named = AXES if patch.policy is None else named_axes(patch.policy)
-            _check(after)
+            after = state.policies.configured if patch.policy is None else read_line(patch.policy, before)
+            named = LINE_AXES if patch.policy is None else named_axes(patch.policy)
+            check_policies(after)
             settled = [
                 axis
                 for axis in named
@@ -114,7 +114,7 @@ def differences(before: PolicySet, after: PolicySet) -> list[str]:
     """One line for each axis that differs, as `wait: never -> compute(0.1)`."""
     lines = [
         f"{axis}: {write_choice(axis, choice_of(before, axis))} -> {write_choice(axis, choice_of(after, axis))}"
-        for axis in AXES
+        for axis in LINE_AXES
         if choice_of(before, axis) != choice_of(after, axis)
     ]
     if before.depth != after.depth:
@@ -130,7 +130,7 @@ def _settled(axes: Iterable[str], after: PolicySet) -> list[str]:
     return [f"{axis}: {write_choice(axis, choice_of(after, axis))}, no longer as a fallback" for axis in axes]
 
 
-def _read(text: str, base: PolicySet) -> PolicySet:
+def read_line(text: str, base: PolicySet) -> PolicySet:
     """The policies of a line, over those that decide now."""
     if not text.strip(" ,\t\n"):
         raise _invalid(
@@ -142,7 +142,7 @@ def _read(text: str, base: PolicySet) -> PolicySet:
         raise _invalid([FieldProblem(each.path, each.message) for each in bad.problems]) from None
 
 
-def _check(policies: PolicySet) -> None:
+def check_policies(policies: PolicySet) -> None:
     """Refuse what cannot be made."""
     try:
         load(policies)

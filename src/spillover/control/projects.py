@@ -6,16 +6,7 @@ from typing import Final
 from msgspec import structs
 
 from spillover.control.lookup import Lookup
-from spillover.core.events import (
-    AnyEvent,
-    JobsAdmitted,
-    JobsArchived,
-    JobSubmitted,
-    MemberPlaced,
-    MembersDropped,
-    TasksBound,
-    WaitsExpired,
-)
+from spillover.core.events import AnyEvent
 from spillover.core.jobs import Job
 from spillover.core.state import State
 from spillover.forms.jobs import JobForm
@@ -94,31 +85,15 @@ class OwnHistory:
         return self._lookup.project
 
     async def part(self, event: AnyEvent) -> AnyEvent | None:
-        """What of an event is of the project; None if nothing is. What is about no job is about everybody's."""
-        match event:
-            case JobSubmitted():
-                return event if self._note(event.job, own=event.project == self._lookup.project) else None
-            case JobsAdmitted():
-                pairs = [
-                    pair for pair in zip(event.jobs, event.latest, strict=True) if await self._is_own(pair[0])
-                ]
-                jobs, latest = (*zip(*pairs, strict=True),) if pairs else ((), ())
-                return structs.replace(event, jobs=jobs, latest=latest) if pairs else None
-            case TasksBound():
-                bound = [
-                    pair for pair in zip(event.jobs, event.nodes, strict=True) if await self._is_own(pair[0])
-                ]
-                mine, nodes = (*zip(*bound, strict=True),) if bound else ((), ())
-                running = tuple([job for job in event.running if job in mine])
-                return structs.replace(event, jobs=mine, nodes=nodes, running=running) if bound else None
-            case WaitsExpired() | JobsArchived():
-                own = tuple([job for job in event.jobs if await self._is_own(job)])
-                return structs.replace(event, jobs=own) if own else None
-            case MemberPlaced() | MembersDropped():
-                return event if await self._is_own(event.array) else None
-            case _:
-                job = getattr(event, "job", None)
-                return event if isinstance(job, str) and await self._is_own(JobId(job)) else None
+        """What of an event is about jobs of the project; None if nothing is."""
+        jobs = event.about()
+        if (project := event.of_project()) is not None:
+            own = [job for job in jobs if self._note(job, own=project == self._lookup.project)]
+        else:
+            own = [job for job in jobs if await self._is_own(job)]
+        if not own:
+            return None
+        return event if len(own) == len(jobs) else event.only(frozenset(own))
 
     async def _is_own(self, job: JobId) -> bool:
         """Whether a job is of the project; one that nobody knows any more is not."""

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from spillover.control.loop import Loop
-from spillover.control.submitting import refused
 from spillover.core.nodes import Node
 from spillover.core.proposals import Drain, Forget, Refusal, Resume
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, Kind, refused
 from spillover.wire.api import AgentAction, AgentNames
 
 _ACTS: Final[dict[str, Callable[[ClusterName, NodeName, str], Drain | Resume | Forget]]] = {

@@ -26,11 +26,11 @@ from spillover.core.events import (
     JobStopping,
     Lease,
     LeaseMoved,
+    LeasesRevoked,
     MemberPlaced,
     StealAsked,
     TokenRevoked,
     Usage,
-    WaitsExpired,
 )
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import Outcome, Refusal, Result, unusable
@@ -142,7 +142,7 @@ class Runner:
                     self._agents.end(event.token)
                 case JobStopping():
                     self._wake(event.job)
-                case WaitsExpired():
+                case LeasesRevoked():
                     for each in event.jobs:
                         self._wake(each)
                 case _:

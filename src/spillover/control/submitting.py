@@ -10,42 +10,27 @@ from msgspec import structs
 from spillover.control.files import FileDesk
 from spillover.control.limits import Gauge
 from spillover.control.lookup import Lookup, Pending
-from spillover.control.loop import Loop
+from spillover.control.loop import TRIES, Loop
 from spillover.control.specs import Specs
+from spillover.control.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
 from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
-from spillover.deciding.engine import Trial
+from spillover.deciding.whatif import Trial, try_jobs
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Terms
 from spillover.model.units import format_duration, format_moment
 from spillover.ports.archive import Archive, Finished
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, Kind, refused
 from spillover.wire.api import FieldProblem
 from spillover.wire.journal import encode_spec, encode_value
 
-_KINDS = {
-    Refused.INVALID: Kind.INVALID,
-    Refused.UNKNOWN: Kind.UNKNOWN,
-    Refused.CONFLICT: Kind.CONFLICT,
-    Refused.STALE: Kind.UNAVAILABLE,
-    Refused.FULL: Kind.LIMITED,
-    Refused.PROJECT_FULL: Kind.LIMITED,
-    Refused.INTERNAL: Kind.INTERNAL,
-}
 _LIMITS = {Refused.FULL: "queued", Refused.PROJECT_FULL: "queued_per_project"}
-TRIES = 5
-"""How often a submission is proposed that rests on what changed meanwhile."""
 
 
 def draw_id() -> JobId:
     """An id that nobody can guess and nobody else has."""
     return job_id(secrets.randbits(ID_BITS))
-
-
-def refused(refusal: Refusal) -> CommandError:
-    """A refusal, as the one who asked is told."""
-    return CommandError(_KINDS[refusal.kind], refusal.message)
 
 
 class Submitting:
@@ -109,8 +94,8 @@ class Submitting:
     async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
         """What would become of these jobs; nothing is submitted."""
         proposal, known = await self._proposal(forms, user, {})
-        engine = await self._loop.ready()
-        tried = engine.trial(self._loop.now(), proposal)
+        now = self._loop.now()
+        tried = await on_snapshot(self._loop, lambda snapshot: try_jobs(snapshot, now, proposal))
         if isinstance(tried, Refusal):
             raise refused(tried)
         fresh = iter(proposal.jobs)

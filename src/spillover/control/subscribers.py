@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from spillover.core.about import jobs_of
-from spillover.core.events import AnyEvent, JobSubmitted, MembersDropped
+from spillover.core.events import AnyEvent
 from spillover.core.jobs import Job
 from spillover.model.ids import JobId
 
@@ -79,7 +78,7 @@ class Subscribers:
         if not self._to_jobs and not self._to_projects:
             return
         for event in events:
-            about = jobs_of(event)
+            about = event.about()
             if len(about) >= MANY:
                 self._tell_everybody(after)
                 return
@@ -90,17 +89,17 @@ class Subscribers:
                     _tell(self._to_jobs, job, after)
                 if self._to_projects:
                     self._tell_project(after, array, event, jobs)
-            if type(event) is MembersDropped:
-                _tell(self._to_jobs, f"{event.array}.", after)
+                if event.of_members:
+                    _tell(self._to_jobs, f"{job}.", after)
 
     def _tell_project(self, after: int, job: str, event: AnyEvent, jobs: Mapping[JobId, Job]) -> None:
-        if type(event) is JobSubmitted:
-            _tell(self._to_projects, event.project, after)
+        if (project := event.of_project()) is not None:
+            _tell(self._to_projects, project, after)
         elif (known := jobs.get(JobId(job))) is not None:
             _tell(self._to_projects, known.kind.project, after)
         else:  # it is in the archive by now: whoever waits finds out
-            for project in self._to_projects:
-                _tell(self._to_projects, project, after)
+            for each in self._to_projects:
+                _tell(self._to_projects, each, after)
 
     def _tell_everybody(self, after: int) -> None:
         for table in (self._to_jobs, self._to_projects):

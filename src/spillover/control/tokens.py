@@ -8,14 +8,13 @@ import secrets
 from typing import Final
 
 from spillover.control.loop import Loop
-from spillover.control.submitting import refused
 from spillover.control.views import when
 from spillover.core.proposals import CreateToken, Refusal, RevokeToken
 from spillover.model.ids import ID_BITS, NAME_RULE, is_name, job_id
 from spillover.model.tokens import Token, TokenRole, TokenText, digest_of, read_token
 from spillover.model.units import SECOND, format_time
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, Kind, refused
 from spillover.wire.api import FieldProblem, NewToken, TokenRequest, TokenView
 
 LONGEST_NOTE: Final = 200

@@ -15,8 +15,8 @@ from spillover.model.ids import ClusterName, NodeName, TaskKey, task_key
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
-STUCK = SECOND
-"""Nanoseconds that a lease handed out ahead of room waits for it at the least before it is asked back."""
+STUCK = 3 * SECOND
+"""Nanoseconds that a prefetched lease waits for room at the least before it is asked back: idle agents may ask for it first."""
 
 
 def room_of(node: Node) -> Resources:
@@ -39,6 +39,11 @@ def ahead_of(node: Node, horizon: int) -> int:
 def stuck_after(horizon: int) -> int:
     """Nanoseconds after which a lease that was handed out ahead of room, and still has none, is asked back."""
     return max(STUCK, 4 * horizon)
+
+
+def revoked_from(at: int, horizon: int) -> int:
+    """From when on a lease that was prefetched at a time is asked back, nanoseconds UTC: whole seconds, so that many are due together."""
+    return -(-(at + stuck_after(horizon)) // SECOND) * SECOND
 
 
 def takes_over(node: Node, asked: Resources, horizon: int) -> bool:

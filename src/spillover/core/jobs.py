@@ -54,6 +54,8 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
     """Where the other tasks are, in a checkpoint of release 0.4 or before; empty ever since: see `Job.tasks`."""
     thief: NodeName | None = None
     """Who asked for its lease, which stays here until it is given up; None as a rule."""
+    revoked: bool = False
+    """Whether its agent is asked to hand the lease back, unless the task has started."""
 
     @property
     def key(self) -> NodeKey:

@@ -31,6 +31,13 @@ class Keys:
             for key, job in jobs.items():
                 yield project, key, job
 
+    def copy(self) -> "Keys":
+        """The same, of its own."""
+        own = Keys()
+        own._jobs = {project: jobs.copy() for project, jobs in self._jobs.items()}
+        own._left, own._unknown = self._left.copy(), self._unknown
+        return own
+
     def find(self, project: str, key: str) -> JobId | None:
         """The job of the state that was submitted under a key."""
         jobs = self._jobs.get(project)

@@ -20,6 +20,7 @@ from spillover.core.events import (
     JobState,
     JobStopping,
     LeaseMoved,
+    LeasesRevoked,
     MemberPlaced,
     NodesSeen,
     StealAsked,
@@ -51,6 +52,7 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.PLACED, StealAsked): frozenset({S.PLACED}),
     (S.PLACED, StealRefused): frozenset({S.PLACED}),
     (S.PLACED, LeaseMoved): frozenset({S.PLACED}),
+    (S.PLACED, LeasesRevoked): frozenset({S.PLACED}),
     (S.PLACED, TasksBound): frozenset({S.PLACED}),
     # Of a gang some tasks may end before any was said to run; the job ends with the last.
     (S.PLACED, TasksEnded): frozenset({S.PLACED}),

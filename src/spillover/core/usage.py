@@ -115,7 +115,7 @@ def _change(state: State, job: Job, at: int, more: int) -> None:
 
 def _set_back(state: State, sharing: Sharing, half_lives: int) -> Sharing:
     """Let the clock start later. Who has used nothing for long has used nothing."""
-    for using in list(state.usage.values()):
+    for using in [state.usage[project] for project in state.usage]:
         using.spent = sharing.carried(using, half_lives)
         if not using.rate and using.spent <= 0:
             del state.usage[using.project]

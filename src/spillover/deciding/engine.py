@@ -6,29 +6,24 @@ The live loop adds waiting, writing and the gate around it; a simulator adds a v
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from spillover.core import invariants, ranges
-from spillover.core.appliers.queue import live_of
+from spillover.core import invariants
 from spillover.core.apply import APPLIERS
-from spillover.core.decide import DECIDERS, decide
+from spillover.core.decide import DECIDERS
 from spillover.core.deciders import changes
 from spillover.core.events import (
     AgentsConfigured,
     AnyEvent,
     ClustersConfigured,
-    JobSubmitted,
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.jobs import Job, Queued
-from spillover.core.proposals import Proposal, Refusal, Refused, Reply, Submit
-from spillover.core.state import Dirty, State
+from spillover.core.proposals import Proposal, Refusal, Refused, Reply
+from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import RULES, Plan, digest_of, events_of, unwritable
-from spillover.deciding.explain.explain import Explanation, explain
 from spillover.deciding.protocols import Policies
-from spillover.deciding.queue.alarms import Alarms
 from spillover.deciding.queue.following import FOLLOWERS
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.backoff import Backoff, reason_of
@@ -84,14 +79,6 @@ class Step(Struct):
     """Whether more could be decided right away: a step that is to be short does a part."""
 
 
-class Trial(Struct, frozen=True):
-    """What would become of jobs that were not submitted."""
-
-    now: int
-    plan: Plan
-    jobs: dict[JobId, tuple[Job, Explanation]]
-
-
 class Engine:
     """A state, the index beside it, and the policies that decide."""
 
@@ -105,8 +92,9 @@ class Engine:
         digests: bool = True,
         encode: Callable[[AnyEvent], bytes] | None = None,
         whole: bool = True,
+        ready: tuple[Policies, SchedulingIndex] | None = None,
     ) -> None:
-        """With `whole`, ready to decide; else `build` has to be called until it says so."""
+        """With `whole`, ready to decide; else `build` has to be called until it says so. `ready` spares building anything."""
         self.state = state
         self.now = max(now, state.facts.now)
         self.debug = debug
@@ -118,7 +106,7 @@ class Engine:
         """How events are written; None if nobody writes them: then what cannot be decided is raised, as in tests and simulations."""
         self.aside = Backoff()
         """Alarms and jobs that could not be decided, by the engine's own time."""
-        self._load = load
+        self.load = load
         self._outdated = False
         """Whether the policies and the index are those of a book that has changed too much for them."""
         self._ready = False
@@ -127,7 +115,12 @@ class Engine:
         """Jobs that cycles failed on since one did not fail."""
         self._old_index: SchedulingIndex | None = None
         """The one before, while it is freed."""
-        self._take_policies(whole=whole)
+        self._policies_digest = b""
+        if ready is None:
+            self._take_policies(whole=whole)
+        else:
+            self._policies, self._index = ready
+            self._ready = self._index.is_whole
 
     @property
     def index(self) -> SchedulingIndex:
@@ -245,7 +238,7 @@ class Engine:
     def _take_policies(self, *, whole: bool) -> None:
         """Decide by the policies that the book names, from the book alone."""
         self._outdated = False
-        self._policies = self._load(self.state.facts.policies)
+        self._policies = self.load(self.state.facts.policies)
         self._policies_digest = digest_of(self._policies.chosen) if self._digests else b""
         for guard in self._policies.guards:
             guard.look_at(self.state)
@@ -268,63 +261,6 @@ class Engine:
         cycles = not self.aside.waits(CYCLE, NO_JOB, self.now)
         following = self.index.next_time() if cycles else self.index.alarms.next_time()
         return min(following, self.aside.next_try())
-
-    def trial(self, now: int, proposal: Submit) -> "Trial | Refusal":
-        """What a cycle would decide if these jobs were submitted now. They are withdrawn before this returns."""
-        now = max(now, self.now)
-        events, reply = decide(self.state, proposal, now)
-        if isinstance(reply, Refusal):
-            return reply
-        index = self.index
-        self._ready = index.build()
-        numbered, dirty, alarms = self.state.facts.numbered, self.state.dirty, index.alarms
-        tally = structs.replace(self.state.facts.tally)
-        self.state.dirty, index.alarms = Dirty(), Alarms(self.state)  # as both may be long
-        submitted = [event.job for event in events if type(event) is JobSubmitted]
-        try:
-            for event in events:
-                self.apply(event)
-            plan = cycle.run(self.state, self.index, self.policies, now, self.state.facts.cycles).plan
-            self._tell_waits(plan, submitted)
-            held = [hold for _, hold in plan.holds]
-            tried = [self.state.jobs[job] for job in submitted]
-            jobs = {job.id: (job, explain(self, job, held)) for job in tried}
-        except Exception:
-            self._build_index()  # the cycle may have left it half way
-            raise
-        finally:
-            for job in submitted:
-                self._withdraw(job)
-            self.state.facts.numbered, self.state.dirty, index.alarms = numbered, dirty, alarms
-            self.state.facts.tally = tally
-        return Trial(now, plan, jobs)
-
-    def _tell_waits(self, plan: Plan, submitted: list[JobId]) -> None:
-        """Let jobs that are only tried know what a plan says of their waits, so that they can be explained."""
-        tried = dict.fromkeys(submitted)
-        for job, latest in plan.admitted:
-            if job in tried:
-                self.state.jobs[job].latest, self.state.jobs[job].round = latest, self.state.facts.rounds
-        for expiry in plan.expired:
-            if expiry.job in tried and not expiry.members:
-                self.state.jobs[expiry.job].due = expiry.why
-
-    def _withdraw(self, job_id: JobId) -> None:
-        """Undo a submission that nothing rests on yet."""
-        job = self.state.jobs.pop(job_id, None)
-        if job is None:
-            return
-        self.state.leave(job)
-        members = job.extra.members
-        if (count := live_of(job)) > 0:
-            self.state.count_live(job.kind.project, -count)
-        if type(job.phase) is Queued:
-            self.state.queued -= 1 if members is None else ranges.size(members.pending)
-        if job.extra.key is not None:
-            self.state.keys.drop(job.kind.project, job.extra.key, job_id)
-        for wanted in job.extra.after:
-            self.state.no_longer_waits(job_id, wanted.job)
-        self.index.withdraw(job)
 
     def _cycle(self, now: int, step: Step) -> Plan | None:
         """Run a cycle and carry its plan out; None if it decided nothing. Raises _CycleFailed."""
@@ -350,7 +286,12 @@ class Engine:
             if found.settled:
                 state.moved.clear()
         index.calm(
-            decided=bool(decided), passed=found.passed, again=found.again, turn=found.turn, spent=found.spent
+            now,
+            decided=bool(decided),
+            passed=found.passed,
+            again=found.again,
+            turn=found.turn,
+            spent=found.spent,
         )
         return plan if decided else None
 

@@ -17,6 +17,7 @@ from spillover.core.events import (
     GangPlaced,
     JobPlaced,
     JobsAdmitted,
+    LeasesRevoked,
     MemberPlaced,
     WaitsExpired,
 )
@@ -32,7 +33,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.reasons import code_of
 from spillover.model.units import FOREVER, MONEY, format_duration, format_time
 
-_OF_A_PLAN: Final = (CostHeld, GangPlaced, JobPlaced, JobsAdmitted, MemberPlaced, WaitsExpired)
+_OF_A_PLAN: Final = (CostHeld, GangPlaced, JobPlaced, JobsAdmitted, LeasesRevoked, MemberPlaced, WaitsExpired)
 """Events that only a plan leads to."""
 _UNFIT: Final = (Impossible, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What an event may raise that does not belong to the state before it."""
@@ -122,7 +123,7 @@ class Replay:
         except Exception as error:  # noqa: BLE001 - the server set aside a job on which its cycle failed, and decided without it
             self._differ(revision, f"no plan can be made of what is before it: {reason_of(error)}")
             return
-        index.calm(decided=True, passed=True, again=FOREVER)
+        index.calm(event.now, decided=True, passed=True, again=FOREVER)
         events = events_of(plan, state, event.policy)[1:]
         self._found, self._stored = tuple(map(self._told, events)), []
         self._due = events[::-1]
@@ -172,6 +173,8 @@ def told(event: AnyEvent, jumped: int = 0) -> str:
         case WaitsExpired():
             some = f"{event.members} members of " if event.members else ""
             return f"may be rented: {some}{', '.join(event.jobs)} ({code_of(event.why)})"
+        case LeasesRevoked():
+            return f"asked back: {', '.join(event.jobs)}"
         case JobPlaced():
             return f"{event.job} on {event.cluster}/{event.node} ({code_of(event.why)})"
         case GangPlaced():

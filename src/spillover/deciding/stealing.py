@@ -197,7 +197,13 @@ def _take(
 def _is_free(job: Job) -> bool:
     """Whether a lease may be asked for: nobody has, it is not to be stopped, and it does not rather go and be rented."""
     phase = job.phase
-    return type(phase) is Placed and phase.thief is None and phase.stopping is None and job.due is None
+    return (
+        type(phase) is Placed
+        and phase.thief is None
+        and phase.stopping is None
+        and not phase.revoked
+        and job.due is None
+    )
 
 
 def _starts(state: State, node: Node, now: int) -> list[_Held]:

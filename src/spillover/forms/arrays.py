@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from spillover.forms.oneline import Piece, character
 from spillover.forms.problems import shown
 from spillover.model.job import Range
 
@@ -34,8 +35,12 @@ def _parse_short(text: str) -> tuple[Range, ...]:
 
 def _parse(text: str) -> tuple[Range, ...]:
     ranges: list[Range] = []
-    for part in text.split(",", MOST_RANGES):
-        ranges += _parse_part(part)
+    for part in Piece(text).split(",", MOST_RANGES):
+        try:
+            ranges += _parse_part(part.text)
+        except ArrayError as error:
+            where = None if part.text == text else part.strip().at
+            raise ArrayError(f"{error}{character(where)}") from None
         if len(ranges) > MOST_RANGES:
             raise ArrayError(f"has more than {MOST_RANGES:,} ranges; write fewer or larger ones")
     ranges.sort(key=lambda one: one.first)

@@ -166,6 +166,11 @@ def _length(kind: inspect.StrType, value: Any, path: Path, found: Findings) -> o
 
 def _bounded(kind: inspect.ListType | inspect.DictType, value: Any, path: Path, found: Findings) -> None:
     """A number of items within its bounds."""
+    if kind.min_length is not None and len(value) < kind.min_length:
+        least = (
+            "must not be empty" if not value else f"has {len(value)} entries; the least is {kind.min_length}"
+        )
+        found.add(path, least)
     if kind.max_length is not None and len(value) > kind.max_length:
         found.add(path, f"has {len(value)} entries; the most is {kind.max_length}")
 

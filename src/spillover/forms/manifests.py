@@ -6,17 +6,18 @@ several containers, policies) stays in the manifest, which is kept whole for who
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct, field
 
 from spillover.forms.meaning import JobForm, understand
-from spillover.forms.pods import GPU, POD, Pod, Totals, resources_of, totals_of
+from spillover.forms.oneline import Piece
+from spillover.forms.pods import GPU, POD, Totals, read_manifest, resources_of, totals_of
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.work import check_plain
 from spillover.model.units import UnitError, parse_duration
 from spillover.wire.jobfile import ContainerDoc, Metadata, Quantity, ResourcesDoc, SpecDoc
+from spillover.wire.manifest import ManifestDoc, ManifestMetaDoc, PodJobDoc
 
 OURS: Final = "spillover.dev/"
 """What all our labels and annotations begin with."""
@@ -51,40 +52,6 @@ _MARKS: Final = frozenset(
 """Others of ours, that are read elsewhere or written onto what runs."""
 
 
-class _Meta(Struct, frozen=True, rename="camel"):
-    """Names, labels and annotations."""
-
-    name: str | None = None
-    generate_name: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Template(Struct, frozen=True):
-    """What pods of the job are made from."""
-
-    spec: Pod
-    metadata: _Meta | None = None
-
-
-class _Spec(Struct, frozen=True, rename="camel"):
-    """The job itself."""
-
-    template: _Template
-    active_deadline_seconds: Annotated[int, Meta(ge=1)] | None = None
-    parallelism: Annotated[int, Meta(ge=0)] | None = None
-    completions: Annotated[int, Meta(ge=0)] | None = None
-
-
-class _Manifest(Struct, frozen=True, rename="camel"):
-    """As much of a manifest as is read."""
-
-    api_version: str
-    kind: str
-    spec: _Spec
-    metadata: _Meta = field(default_factory=_Meta)
-
-
 def understand_manifest(value: Any, found: Findings) -> JobForm | None:
     """The job of a manifest; None with everything noted that is wrong with it."""
     if value.get("apiVersion") != "batch/v1":
@@ -92,16 +59,10 @@ def understand_manifest(value: Any, found: Findings) -> JobForm | None:
     if value.get("kind") != "Job":
         found.add(("kind",), f"{shown(value.get('kind'))} of batch/v1 is not read; write a Job")
     check_plain(value, (), found)
-    try:
-        manifest = msgspec.convert(value, _Manifest)
-    except (msgspec.ValidationError, RecursionError):
-        from spillover.forms.checking import check  # noqa: PLC0415 - slow to load, only needed for what is wrong
-
-        check(_Manifest, value, found)
-        return None
-    if not manifest.spec.template.spec.containers:
+    manifest = read_manifest(value, (), found)
+    if manifest is not None and not manifest.spec.pod.containers:
         found.add((*POD, "containers"), "is empty; write at least one container")
-    if found.found:
+    if manifest is None or found.found:
         return None
     meaning = Findings()
     spec = _spec(manifest, value, meaning)
@@ -111,17 +72,17 @@ def understand_manifest(value: Any, found: Findings) -> JobForm | None:
     return form if not meaning.found else None
 
 
-def _metadata(manifest: _Manifest) -> Metadata:
+def _metadata(manifest: ManifestDoc) -> Metadata:
     """What the job is called and whom it belongs to."""
-    meta = manifest.metadata
+    meta = manifest.metadata or ManifestMetaDoc()
     name = meta.name or (meta.generate_name or "").rstrip("-.") or None
     labels = meta.labels or {}
     return Metadata(name, labels.get(PROJECT, "default"), labels)
 
 
-def _spec(manifest: _Manifest, value: dict[str, Any], found: Findings) -> SpecDoc | None:
+def _spec(manifest: ManifestDoc, value: dict[str, Any], found: Findings) -> SpecDoc | None:
     """The container job that stands for a manifest; None with everything noted that is wrong with its annotations."""
-    first = manifest.spec.template.spec.containers[0]
+    first = manifest.spec.pod.containers[0]
     # Arguments alone go to the image's own entry point, which only the manifest can say.
     command = [*first.command, *(first.args or [])] if first.command else []
     limit = manifest.spec.active_deadline_seconds
@@ -129,14 +90,14 @@ def _spec(manifest: _Manifest, value: dict[str, Any], found: Findings) -> SpecDo
         container=ContainerDoc(first.image, command, value),
         env={one.name: one.value for one in first.env or () if one.value is not None},
         tasks=_tasks(manifest.spec, found),
-        resources=_resources(totals_of(manifest.spec.template.spec, POD, found), found),
+        resources=_resources(totals_of(manifest.spec.pod, POD, found), found),
         walltime=None if limit is None else f"{limit}s",
         estimate=_estimate(manifest, found),
     )
     return _annotated(doc, manifest, found)
 
 
-def _tasks(spec: _Spec, found: Findings) -> int:
+def _tasks(spec: PodJobDoc, found: Findings) -> int:
     """How many pods run at a time."""
     pods = 1 if spec.parallelism is None else spec.parallelism
     if pods == 0:
@@ -160,13 +121,15 @@ def _resources(total: Totals, found: Findings) -> ResourcesDoc:
     return ResourcesDoc(cpu, asked.memory or None, min(asked.gpu, MOST_GPUS), dict(asked.other))
 
 
-def _notes(manifest: _Manifest) -> dict[str, str]:
+def _notes(manifest: ManifestDoc) -> dict[str, str]:
     """Annotations of the job, and those of its pod where the job has none of the name."""
-    inner = manifest.spec.template.metadata or _Meta()
-    return {**(inner.annotations or {}), **(manifest.metadata.annotations or {})}
+    inner, outer = (
+        each or ManifestMetaDoc() for each in (manifest.spec.template.metadata, manifest.metadata)
+    )
+    return {**(inner.annotations or {}), **(outer.annotations or {})}
 
 
-def _estimate(manifest: _Manifest, found: Findings) -> str | None:
+def _estimate(manifest: ManifestDoc, found: Findings) -> str | None:
     """The expected time to run."""
     notes = _notes(manifest)
     text = next((notes[name] for name in ESTIMATES if name in notes), None)
@@ -182,7 +145,7 @@ def _estimate(manifest: _Manifest, found: Findings) -> str | None:
     return seconds
 
 
-def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | None:
+def _annotated(doc: SpecDoc, manifest: ManifestDoc, found: Findings) -> SpecDoc | None:
     """A job with what our annotations say of it; None with everything noted that is wrong with them."""
     said: dict[str, Any] = {}
     for name, text in _notes(manifest).items():
@@ -203,7 +166,7 @@ def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | 
     try:
         return msgspec.convert(msgspec.to_builtins(doc) | said, SpecDoc)
     except msgspec.ValidationError:
-        from spillover.forms.checking import check  # noqa: PLC0415 - see above
+        from spillover.forms.checking import check  # noqa: PLC0415 - likewise
 
         check(SpecDoc, said, found, ("spec",))
         return None
@@ -211,13 +174,17 @@ def _annotated(doc: SpecDoc, manifest: _Manifest, found: Findings) -> SpecDoc | 
 
 def _list(text: str) -> list[str]:
     """Words between commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
+    return [word for part in Piece(text).split() if (word := part.strip().text)]
 
 
 def _pairs(text: str) -> dict[str, str] | str:
     """`NAME=VALUE` between commas, or what was written in its place."""
-    pairs = [pair.partition("=") for pair in _list(text)]
-    return {name.strip(): value.strip() for name, _, value in pairs} if all(one[1] for one in pairs) else text
+    said: dict[str, str] = {}
+    for name, value in [Piece(word).pair() for word in _list(text)]:
+        if value is None:
+            return text
+        said[name.strip().text] = value.strip().text
+    return said
 
 
 def _whole(text: str) -> int | str:

@@ -1,20 +1,30 @@
-"""Pods as far as deciding looks at them: what they ask of a node in all, counted as the scheduler of Kubernetes does, and which nodes they ask for.
+"""Pods as far as deciding looks at them.
 
-Both are read out of a manifest whenever it is: nothing of a pod is kept twice.
+That is what they ask of a node in all, counted as the scheduler of Kubernetes does, which nodes they ask for, and whether an engine for
+containers could run them. All of it is read out of a manifest whenever it is needed: nothing of a pod is kept twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct
 
 from spillover.forms.problems import Findings, Path, shown
 from spillover.model.admission import NAME, whole
 from spillover.model.resources import IN_BYTES, Resources
 from spillover.model.units import UnitError, parse_cpu, parse_memory
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration
-from spillover.wire.jobfile import Quantity
+from spillover.wire.manifest import (
+    UNREADABLE,
+    Amounts,
+    AskedDoc,
+    ManifestDoc,
+    PodDoc,
+    PodJobDoc,
+    TermDoc,
+    TolerationDoc,
+    WantedDoc,
+)
 
 GPU: Final = "nvidia.com/gpu"
 """The resource that is counted as GPUs."""
@@ -22,196 +32,72 @@ POD: Final[Path] = ("spec", "template", "spec")
 """Where a Job has its pod."""
 POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
 """How names begin of what a pod may ask for as a whole."""
+_UNABLE: Final = "an engine for containers cannot do that; run it on a Kubernetes cluster"
 
-Amounts = dict[str, Quantity]
 Totals = dict[str, int]
 """Thousandths of a CPU, bytes or whole ones, by the names of resources."""
 
 
-class Asked(Struct, frozen=True):
-    """What a container asks for, or a pod as a whole."""
-
-    requests: Amounts | None = None
-    limits: Amounts | None = None
-
-
-class Mount(Struct, frozen=True, rename="camel"):
-    """Where a container sees a volume."""
-
-    name: str
-    sub_path: str | None = None
-
-
-class Volume(Struct, frozen=True, rename="camel"):
-    """A volume of a pod."""
-
-    name: str
-    empty_dir: dict[str, Any] | None = None
-    host_path: dict[str, Any] | None = None
-
-
-class Env(Struct, frozen=True, rename="camel"):
-    """A variable of a container."""
-
-    name: str
-    value: str | None = None
-    """None if it comes from elsewhere: only a Kubernetes cluster can fill it in."""
-    value_from: dict[str, Any] | None = None
-
-
-class PodContainer(Struct, frozen=True, rename="camel"):
-    """A container of a pod."""
-
-    image: Annotated[str, Meta(min_length=1)]
-    command: list[str] | None = None
-    args: list[str] | None = None
-    env: list[Env] | None = None
-    env_from: list[Any] | None = None
-    volume_mounts: list[Mount] | None = None
-    resources: Asked | None = None
-    restart_policy: str | None = None
-    """`Always` makes a sidecar of an init container: it runs beside all that come after it."""
-
-
-class Wanted(Struct, frozen=True):
-    """What a term asks of one label or field."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] | None = None
-
-
-class Term(Struct, frozen=True, rename="camel"):
-    """One of several choices of nodes."""
-
-    match_expressions: list[Wanted] | None = None
-    match_fields: list[Wanted] | None = None
-
-
-class Required(Struct, frozen=True, rename="camel"):
-    """Nodes of which it must be one."""
-
-    node_selector_terms: Annotated[list[Term], Meta(min_length=1)]
-
-
-class NodeAffinity(Struct, frozen=True):
-    """Which nodes are asked for; those that are only preferred are the cluster's affair."""
-
-    required: Required | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
-
-
-class Affinity(Struct, frozen=True, rename="camel"):
-    """Of which only what is said of nodes is read."""
-
-    node_affinity: NodeAffinity | None = None
-
-
-class Tolerated(Struct, frozen=True):
-    """Taints that do not matter to a pod."""
-
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
-class Pod(Struct, frozen=True, rename="camel"):
-    """The pod of a Job."""
-
-    containers: list[PodContainer]
-    init_containers: list[PodContainer] | None = None
-    overhead: Amounts | None = None
-    resources: Asked | None = None
-    """Of the pod as a whole, which counts before what its containers say."""
-    node_selector: dict[str, str] | None = None
-    affinity: Affinity | None = None
-    tolerations: list[Tolerated] | None = None
-    volumes: list[Volume] | None = None
-    node_name: str | None = None
-
-
-class _Template(Struct, frozen=True):
-    spec: Pod
-
-
-class PodJob(Struct, frozen=True):
-    """How a Job runs its pods."""
-
-    template: _Template
-    parallelism: int | None = None
-    completions: int | None = None
-
-    @property
-    def pod(self) -> Pod:
-        """What each of them is."""
-        return self.template.spec
-
-
-class _Manifest(Struct, frozen=True):
-    spec: PodJob
-
-
-def pods_of(manifest: Mapping[str, Any], path: Path, found: Findings) -> PodJob | None:
-    """How a Job runs its pods; None with what is wrong noted."""
+def read_manifest(value: Mapping[str, Any], path: Path, found: Findings) -> ManifestDoc | None:
+    """A manifest; None with everything noted that is wrong with its form."""
     try:
-        return msgspec.convert(manifest, _Manifest).spec
-    except (msgspec.ValidationError, RecursionError) as error:
-        found.add(path, f"is no Job that can be read: {error}")
+        return msgspec.convert(value, ManifestDoc)
+    except UNREADABLE as error:
+        from spillover.forms.checking import check  # noqa: PLC0415 - slow to load, only needed for what is wrong
+
+        before = len(found.found)
+        check(ManifestDoc, value, found, path)
+        if len(found.found) == before:
+            found.add(path, f"is no Job that can be read: {error}")
         return None
 
 
-_REFUSED: Final[tuple[tuple[Path, str, str], ...]] = (
-    (
-        ("metadata",),
-        "finalizers",
-        "keep a Job from being deleted, so that its room would never be free again",
-    ),
-    (
-        ("spec", "template", "metadata"),
-        "finalizers",
-        "keep pods from being deleted, so that their room would never be free again",
-    ),
-    (
-        ("spec", "template", "metadata"),
-        "ownerReferences",
-        "give pods to somebody else, who may delete or adopt them",
-    ),
-)
-"""What metadata must not have: where, which field, and what it would do. That of a Job which another object owns is left out."""
+def check_metadata(manifest: ManifestDoc, path: Path, found: Findings) -> None:
+    """Note what would keep the objects made of a manifest from going away, or give them to somebody else.
+
+    A Job that another object owns is fine: its owner is left out.
+    """
+    job, pods = manifest.metadata, manifest.spec.template.metadata
+    if job is not None and job.finalizers:
+        why = "keep a Job from being deleted, so that its room would never be free again"
+        found.add((*path, "metadata", "finalizers"), f"{why}; leave it out")
+    inner: Path = (*path, "spec", "template", "metadata")
+    if pods is not None and pods.finalizers:
+        why = "keep pods from being deleted, so that their room would never be free again"
+        found.add((*inner, "finalizers"), f"{why}; leave it out")
+    if pods is not None and pods.owner_references:
+        why = "give pods to somebody else, who may delete or adopt them"
+        found.add((*inner, "ownerReferences"), f"{why}; leave it out")
 
 
-def check_metadata(manifest: Mapping[str, Any], path: Path, found: Findings) -> None:
-    """Note what would keep the objects made of a manifest from going away, or give them to somebody else."""
-    for outer, name, why in _REFUSED:
-        inside: Any = manifest
-        for part in outer:
-            inside = inside.get(part) if isinstance(inside, Mapping) else None
-        if isinstance(inside, Mapping) and inside.get(name):
-            found.add((*path, *outer, name), f"{why}; leave it out")
-
-
-def is_plain(job: PodJob) -> bool:
-    """Whether an engine for containers can do all that a Job asks for; if not, only Kubernetes can."""
+def beyond_engines(job: PodJobDoc) -> str:
+    """What a Job asks for that only Kubernetes can do; empty if an engine for containers can do all of it."""
     pod = job.pod
+    if len(pod.containers) != 1:
+        return f"has {len(pod.containers)} containers; {_UNABLE}"
+    if pod.init_containers:
+        return f"has initContainers; {_UNABLE}"
     if (job.parallelism or 1) > 1 or (job.completions or 1) > 1:
-        return False
-    if len(pod.containers) != 1 or pod.init_containers:
-        return False
+        return f"asks for several pods; write an array instead, as {_UNABLE}"
     (one,) = pod.containers
     if one.env_from or any(each.value_from is not None for each in one.env or ()):
-        return False
-    local = {
-        each.name for each in pod.volumes or () if each.empty_dir is not None or each.host_path is not None
-    }
-    return all(mount.name in local and not mount.sub_path for mount in one.volume_mounts or ())
+        return f"takes variables from elsewhere (envFrom, valueFrom); {_UNABLE}"
+    volumes = {each.name: each for each in pod.volumes or ()}
+    for mount in one.volume_mounts or ():
+        volume = volumes.get(mount.name)
+        if volume is None:
+            return f"mounts a volume {shown(mount.name)} that it does not have"
+        if volume.empty_dir is None and volume.host_path is None:
+            return f"mounts a volume {shown(mount.name)} that is neither emptyDir nor hostPath; {_UNABLE}"
+        if mount.sub_path:
+            return f"mounts a part of a volume (subPath of {shown(mount.name)}); {_UNABLE}"
+    return ""
 
 
 # --- what it asks of a node in all
 
 
-def totals_of(pod: Pod, path: Path, found: Findings) -> Totals:
+def totals_of(pod: PodDoc, path: Path, found: Findings) -> Totals:
     """What a pod asks for in all: its containers together, or the most that its init containers need at a time, and its overhead."""
     total: Totals = {}
     for at, one in enumerate(pod.containers):
@@ -241,7 +127,7 @@ def resources_of(total: Totals, least_cpu: int = 0) -> Resources:
     return Resources(total.get("cpu", least_cpu), total.get("memory", 0), total.get(GPU, 0), others)
 
 
-def _requests(asked: Asked | None, path: Path, found: Findings) -> Totals:
+def _requests(asked: AskedDoc | None, path: Path, found: Findings) -> Totals:
     """Requests, or limits where nothing is requested."""
     if asked is None:
         return {}
@@ -249,7 +135,7 @@ def _requests(asked: Asked | None, path: Path, found: Findings) -> Totals:
     return limits | _amounts(asked.requests or {}, (*path, "requests"), found)
 
 
-def _put_whole(total: Totals, asked: Asked, path: Path, found: Findings) -> None:
+def _put_whole(total: Totals, asked: AskedDoc, path: Path, found: Findings) -> None:
     """Let what a pod asks for as a whole count before what its containers ask for."""
     for name, amount in _amounts(asked.limits or {}, (*path, "limits"), found).items():
         if name.startswith(POD_LEVEL):
@@ -306,7 +192,7 @@ def _raise(total: Totals, least: Totals) -> None:
 # --- which nodes it asks for
 
 
-def rules_of(pod: Pod, path: Path, found: Findings) -> Rules | None:
+def rules_of(pod: PodDoc, path: Path, found: Findings) -> Rules | None:
     """Which nodes a pod asks for; None if any will do that has no taints."""
     selector = tuple(sorted((pod.node_selector or {}).items()))
     tolerations = tuple([_toleration(each) for each in pod.tolerations or ()])
@@ -331,11 +217,11 @@ def rules_of(pod: Pod, path: Path, found: Findings) -> Rules | None:
     return Rules(selector, terms, tolerations)
 
 
-def _toleration(one: Tolerated) -> Toleration:
+def _toleration(one: TolerationDoc) -> Toleration:
     return Toleration(one.key or "", one.operator or "Equal", one.value or "", one.effect or "")
 
 
-def _term(term: Term, path: Path, found: Findings) -> NodeTerm:
+def _term(term: TermDoc, path: Path, found: Findings) -> NodeTerm:
     return NodeTerm(
         _requirements(term.match_expressions or (), (*path, "matchExpressions"), found),
         _requirements(term.match_fields or (), (*path, "matchFields"), found),
@@ -343,7 +229,7 @@ def _term(term: Term, path: Path, found: Findings) -> NodeTerm:
 
 
 def _requirements(
-    wanted: Sequence[Wanted] | Iterable[Wanted], path: Path, found: Findings
+    wanted: Sequence[WantedDoc] | Iterable[WantedDoc], path: Path, found: Findings
 ) -> tuple[Requirement, ...]:
     """What is asked of labels or fields; what could never be met is noted."""
     made: list[Requirement] = []

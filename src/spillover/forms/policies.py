@@ -1,91 +1,17 @@
-"""What each policy takes: the one table for spill.yaml and for policies written in a line."""
+"""Reads which policy is chosen and with what options: for spill.yaml, and for policies written in a line."""
 
 from collections.abc import Collection, Mapping
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from spillover.forms.oneline import Piece
 from spillover.forms.problems import Findings, Path, shown
 from spillover.forms.quantities import MOST_TIME, check_name, duration
 from spillover.model.policy import Choice
+from spillover.model.policy_options import COMMON, OPTIONS, Option, Takes
 
 GROUP: Final = "spillover.policies"
 """Entry points named `AXIS.NAME`."""
-
-AXES: Final = ("wait", "backfill", "order", "place", "route")
-"""What is chosen, in the order in which a line names them."""
-
-
-class Takes(StrEnum):
-    """What an option's value is."""
-
-    DURATION = "duration"
-    NUMBER = "number"
-    """Not negative."""
-    COUNT = "count"
-    """Whole, not negative."""
-    FLAG = "flag"
-    """True or false."""
-    SHARES = "shares"
-    """A number above 0 for each of some projects: a mapping, or `vision=2;nlp=1`."""
-
-
-Option: TypeAlias = Takes | tuple[str, ...]
-"""A kind of value, or the words of which it is one."""
-
-_NUMBER: Final = {"coefficient": Takes.NUMBER}
-_DURATION: Final = {"coefficient": Takes.DURATION}
-
-COMMON: Final[Mapping[str, Option]] = {
-    "min_wait": Takes.DURATION,
-    "max_wait": Takes.DURATION,
-    "max_queue": Takes.COUNT,
-    "rent_cpu_only": Takes.FLAG,
-    "short_job_threshold": Takes.DURATION,
-}
-"""Options that combine with every wait policy."""
-
-STUDY: Final[Mapping[str, Option]] = {"estimate_error": Takes.NUMBER}
-"""Options of any wait policy that only a simulation takes: they change what the scheduler is told."""
-
-OPTIONS: Final[Mapping[str, Mapping[str, Option]]] = {
-    "order.fifo": {},
-    "order.lifo": {},
-    "order.priority": {},
-    "order.sjf": {},
-    "order.ljf": {},
-    "order.edf": {},
-    "order.slack": {},
-    "order.fair_share": {
-        "half_life": Takes.DURATION,
-        "shares": Takes.SHARES,
-        "gpu_weight": Takes.NUMBER,
-    },
-    "backfill.strict": {},
-    "backfill.out_of_order": {},
-    "backfill.easy": {},
-    "place.first_fit": {},
-    "place.best_fit": {},
-    "place.worst_fit": {},
-    "place.spread": {},
-    "route.least_loaded": {},
-    "route.round_robin": {},
-    "route.power_of_two": {},
-    "route.biased": {"share": Takes.NUMBER},
-    "wait.zero": {**COMMON},
-    "wait.never": {**COMMON},
-    "wait.constant": {"wait": Takes.DURATION, **COMMON},
-    "wait.runtime": {**_NUMBER, **COMMON},
-    "wait.resource": {**_DURATION, **COMMON},
-    "wait.compute": {**_NUMBER, **COMMON},
-    "wait.star": {**_DURATION, "h": Takes.DURATION, "k": Takes.NUMBER, **COMMON},
-    "wait.budget": {"b": Takes.NUMBER, "shape": ("constant", "runtime", "resource", "compute"), **COMMON},
-    "wait.break_even": {**_NUMBER, "most_ends": Takes.COUNT, **COMMON},
-}
-"""Options of the built-in policies; those of installed ones are theirs to check, but for the common ones of any wait.
-
-The first one that is not common is the policy's own: a line may give it without its name.
-"""
 
 _WORTH: Final = "write how long to wait for each"
 REQUIRED: Final[Mapping[str, Mapping[str, str]]] = {
@@ -109,12 +35,6 @@ def installed() -> tuple[str, ...]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow; the built-in ones are known without it
 
     return tuple(sorted({point.name for point in entry_points(group=GROUP)} | OPTIONS.keys()))
-
-
-def main_option(policy: str) -> str | None:
-    """The option of a built-in policy that may be given without its name; None if it has none."""
-    own = (name for name in OPTIONS.get(policy, {}) if name not in COMMON)
-    return next(own, None)
 
 
 def read_choice(
@@ -194,8 +114,8 @@ def _shares(value: object, path: Path, found: Findings) -> str | None:
     """Shares of projects, as one line: options hold no mappings."""
     given: Mapping[object, object]
     if isinstance(value, str):
-        parts = [part.strip() for part in value.split(";") if part.strip()]
-        given = {part.rpartition("=")[0].strip() or part: part.rpartition("=")[2].strip() for part in parts}
+        pairs = [part.pair(last=True) for part in Piece(value).words(";")]
+        given = {name.strip().text: (share or name).strip().text for name, share in pairs}
     elif isinstance(value, Mapping):
         given = value
     else:

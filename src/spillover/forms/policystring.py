@@ -1,23 +1,33 @@
-"""Policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`: read, and written so that they read the same."""
+"""Reads policies in a line, as `wait=compute(0.076,max_queue=30),backfill=out_of_order`."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
-from spillover.forms.policies import AXES, COMMON, OPTIONS, STUDY, Option, Takes, main_option, read_choice
-from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.oneline import OneLine, Piece
+from spillover.forms.policies import read_choice
+from spillover.forms.problems import shown
 from spillover.forms.quantities import duration
 from spillover.model.policy import Choice, PolicySet
-from spillover.model.units import DAY, HOUR, MINUTE, SECOND, UnitError, parse_duration, write_duration
+from spillover.model.policy_options import (
+    LINE_AXES,
+    OPTIONS,
+    STUDY,
+    Option,
+    Takes,
+    main_option,
+    short_duration,
+)
+from spillover.model.units import HOUR, UnitError, parse_duration
 
 MOST_POINTS: Final = 1000
 """Of one range."""
+MOST_END: Final = 10**12
+"""Of a range of plain numbers; no option takes as much."""
 
-_RANGE: Final = r"([^\s(),=]+?)\.\.([^\s(),=/]+)/([^\s(),=]*)"
-"""Compiled when it is needed: a command that is typed all day has to start at once."""
+_MARKS: Final = frozenset("(),=")
+"""What ends a word of a line, as spaces do."""
 _DIGITS: Final = frozenset("0123456789.eE+-")
-_UNITS = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", 10**6), ("us", 1000), ("ns", 1))
 
 
 def read_policies(
@@ -33,19 +43,20 @@ def read_policies(
     `source` is what the line is called in problems, `known` the policies that there are (None: the installed ones); a `study` may
     also change what the scheduler is told.
     """
-    found = Findings()
+    line = OneLine(text)
     chosen: dict[str, Any] = {}
-    for axis, written in _axes(text, found):
+    for axis, written in _axes(line):
         if axis in chosen:
-            found.add((axis,), "is written twice; keep one")
-        elif axis == "depth":
-            chosen[axis] = _depth(written, found)
+            line.wrong(written, "is written twice; keep one", (axis,))
+            continue
+        line.mark((axis,), written)
+        if axis == "depth":
+            chosen[axis] = _depth(written, line)
         elif axis == "unknown_runtime":
-            chosen[axis] = duration(written, (axis,), found, least=1)
+            chosen[axis] = duration(written.text, (axis,), line.found, least=1)
         else:
-            chosen[axis] = _choice(axis, written, known, found, STUDY if study and axis == "wait" else {})
-    if found.found:
-        raise BadForm(found.located(source))
+            chosen[axis] = _choice(axis, written, known, line, STUDY if study and axis == "wait" else {})
+    line.check(source)
     base = base or PolicySet()
     return PolicySet(
         order=chosen.get("order", base.order),
@@ -60,33 +71,7 @@ def read_policies(
 
 def named_axes(text: str) -> tuple[str, ...]:
     """The axes that a line names, in its order."""
-    return tuple([axis for axis, _ in _axes(text, Findings()) if axis in AXES])
-
-
-def write_policies(policies: PolicySet) -> str:
-    """A line that reads as these policies; always the same for the same ones."""
-    default = PolicySet()
-    axes = [axis for axis in AXES if axis != "route" or policies.route != default.route]
-    parts = [f"{axis}={write_choice(axis, getattr(policies, axis))}" for axis in axes]
-    if policies.depth != default.depth:
-        parts.append(f"depth={policies.depth}")
-    if policies.unknown_runtime != default.unknown_runtime:
-        parts.append(f"unknown_runtime={short_duration(policies.unknown_runtime)}")
-    return ",".join(parts)
-
-
-def write_choice(axis: str, choice: Choice) -> str:
-    """One policy and its options, as `compute(0.076,max_queue=30)`."""
-    if not choice.options:
-        return choice.name
-    policy = f"{axis}.{choice.name}"
-    kinds = {**OPTIONS.get(policy, COMMON if axis == "wait" else {}), **STUDY}
-    main = main_option(policy)
-    parts = [_written(kinds.get(main), choice.options[main])] if main and main in choice.options else []
-    rest = [name for name in kinds if name in choice.options and name != main]
-    rest += sorted(choice.options.keys() - kinds.keys())
-    parts += [f"{name}={_written(kinds.get(name), choice.options[name])}" for name in rest]
-    return f"{choice.name}({','.join(parts)})"
+    return tuple([axis for axis, _ in _axes(OneLine(text)) if axis in LINE_AXES])
 
 
 class Step(NamedTuple):
@@ -101,49 +86,36 @@ class Step(NamedTuple):
 
 def points(text: str, source: str) -> list[Step]:
     """The lines that a line with a range `a..b/8` stands for: even steps, both ends included; without one, itself."""
-    ranges = list(re.finditer(_RANGE, text))
-    if len(ranges) > 1:
-        raise BadForm(
-            [Problem(source, None, "", f"{shown(text)} has more than one range; write one, as 0.1h..4h/8")]
-        )
+    line = OneLine(text)
+    ranges = [(word, ends) for word in _words(line.whole) if (ends := _range(word)) is not None]
     if not ranges:
         if ".." in text:
-            advice = "has a range without its number of points; write it as 0.1h..4h/8"
-            raise BadForm([Problem(source, None, "", f"{shown(text)} {advice}")])
+            at = line.whole.cut(text.index(".."))
+            line.wrong(at, f"{shown(text)} has a range without its number of points; write it as 0.1h..4h/8")
+            line.check(source)
         return [Step(text, text, "")]
-    (match,) = ranges
-    first, last, count = match.groups()
-    problem = ""
-    if not (count.isdigit() and len(count) < 6 and 2 <= int(count) <= MOST_POINTS):
-        problem = f"{shown(count)} is not a number of points from 2 to {MOST_POINTS}"
-    try:
-        steps = _even(first, last, 2 if problem else int(count))
-    except UnitError as error:
-        problem = problem or str(error)
-    if problem:
-        raise BadForm([Problem(source, None, match[0], problem)])
-    before, behind = text[: match.start()], text[match.end() :]
+    word, (first, last, count) = ranges[0]
+    if len(ranges) > 1:
+        line.wrong(ranges[1][0], f"{shown(text)} has more than one range; write one, as 0.1h..4h/8")
+        line.check(source)
+    line.mark((word.text,), word)
+    steps: list[tuple[str, str]] = []
+    if not (count.isascii() and count.isdigit() and len(count) < 6 and 2 <= int(count) <= MOST_POINTS):
+        line.found.add((word.text,), f"{shown(count)} is not a number of points from 2 to {MOST_POINTS}")
+    else:
+        try:
+            steps = _even(first, last, int(count))
+        except UnitError as error:
+            line.found.add((word.text,), str(error))
+    line.check(source)
+    before, behind = text[: word.at], text[word.at + len(word.text) :]
     return [Step(before + exact + behind, before + value + behind, value) for exact, value in steps]
-
-
-def short_duration(nanoseconds: int) -> str:
-    """A duration as `parse_duration` reads it, in the one unit that is shortest, if there is one of four digits."""
-    best = ""
-    for name, size in _UNITS:
-        scaled, rest = divmod(nanoseconds * 10_000, size)
-        if rest == 0:
-            written = f"{Decimal(scaled) / 10_000:f}"
-            written = (written.rstrip("0").rstrip(".") if "." in written else written) + name
-            if not best or len(written) < len(best):
-                best = written
-    exact = write_duration(nanoseconds)
-    return best if best and (nanoseconds == 0 or len(best) <= len(exact) + 2) else exact
 
 
 def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
     """Evenly spaced values as text, in plain numbers or in durations to the millisecond; each also for people."""
     if _is_number(first) and _is_number(last):
-        low, high = Decimal(first), Decimal(last)
+        low, high = _end(first), _end(last)
         numbers = [float(round(low + (high - low) * at / (count - 1), 12)) for at in range(count)]
         return [(repr(number).removesuffix(".0"), f"{number:.4g}") for number in numbers]
     if _is_number(first) or _is_number(last):
@@ -157,57 +129,67 @@ def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:
     return [(short_duration(span), f"{span / size:.4g}{unit}") for span in spans]
 
 
-def _axes(text: str, found: Findings) -> Iterator[tuple[str, str]]:
+def _end(text: str) -> Decimal:
+    """One end of a range of plain numbers."""
+    if abs(float(text)) > MOST_END:
+        raise UnitError(f"{shown(text)} is too large for a range; the most is {MOST_END}")
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # so close to 0 that only float takes it
+        return Decimal(0)
+
+
+def _words(line: Piece) -> Iterator[Piece]:
+    """What stands between marks and spaces."""
+    start = 0
+    for at, letter in enumerate(f"{line.text} "):
+        if letter in _MARKS or letter.isspace():
+            if at > start:
+                yield line.cut(start, at)
+            start = at + 1
+
+
+def _range(word: Piece) -> tuple[str, str, str] | None:
+    """Both ends of a range and its number of points, as they are written; None if a word is no range."""
+    middle = word.text.find("..", 1)
+    last, slash, count = word.text[middle + 2 :].partition("/")
+    return (word.text[:middle], last, count) if middle > 0 and last and slash else None
+
+
+def _axes(line: OneLine) -> Iterator[tuple[str, Piece]]:
     """Each axis with what is written for it."""
-    known = (*AXES, "depth", "unknown_runtime")
-    for part in _split(text, found):
-        axis, equals, written = part.partition("=")
-        axis = axis.strip()
-        if equals and axis in known:
+    known = (*LINE_AXES, "depth", "unknown_runtime")
+    for part in line.whole.words() if line.balanced() else ():
+        name, written = part.pair()
+        axis = name.strip().text
+        if written is not None and axis in known:
             yield axis, written.strip()
-        elif equals and "(" not in axis:
+        elif written is not None and "(" not in axis:
             from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
 
-            found.add((), f"there is no axis {shown(axis)}{nearest(axis, known)}")
+            line.wrong(part, f"there is no axis {shown(axis)}{nearest(axis, known)}")
         else:
-            found.add((), f"{shown(part)} names no axis; write it as wait=compute(0.076)")
-
-
-def _split(text: str, found: Findings) -> list[str]:
-    """The parts between commas that stand in no parentheses."""
-    parts, depth, start = [], 0, 0
-    for at, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            break
-        if letter == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    if depth:
-        found.add((), f"{shown(text)} has parentheses that do not match")
-        return []
-    parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
+            line.wrong(part, f"{shown(part.text)} names no axis; write it as wait=compute(0.076)")
 
 
 def _choice(
-    axis: str, written: str, known: Collection[str] | None, found: Findings, more: Mapping[str, Option]
+    axis: str, written: Piece, known: Collection[str] | None, line: OneLine, more: Mapping[str, Option]
 ) -> Choice | None:
     """One policy with its options."""
-    name, bracket, inside = written.partition("(")
-    name = name.strip()
-    if not name.replace(".", "_").replace("-", "_").isidentifier() or (bracket and not inside.endswith(")")):
-        found.add((axis,), f"{shown(written)} is not a policy; write it as name(0.1,option=value)")
+    call = written.call()
+    name = call[0].text if call else ""
+    if call is None or not name.replace(".", "_").replace("-", "_").isidentifier():
+        message = f"{shown(written.text)} is not a policy; write it as name(0.1,option=value)"
+        line.wrong(written, message, (axis,))
         return None
-    inside = inside.removesuffix(")")
     policy = f"{axis}.{name}"
     kinds = {**OPTIONS.get(policy, {}), **more}
     given: dict[str, Any] = {}
-    nameless: list[tuple[str, str]] = []
-    for at, part in enumerate(_split(inside, found)):
-        option, equals, value = part.partition("=")
-        option, value = option.strip(), value.strip()
-        if not equals:
+    nameless: list[tuple[Piece, str]] = []
+    for at, part in enumerate(call[1].words() if call[1] else ()):
+        left, right = part.pair()
+        option, value = left.strip().text, right.strip().text if right else ""
+        if right is None:
             main = main_option(policy)
             if at or main is None:
                 why = (
@@ -215,13 +197,14 @@ def _choice(
                 )
                 nameless.append((part, why))
                 continue
-            option, value = main, part
+            option, value = main, part.text
         if option in given:
-            found.add((axis, name, option), "is written twice; keep one")
+            line.wrong(part, "is written twice; keep one", (axis, name, option))
+        line.mark((axis, name, option), part)
         given[option] = _read(kinds.get(option), value)
-    choice = read_choice(axis, name, given, (axis,), found, known=known, more=more)
+    choice = read_choice(axis, name, given, (axis,), line.found, known=known, more=more)
     for part, why in nameless if choice is not None else ():
-        found.add((axis, name), f"{shown(part)} has no name: {why}; write option=value")
+        line.wrong(part, f"{shown(part.text)} has no name: {why}; write option=value", (axis, name))
     return choice
 
 
@@ -247,22 +230,13 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _written(kind: Option | None, value: object) -> str:
-    """A value of an option as it is read again."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if kind is Takes.DURATION and isinstance(value, int):
-        return short_duration(value)
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _depth(written: str, found: Findings) -> int | None:
+def _depth(written: Piece, line: OneLine) -> int | None:
     """How many lanes a cycle tries."""
     try:
-        depth = Decimal(written)
+        depth = Decimal(written.text)
     except InvalidOperation:
         depth = Decimal(0)
-    if depth != int(depth) or not 1 <= depth <= 10**9:
-        found.add(("depth",), f"{shown(written)} is not a whole number from 1")
+    if not depth.is_finite() or not 1 <= depth <= 10**9 or depth != int(depth):
+        line.wrong(written, f"{shown(written.text)} is not a whole number from 1", ("depth",))
         return None
     return int(depth)

@@ -34,14 +34,14 @@ def constrained(shape: Shape, doc: SpecDoc, found: Findings) -> Shape:
             )
             found.add((*PATH, "role"), message)
     if manifest is not None:
-        from spillover.forms.pods import POD, check_metadata, is_plain, pods_of, rules_of  # noqa: PLC0415 - few jobs need it
+        from spillover.forms.pods import POD, beyond_engines, check_metadata, read_manifest, rules_of  # noqa: PLC0415 - few jobs need it
 
         path: Path = ("spec", "container", "manifest")
-        check_metadata(manifest, path, found)
-        job = pods_of(manifest, path, found)
-        if job is not None:
-            rules = rules_of(job.pod, (*path, *POD), found)
-            runs = runs if is_plain(job) else tuple(sorted({*runs, PODS}))
+        read = read_manifest(manifest, path, found)
+        if read is not None:
+            check_metadata(read, path, found)
+            rules = rules_of(read.spec.pod, (*path, *POD), found)
+            runs = tuple(sorted({*runs, PODS})) if beyond_engines(read.spec) else runs
     if where is None and rules is None and runs == shape.runs:
         return shape
     return _shared(replace(shape, burst=burst, where=where, rules=rules, runs=runs))

@@ -39,6 +39,12 @@ class Backoff:
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], Failed] = {}
 
+    def copy(self) -> "Backoff":
+        """The same, of its own."""
+        own = Backoff()
+        own._failed = self._failed.copy()
+        return own
+
     def __len__(self) -> int:
         return len(self._failed)
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from spillover.model.units import DAY, FOREVER, time_of
 
+CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
+"""What costs are summed by."""
 EVERY: Final = "*"
 """Stands for every project, or every user, each on its own."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,6 +13,7 @@ MOST_PATH: Final = 1024
 MOST_PART: Final = 255
 """Bytes between two slashes: no file system takes more."""
 PATH_RULE: Final = "a path below the folder that the job runs in, without `..`, as data/train.csv"
+DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 KEPT_STREAMS: Final = (".spillover/stdout", ".spillover/stderr")
 """Where the output of a task is listed among the files that it brought back, where the server keeps it."""
 

@@ -1,16 +1,16 @@
 """Finished jobs: a projection of the journal with a revision of its own, read by people and by back-tests."""
 
 from collections.abc import Sequence
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 
 Payment: TypeAlias = tuple[int, str, int]
 """When an attempt was over (nanoseconds UTC), the cluster it ran on, and what it cost (millionths)."""
-CostBy: TypeAlias = Literal["project", "user", "cluster", "day", "week", "month"]
 ProjectKey: TypeAlias = tuple[str, str]
 """A project, and an idempotency key of it."""
 COST_BY: Final[tuple[CostBy, ...]] = ("project", "user", "cluster", "day", "week", "month")

@@ -18,7 +18,6 @@ from msgspec import Struct
 from spillover.model.bounds import plain
 from spillover.model.units import DAY
 
-DIGEST_RULE: Final = "64 hexadecimal digits, in lower case: the SHA-256 of its bytes"
 GIB: Final = 2**30
 PIECE: Final = 1 << 18
 """Bytes that are read at once."""

@@ -5,14 +5,15 @@ An answer rests on what is durable: a command returns only after the revision be
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from msgspec import Struct
 
 from spillover.core.events import JobState
+from spillover.core.proposals import Refusal, Refused
 from spillover.forms.jobs import JobForm
+from spillover.model.budget import CostBy
 from spillover.model.job import Range
-from spillover.ports.archive import CostBy
 from spillover.ports.callers import Caller
 from spillover.wire.api import (
     Action,
@@ -44,6 +45,8 @@ from spillover.wire.api import (
     ServerView,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
 
@@ -148,6 +151,22 @@ class JobChanges(Struct, frozen=True):
     changes: list[JobChange]
 
 
+_KINDS: Final = {
+    Refused.INVALID: Kind.INVALID,
+    Refused.UNKNOWN: Kind.UNKNOWN,
+    Refused.CONFLICT: Kind.CONFLICT,
+    Refused.STALE: Kind.UNAVAILABLE,
+    Refused.FULL: Kind.LIMITED,
+    Refused.PROJECT_FULL: Kind.LIMITED,
+    Refused.INTERNAL: Kind.INTERNAL,
+}
+
+
+def refused(refusal: Refusal) -> CommandError:
+    """A refusal, as the one who asked is told."""
+    return CommandError(_KINDS[refusal.kind], refusal.message)
+
+
 class Commands(Protocol):
     """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
 
@@ -173,6 +192,10 @@ class Commands(Protocol):
 
     async def why(self, ref: str) -> WhyView:
         """Why a job is where it is."""
+        ...
+
+    async def what_if(self, ref: str, asked: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption."""
         ...
 
     async def act(self, action: Action, who: str) -> Ids:

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,21 +18,23 @@ from prometheus_client.registry import Collector
 from spillover.control.costs import budget_views
 from spillover.control.limits import KINDS, Gauge
 from spillover.control.loop import Loop
-from spillover.core.events import (
-    AnyEvent,
-    Decided,
-    JobEnded,
-    JobPlaced,
-    JobSubmitted,
-    MemberPlaced,
-    PolicyDisabled,
-)
+from spillover.core.events import AnyEvent, CounterName, JobEnded, JobPlaced, MemberPlaced
 from spillover.core.state import State
+from spillover.model.ids import JobId
 from spillover.model.policy import choice_of
 from spillover.model.units import MONEY, SECOND
 from spillover.ports.commands import CommandError
 from spillover.server.pauses import Pauses
 from spillover.stores.counted import REFUSALS, CountedBlobs
+
+COUNTERS: Final[dict[CounterName, tuple[str, str, tuple[str, ...]]]] = {
+    "submitted": ("jobs_submitted", "Jobs that were accepted.", ()),
+    "placed": ("jobs_placed", "Leases granted.", ("cluster",)),
+    "ended": ("jobs_ended", "Jobs that ended.", ("state",)),
+    "disabled": ("policies_disabled", "Policies that were slow, or missing.", ("axis", "policy")),
+    "cycles": ("cycles", "Cycles that decided something.", ()),
+}
+"""What events say that they are counted under: name, meaning, labels."""
 
 
 class _Now(Collector):
@@ -183,17 +186,11 @@ class Metrics:
         self.registry.register(_Process(self.pauses))
         ProcessCollector(registry=self.registry)
         self._loop = loop
-        self._submitted = Counter("spill_jobs_submitted", "Jobs that were accepted.", registry=self.registry)
-        self._placed = Counter("spill_jobs_placed", "Leases granted.", ("cluster",), registry=self.registry)
-        self._ended = Counter("spill_jobs_ended", "Jobs that ended.", ("state",), registry=self.registry)
+        self._counters = {
+            name: Counter(f"spill_{called}", told, labels, registry=self.registry)
+            for name, (called, told, labels) in COUNTERS.items()
+        }
         self._cost = Counter("spill_cost", "Cost of ended jobs, in the currency.", registry=self.registry)
-        self._disabled = Counter(
-            "spill_policies_disabled",
-            "Policies that were slow, or missing.",
-            ("axis", "policy"),
-            registry=self.registry,
-        )
-        self._cycles = Counter("spill_cycles", "Cycles that decided something.", registry=self.registry)
         self._wait = Histogram(
             "spill_wait_seconds",
             "Time from submission to placement.",
@@ -213,37 +210,26 @@ class Metrics:
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         # A counter takes a lock for each step, so what comes together is counted first.
-        submitted = cycles = cost = 0
-        placed: Tally[str] = Tally()
-        ended: Tally[str] = Tally()
-        for event in events:
-            match event:
-                case JobSubmitted():
-                    submitted += 1
-                case JobPlaced() | MemberPlaced():
-                    placed[event.cluster] += 1
-                    job = self._loop.state.jobs.get(
-                        event.job if isinstance(event, JobPlaced) else event.array
-                    )
-                    if job is not None:
-                        self._wait.observe(max(0, event.at - job.submitted) / SECOND)
-                case JobEnded():
-                    ended[event.state.value] += 1
-                    if not self._is_array(event):  # what it cost was counted with its members
-                        cost += max(0, event.cost)
-                case PolicyDisabled():
-                    self._disabled.labels(event.axis, event.name).inc()
-                case Decided():
-                    cycles += 1
-                case _:
-                    pass
-        self._submitted.inc(submitted)
-        self._cycles.inc(cycles)
+        counted = Tally([event.counted() for event in events])
+        for what, count in counted.items():
+            if what:
+                counter, labels = self._counters[what[0]], what[1:]
+                (counter.labels(*labels) if labels else counter).inc(count)
+        cost = 0
+        for event in events:  # what only the state knows
+            if type(event) is JobPlaced:
+                self._see_wait(event.job, event.at)
+            elif type(event) is MemberPlaced:
+                self._see_wait(event.array, event.at)
+            elif type(event) is JobEnded and not self._is_array(event):  # its members have counted its cost
+                cost += max(0, event.cost)
         self._cost.inc(cost / MONEY)
-        for cluster, count in placed.items():
-            self._placed.labels(cluster).inc(count)
-        for state, count in ended.items():
-            self._ended.labels(state).inc(count)
+
+    def _see_wait(self, job: JobId, placed: int) -> None:
+        """How long a job waited that has a place now."""
+        found = self._loop.state.jobs.get(job)
+        if found is not None:
+            self._wait.observe(max(0, placed - found.submitted) / SECOND)
 
     def _is_array(self, event: JobEnded) -> bool:
         """Whether an array ended, which was not archived yet when its end became durable."""

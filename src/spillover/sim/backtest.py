@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from spillover.forms.policystring import write_policies
 from spillover.forms.problems import BadForm, Problem
 from spillover.model.policy import PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.model.units import format_time
 from spillover.sim.comparing import Deviation, ProjectChange, by_project, deviation
 from spillover.sim.estimates import Told, with_estimates

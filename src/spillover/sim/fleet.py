@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from spillover.forms.problems import BadForm, Findings, shown
-from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, duration, money, quantity
+from spillover.forms.oneline import OneLine, Piece
+from spillover.forms.problems import BadForm, shown
+from spillover.forms.quantities import MOST_CPU, MOST_MEMORY, MOST_TIME, duration, money
 from spillover.model.cluster import Billing, Price
 from spillover.model.resources import Resources
 from spillover.model.units import UnitError, parse_cpu, parse_memory
@@ -16,7 +17,6 @@ MOST_NODES: Final = 1_000_000
 MOST_GPUS: Final = 1000
 """Of one machine."""
 
-_OWNED = re.compile(r"(\d{1,7})\s*x\s*(.+)", re.ASCII)
 _AMOUNT = re.compile(r"([0-9.]+m?)\s*(gpus?|cpus?)", re.ASCII)
 _PRICES: Final = ("gpu", "cpu", "memory_gib")
 _TIMES: Final = ("step", "minimum", "startup")
@@ -27,20 +27,21 @@ def read_owned(text: str) -> Fleet:
 
     CPUs or memory that are not stated limit no job.
     """
-    found = Findings()
-    match = _OWNED.fullmatch(text.strip())
-    if match is None or not 1 <= int(match[1]) <= MOST_NODES:
-        found.add((), f"{shown(text)} is not a number of machines; write 64x8gpu or 64x8gpu,48cpu,256GB")
+    line = OneLine(text)
+    number, machine = line.whole.pair("x")
+    count = _machines(number.strip().text)
+    have: dict[str, int] = {}
+    if machine is None or not count:
+        message = f"{shown(text)} is not a number of machines; write 64x8gpu or 64x8gpu,48cpu,256GB"
+        line.wrong(line.whole, message)
     else:
-        have: dict[str, int] = {}
-        for part in match[2].split(","):
-            _add(part.strip(), have, found)
-        if not found.found and "gpu" not in have and "cpu" not in have:
-            found.add((), f"{shown(text)} has neither GPUs nor CPUs; write 64x8gpu or 64x48cpu")
-    if found.found or match is None:
-        raise BadForm(found.located("--owned"))
+        for part in machine.split():
+            _add(part.strip(), have, line)
+        if not line.found.found and "gpu" not in have and "cpu" not in have:
+            line.wrong(line.whole, f"{shown(text)} has neither GPUs nor CPUs; write 64x8gpu or 64x48cpu")
+    line.check("--owned")
     node = Resources(have.get("cpu", MOST_CPU), have.get("memory", MOST_MEMORY), have.get("gpu", 0))
-    return Fleet(int(match[1]), node, limits_cpu="cpu" in have, limits_memory="memory" in have)
+    return Fleet(count, node, limits_cpu="cpu" in have, limits_memory="memory" in have)
 
 
 def read_rented(text: str) -> Rent:
@@ -48,21 +49,27 @@ def read_rented(text: str) -> Rent:
 
     Without a step use is billed to the nanosecond.
     """
-    found = Findings()
+    line = OneLine(text)
     given: dict[str, int | None] = {}
-    for part in text.split(","):
-        name, equals, value = (one.strip() for one in part.partition("="))
-        if not equals or name not in (*_PRICES, *_TIMES):
+    for part in line.whole.split():
+        left, right = part.pair()
+        name, value = left.strip().text, right.strip() if right else None
+        if value is None or name not in (*_PRICES, *_TIMES):
             known = ", ".join((*_PRICES, *_TIMES))
-            found.add((), f"{shown(part)} says no price; write gpu=2.5, and what else there is of {known}")
-        elif name in given:
-            found.add((name,), "is written twice; keep one")
-        elif name in _PRICES:
-            given[name] = money(value, (name,), found)
+            line.wrong(
+                part, f"{shown(part.text)} says no price; write gpu=2.5, and what else there is of {known}"
+            )
+            continue
+        if name in given:
+            line.wrong(part, "is written twice; keep one", (name,))
+            continue
+        line.mark((name,), value)
+        if name in _PRICES:
+            given[name] = money(value.text, (name,), line.found)
         else:
-            given[name] = duration(value, (name,), found, least=int(name == "step"), most=MOST_TIME)
-    if found.found:
-        raise BadForm(found.located("--rented"))
+            least = int(name == "step")
+            given[name] = duration(value.text, (name,), line.found, least=least, most=MOST_TIME)
+    line.check("--rented")
     price = Price(given.get("cpu") or 0, given.get("memory_gib") or 0, given.get("gpu") or 0)
     billing = Billing(given.get("step") or 1, given.get("minimum") or 0)
     return Rent(price, billing, given.get("startup") or 0)
@@ -83,7 +90,7 @@ def read_site(owned: str, rented: str) -> tuple[Fleet, Rent]:
 
 def unpriced(rented: str, fleet: Fleet, jobs: Sequence[TraceJob]) -> list[str]:
     """What jobs would get for nothing when they are rented, a line each: nobody said a price of it, not even 0."""
-    stated = {part.partition("=")[0].strip() for part in rented.split(",")}
+    stated = {part.pair()[0].strip().text for part in Piece(rented).split()}
     gpus = cpus = 0
     for job in jobs:
         if job.gpus or (not job.cpus and fleet.node.gpu):  # what states neither takes whole machines
@@ -103,27 +110,34 @@ def _jobs(count: int) -> str:
     return "there is 1 job" if count == 1 else f"there are {count:,} jobs"
 
 
-def _add(part: str, have: dict[str, int], found: Findings) -> None:
+def _machines(text: str) -> int:
+    """How many machines there are; 0 if this is no such number."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MOST_NODES))
+    return int(text) if is_number and int(text) <= MOST_NODES else 0
+
+
+def _add(part: Piece, have: dict[str, int], line: OneLine) -> None:
     """Note one amount of a machine."""
-    match = _AMOUNT.fullmatch(part)
+    match = _AMOUNT.fullmatch(part.text)
     kind = "memory" if match is None else match[2].removesuffix("s")
-    value: int | None
     if kind in have:
-        found.add((), f"{shown(part)}: {kind} is written twice; keep one")
+        line.wrong(part, f"{shown(part.text)}: {kind} is written twice; keep one")
         return
     if kind == "memory" or match is None:
         try:
-            value, most = parse_memory(part), MOST_MEMORY
+            value, most = parse_memory(part.text), MOST_MEMORY
         except UnitError:
             advice = "write 8gpu, 48cpu or 256GB: GPUs, CPUs or memory"
-            found.add((), f"{shown(part)} is not a part of a machine; {advice}")
+            line.wrong(part, f"{shown(part.text)} is not a part of a machine; {advice}")
             return
     elif kind == "gpu":
         value, most = int(match[1]) if match[1].isdigit() and len(match[1]) < 9 else -1, MOST_GPUS
     else:
-        value, most = quantity(parse_cpu, match[1], (), found), MOST_CPU
-    if value is None:
-        return
+        try:
+            value, most = parse_cpu(match[1]), MOST_CPU
+        except UnitError as error:
+            line.wrong(part, str(error))
+            return
     if not 0 <= value <= most or (value == 0 and kind != "gpu"):
-        found.add((), f"{shown(part)} is more or less than a machine can have")
+        line.wrong(part, f"{shown(part.text)} is more or less than a machine can have")
     have[kind] = value

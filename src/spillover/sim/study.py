@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.forms.policystring import write_policies
 from spillover.forms.problems import BadForm, Problem
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.sim.estimates import Told, with_estimates
 from spillover.sim.failing import Failure
 from spillover.sim.outcome import Outcome

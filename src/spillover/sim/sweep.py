@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from spillover import __version__
-from spillover.forms.policystring import points, read_policies, write_policies
+from spillover.forms.policystring import points, read_policies
 from spillover.forms.problems import BadForm, Problem
 from spillover.model.policy import PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.sim.failing import Failure
 from spillover.sim.provenance import made_of
 from spillover.sim.statistics import Statistics

@@ -22,9 +22,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Container, 
 from pathlib import Path
 from typing import Final
 
-from spillover.model.files import is_digest
+from spillover.model.files import DIGEST_RULE, is_digest
 from spillover.model.units import FOREVER, format_memory
-from spillover.ports.blobs import DIGEST_RULE, GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
+from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""

@@ -8,8 +8,9 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from itertools import islice
 
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
-from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent, listed
+from spillover.ports.archive import Finished, ProjectKey, Query, Spent, listed
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
 from spillover.stores.mentions import bucket_of, check_indexed, mention_rows, revisions

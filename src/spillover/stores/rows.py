@@ -11,11 +11,11 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from spillover.model.budget import Per, period_of
+from spillover.model.budget import CostBy, Per, period_of
 from spillover.model.ids import JobId
 from spillover.model.job import Shape, Terms
 from spillover.model.units import DAY
-from spillover.ports.archive import CostBy, Finished, Payment, Spent, payments
+from spillover.ports.archive import Finished, Payment, Spent, payments
 from spillover.ports.journal import Fenced, Moved
 
 SCHEMA_VERSION: Final = 3

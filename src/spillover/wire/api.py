@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from spillover.wire.jobfile import JobDoc
+from spillover.wire.jobfile import JobDoc, Quantity
 
 Time = str
 Ref = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -217,6 +217,50 @@ class WhyView(Struct, frozen=True):
     """When it is expected to end; null unless it is placed. One that has run longer than expected ends a minute from now."""
     more_ahead: bool = False
     """Whether more than `ahead` may come before it: in a long queue the first 5,000 are counted."""
+
+
+class AmountsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Amounts of resources; what is left out stays as it is."""
+
+    cpu: Quantity | None = None
+    """CPUs: 2, 1.5 or 500m."""
+    memory: Quantity | None = None
+    """Bytes: 512Mi, 2Gi, 2G."""
+    gpu: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+
+
+class MachinesDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Machines that a cluster has not."""
+
+    cluster: str
+    count: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    resources: AmountsDoc = AmountsDoc()
+    """Of each; what is left out is that of the largest machine that the cluster has."""
+
+
+class WhatIf(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to assume. Nothing of it is done."""
+
+    resources: AmountsDoc | None = None
+    """What each task of the job asks for; null changes nothing."""
+    policy: Annotated[str, Meta(max_length=10_000)] | None = None
+    """As `wait=compute(0.1),order=priority`; axes that are not named stay. Null changes nothing."""
+    machines: Annotated[list[MachinesDoc], Meta(max_length=100)] = field(default_factory=list)
+
+
+class WhatIfView(Struct, frozen=True):
+    """What would become of a job under an assumption."""
+
+    sentence: str
+    """As a person would say it."""
+    starts: bool
+    """Whether it would start at once."""
+    cluster: str | None
+    """Where it would start; null if it would not."""
+    now: WhyView
+    """Why it is where it is."""
+    then: WhyView
+    """What `why` would say under the assumption."""
 
 
 class CostView(Struct, frozen=True):

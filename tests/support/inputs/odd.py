@@ -157,7 +157,8 @@ def _changed(value: Any, changes: Sequence[tuple[tuple[str | int, ...], Any]]) -
             if part == GONE:
                 del inside[way[-1]]
             else:
-                inside[way[-1]] = part
+                # It may hold parts of the value itself, which the next change must not reach.
+                inside[way[-1]] = deepcopy(part)
         except (KeyError, IndexError, TypeError):
             continue
     return whole

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -14,8 +15,8 @@ import yarl
 from hypothesis import strategies as st
 
 from spillover.api.grpc.jobs import SERVICE
-from spillover.api.http.routes import ROUTES
 from spillover.wire import jobs_pb2 as pb
+from spillover.wire.endpoints import ENDPOINTS
 from tests.support.inputs.odd import Values, fields_of, filled, mutated, odd_bytes, odd_json, odd_text
 from tests.support.inputs.serving import NOISY, PATIENCE, QUIET, Broken, LiveServer
 from tests.support.inputs.source import Source, with_server
@@ -112,23 +113,8 @@ _SPECIAL: Final = {
 
 def _requests() -> Values:
     """A request: of HTTP with method, path, query and body, or of gRPC with method and fields."""
-    routes = st.sampled_from([(route.method, route.path) for route in ROUTES])
-    words = st.sampled_from(
-        [
-            "limit",
-            "cursor",
-            "state",
-            "after",
-            "follow",
-            "timeout",
-            "attempt",
-            "offset",
-            "by",
-            "since",
-            "job",
-            "task",
-        ]
-    )
+    routes = st.sampled_from([(endpoint.method, endpoint.path) for endpoint in ENDPOINTS])
+    words = st.sampled_from(sorted({name for endpoint in ENDPOINTS for name in endpoint.in_query}))
     query = st.dictionaries(st.one_of(words, odd_text), odd_text, max_size=3)
     http = routes.flatmap(
         lambda route: st.tuples(
@@ -189,7 +175,7 @@ class _Asker:
         said = "&".join(
             f"{quote(key, errors='replace')}={quote(value, errors='replace')}" for key, value in query.items()
         )
-        where = path.replace("{job}", stands).replace("{digest}", stands)
+        where = re.sub(r"{\w+}", lambda _: stands, path)
         url = yarl.URL(f"{self._server.url}{where}?{said}", encoded=True)
         data = bytes(body) if isinstance(body, bytes) else json.dumps(self._meant(body)).encode()
         headers = {"Content-Type": "application/json"}

@@ -7,8 +7,8 @@ import pytest
 
 from spillover.agent.finding import ByUrl, InFolder, NotFound, Target
 from spillover.wire.api import AgentsAddress
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN, http_server
+from tests.support.served import served
 
 
 def folder(path: Path, **told: object) -> InFolder:
@@ -50,14 +50,14 @@ async def test_a_server_is_asked_for_the_port_and_reached_by_the_same_host(tmp_p
         (AgentsAddress("127.0.0.5", 71), "127.0.0.5:71"),
         (AgentsAddress("::1", 71), "[::1]:71"),
     ):
-        async with http_server(FakeCommands(), address=told) as url:
+        async with served() as inside, http_server(inside.commands, address=told) as url:
             assert await ByUrl(url, token).find() == Target(address, TOKEN)
 
 
 async def test_where_a_server_was_is_tried_once_before_it_is_asked_anew(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    async with http_server(FakeCommands(), address=AgentsAddress(None, 71)) as url:
+    async with served() as inside, http_server(inside.commands, address=AgentsAddress(None, 71)) as url:
         finder = ByUrl(url, token)
         finder.found(await finder.find())
     token.write_text("renewed")
@@ -70,7 +70,7 @@ async def test_a_token_goes_nowhere_where_others_could_read_it(tmp_path: Path) -
     token = tmp_path / "token"
     token.write_text(TOKEN)
     for host, address in (("10.0.0.5", "10.0.0.5:71"), ("2001:db8::1", r"\[2001:db8::1\]:71")):
-        async with http_server(FakeCommands(), address=AgentsAddress(host, 71)) as url:
+        async with served() as inside, http_server(inside.commands, address=AgentsAddress(host, 71)) as url:
             with pytest.raises(NotFound, match=f"served at {address} without TLS") as raised:
                 await ByUrl(url, token).find()
             assert raised.value.slow
@@ -85,7 +85,7 @@ async def test_a_token_goes_nowhere_where_others_could_read_it(tmp_path: Path) -
 async def test_a_wrong_token_and_files_that_are_missing_have_to_be_mended(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("wrong-and-secret")
-    async with http_server(FakeCommands(), address=AgentsAddress(None, 71)) as url:
+    async with served() as inside, http_server(inside.commands, address=AgentsAddress(None, 71)) as url:
         with pytest.raises(NotFound, match="the token is wrong") as raised:
             await ByUrl(url, token).find()
         assert raised.value.slow

@@ -1,17 +1,16 @@
-"""The page about the HTTP API names every route, every question, every kind of error and every limit."""
+"""The page about the HTTP API names every endpoint, every question, every kind of error and every limit."""
 
 import re
 from http import HTTPStatus
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from spillover.api.http import bodies, streams
 from spillover.api.http.problems import WORDS
-from spillover.api.http.routes import ROUTES
 from spillover.client import errors
 from spillover.ports.commands import CommandError, Kind
+from spillover.wire.endpoints import ENDPOINTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 
@@ -23,16 +22,15 @@ def rows() -> dict[str, str]:
     return dict(found)
 
 
-def test_every_route_and_no_other_is_on_the_page(rows: dict[str, str]) -> None:
+def test_every_endpoint_and_no_other_is_on_the_page(rows: dict[str, str]) -> None:
     written = {cell for cell in rows if re.match(r"[A-Z]+ /", cell)}
-    assert written == {f"{route.method} {route.path}" for route in ROUTES}
+    assert written == {f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS}
 
 
 def test_every_question_is_on_the_page(rows: dict[str, str]) -> None:
-    for route in ROUTES:
-        asked = {field.name for field in msgspec.structs.fields(route.query)}
-        cell = rows[f"{route.method} {route.path}"].rpartition("|")[2]
-        assert asked == set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", cell)))
+    for endpoint in ENDPOINTS:
+        cell = rows[f"{endpoint.method} {endpoint.path}"].rpartition("|")[2]
+        assert set(endpoint.in_query) == set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", cell)))
 
 
 def test_every_kind_of_refusal_is_on_the_page(rows: dict[str, str]) -> None:

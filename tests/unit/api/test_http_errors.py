@@ -11,20 +11,23 @@ from spillover.api.http import bodies, build_app
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import Unreadable
 from spillover.wire.api import FieldProblem
-from tests.support.commands import FakeCommands
 from tests.support.http import TOKEN
+from tests.support.served import Served, failing, served
 
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
-def commands() -> FakeCommands:
-    return FakeCommands()
+async def inside() -> AsyncIterator[Served]:
+    async with served() as inside:
+        yield inside
 
 
 @pytest.fixture
-async def http(commands: FakeCommands) -> AsyncIterator[httpx.AsyncClient]:
-    app = build_app(commands, TOKEN, None, hosts=["spill.example", "other.example:81", "*.lab.example"])
+async def http(inside: Served) -> AsyncIterator[httpx.AsyncClient]:
+    app = build_app(
+        inside.commands, TOKEN, None, hosts=["spill.example", "other.example:81", "*.lab.example"]
+    )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:7070", headers=AUTH
     ) as client:
@@ -110,7 +113,7 @@ async def test_other_names_are_refused(http: httpx.AsyncClient, host: str) -> No
     problem(answer, 421, "wrong_host")
 
 
-async def test_a_request_without_a_host_is_refused(commands: FakeCommands) -> None:
+async def test_a_request_without_a_host_is_refused(inside: Served) -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -120,7 +123,7 @@ async def test_a_request_without_a_host_is_refused(commands: FakeCommands) -> No
         return {"type": "http.disconnect"}
 
     scope = {"type": "http", "method": "GET", "path": "/v1/health", "query_string": b"", "headers": []}
-    await build_app(commands, TOKEN, None)(scope, receive, send)
+    await build_app(inside.commands, TOKEN, None)(scope, receive, send)
     assert sent[0]["status"] == 400
 
 
@@ -150,9 +153,9 @@ async def test_a_user_is_a_name(http: httpx.AsyncClient, user: str) -> None:
     problem(await http.get("/v1/server", headers={"Spill-User": user}), 400, "invalid")
 
 
-async def test_whoever_says_nothing_is_anonymous(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+async def test_whoever_says_nothing_is_anonymous(http: httpx.AsyncClient, inside: Served) -> None:
     await http.post("/v1/jobs", json=_doc())
-    assert commands.calls == ["submit 1 by anonymous"]
+    assert [job.user for job in inside.jobs.values()] == ["anonymous"]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +203,11 @@ async def test_a_query_is_checked(http: httpx.AsyncClient, query: str, path: str
     assert says in one["message"]
 
 
-async def test_a_name_may_be_null(http: httpx.AsyncClient, commands: FakeCommands) -> None:
-    await http.get("/v1/jobs?name=null")
-    assert "name='null'" in commands.calls[0]
+async def test_a_name_may_be_null(http: httpx.AsyncClient) -> None:
+    for name in ("null", "other"):
+        await http.post("/v1/jobs", json=_doc() | {"metadata": {"name": name}})
+    listed = (await http.get("/v1/jobs?name=null")).json()["jobs"]
+    assert [job["name"] for job in listed] == ["null"]
 
 
 async def test_all_problems_of_a_query_are_told(http: httpx.AsyncClient) -> None:
@@ -248,13 +253,13 @@ async def test_what_is_not_a_document_is_refused(http: httpx.AsyncClient, body: 
     )
 
 
-async def test_every_problem_of_every_job_is_told(http: httpx.AsyncClient, commands: FakeCommands) -> None:
+async def test_every_problem_of_every_job_is_told(http: httpx.AsyncClient, inside: Served) -> None:
     jobs = [_doc(), _doc(walltime="soon", cpus=1), _doc(), {"spec": {"run": 1}}]
     body = problem(await http.post("/v1/jobs", json={"jobs": jobs}), 400, "invalid")
     paths = {one["path"] for one in body["problems"]}
     assert {"jobs[1].spec.walltime", "jobs[1].spec.cpus", "jobs[3].spec.run", "jobs[3].apiVersion"} <= paths
     assert not any(path.startswith(("jobs[0]", "jobs[2]")) for path in paths)
-    assert not commands.calls
+    assert not inside.jobs
 
 
 async def test_problems_of_one_document_have_its_own_paths(http: httpx.AsyncClient) -> None:
@@ -346,45 +351,57 @@ async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: p
     ],
 )
 async def test_each_refusal_of_a_command_has_its_status(
-    http: httpx.AsyncClient, commands: FakeCommands, kind: Kind, status: int
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch, kind: Kind, status: int
 ) -> None:
-    commands.failures.append(CommandError(kind, "no", [FieldProblem("a", "b")]))
+    # No single command refuses in every way that there is.
+    monkeypatch.setattr(
+        inside.commands, "submit", failing(CommandError(kind, "no", [FieldProblem("a", "b")]))
+    )
     answer = await http.post("/v1/jobs", json=_doc())
     body = problem(answer, status, kind.value)
     assert (body["detail"], body["problems"]) == ("no", [{"path": "a", "message": "b"}])
     assert ("retry-after" in answer.headers) == (status == 503) == ("retry_after_s" in body)
 
 
-async def test_a_command_can_say_when_to_retry(http: httpx.AsyncClient, commands: FakeCommands) -> None:
-    commands.failures.append(CommandError(Kind.UNAVAILABLE, "no", retry_after=7.2))
+async def test_a_command_can_say_when_to_retry(
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those of ours all say one second, which is also what is said where a command says nothing.
+    no = CommandError(Kind.UNAVAILABLE, "no", retry_after=7.2)
+    monkeypatch.setattr(inside.commands, "server", failing(no))
     answer = await http.get("/v1/server")
     assert (answer.headers["retry-after"], answer.json()["retry_after_s"]) == ("7", 7.2)
 
 
 async def test_an_error_at_the_start_of_a_stream_has_its_status(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served
 ) -> None:
     problem(await http.get("/v1/events?job=nobody"), 404, "unknown")
     problem(await http.get("/v1/events?job=nobody&follow=true"), 404, "unknown")
     problem(await http.get("/v1/jobs/nobody/logs"), 404, "unknown")
-    commands.failures.append(CommandError(Kind.UNAVAILABLE, "no"))
-    problem(await http.get("/v1/events"), 503, "unavailable")
+    (job,) = (await http.post("/v1/jobs", json=_doc())).json()["jobs"]
+    agent = await inside.agent()
+    await agent.leave()
+    problem(await http.get(f"/v1/jobs/{job}/logs"), 503, "unavailable")
 
 
 async def test_a_store_that_cannot_be_read_is_to_be_asked_again(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands.failures.append(Unreadable("cannot read spill.db: the disk is gone"))
-    answer = await http.get("/v1/clusters")
+    # What is in memory can always be read.
+    gone = Unreadable("cannot read spill.db: the disk is gone")
+    monkeypatch.setattr(inside.control.store.archive, "list", failing(gone))
+    answer = await http.get("/v1/jobs")
     problem(answer, 503, "unavailable")
     assert answer.json()["detail"] == "cannot read spill.db: the disk is gone"
     assert answer.headers["retry-after"] == "1"
 
 
 async def test_a_fault_of_ours_is_logged_and_not_shown(
-    http: httpx.AsyncClient, commands: FakeCommands
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands.failures.append(ZeroDivisionError("secret"))
+    # No request is known to make a command fail so; were there one, it would be mended.
+    monkeypatch.setattr(inside.commands, "clusters", failing(ZeroDivisionError("secret")))
     with structlog.testing.capture_logs() as logs:
         answer = await http.get("/v1/clusters")
     assert "secret" not in answer.text
@@ -394,9 +411,9 @@ async def test_a_fault_of_ours_is_logged_and_not_shown(
     assert answer.json()["detail"].endswith(f"which has logged it as {logs[0]['fault']}")
 
 
-async def test_a_server_without_a_token_is_not_built(commands: FakeCommands) -> None:
+async def test_a_server_without_a_token_is_not_built(inside: Served) -> None:
     with pytest.raises(ValueError, match="needs a token"):
-        build_app(commands, "", None)
+        build_app(inside.commands, "", None)
 
 
 def _doc(**spec: Any) -> dict[str, Any]:

@@ -8,19 +8,19 @@ import msgspec
 import pytest
 
 from spillover.api.http.openapi import describe
-from spillover.api.http.routes import ROUTES
 from spillover.model.ids import is_name
+from spillover.wire.endpoints import ENDPOINTS
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.json.decode(describe(ROUTES))
+    value: dict[str, Any] = msgspec.json.decode(describe(ENDPOINTS))
     return value
 
 
-def test_every_route_is_in_it_and_nothing_else(document: dict[str, Any]) -> None:
+def test_every_endpoint_is_in_it_and_nothing_else(document: dict[str, Any]) -> None:
     described = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
-    assert described == {(route.method, route.path) for route in ROUTES}
+    assert described == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
 
 
 def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def test_it_validates_as_openapi(document: dict[str, Any]) -> None:
     schemathesis = pytest.importorskip("schemathesis")
     schema = schemathesis.openapi.from_dict(document)
     schema.validate()
-    assert len(list(schema.get_all_operations())) == len(ROUTES)
+    assert len(list(schema.get_all_operations())) == len(ENDPOINTS)
 
 
 def _operations(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ import pytest
 
 from spillover.cli.backtesting import Shown, error_facts, show, waits
 from spillover.cli.output import Output
-from spillover.forms.policystring import read_policies, write_policies
+from spillover.forms.policystring import read_policies
+from spillover.model.policy_options import write_policies
 from spillover.model.units import SECOND, format_time
 from spillover.sim.backtest import run
 from spillover.sim.comparing import Deviation, ProjectChange

@@ -205,9 +205,19 @@ def test_the_version_is_printed(spill: Callable[..., Any]) -> None:
     assert spill("version", "--json") == (0, f'{{"version":"{__version__}"}}\n', "")
 
 
-def test_printing_the_version_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["version"],
+        ["ls", "--help"],
+        ["submit", "--help"],
+        ["completion", "bash", "--words", "s"],
+        ["completion", "bash", "--words", "ls", "--st"],
+    ],
+)
+def test_version_help_and_completion_load_nothing_heavy(arguments: list[str]) -> None:
     probe = (
-        "import sys; from spillover.cli.main import main; main(['version']);"
+        f"import sys; from spillover.cli.main import main; main({arguments});"
         "print([name for name in ('asyncio', 'httpx', 'msgspec', 'rich', 'yaml', 'grpc') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

@@ -1,20 +1,23 @@
-"""The command line with its real client and a real HTTP server; only the scheduler behind it is not there."""
+"""The command line with its real client, a real HTTP server and the scheduler behind it."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
 from spillover.cli.main import main
-from tests.support.commands import FakeCommands
+from spillover.model.ids import JobId
 from tests.support.http import TOKEN, Threaded, threaded_server
+from tests.support.served import Agent, Served, served
+from tests.support.waiting import until
 
 Spill = Callable[..., "Typed"]
 
@@ -28,14 +31,14 @@ class Typed(NamedTuple):
 
 
 @pytest.fixture
-def server() -> Iterator[Threaded[FakeCommands]]:
-    with threaded_server(FakeCommands) as server:
+def server() -> Iterator[Threaded[Served]]:
+    with threaded_server(partial(served, time.time_ns())) as server:
         yield server
 
 
 @pytest.fixture
 def spill(
-    server: Threaded[FakeCommands],
+    server: Threaded[Served],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -46,23 +49,13 @@ def spill(
     monkeypatch.delenv("SPILL_DEBUG", raising=False)
 
     def run(*arguments: str) -> Typed:
+        capfd.readouterr()  # what the server has logged meanwhile
         return Typed(main(arguments), *capfd.readouterr())
 
     return run
 
 
-def begin(server: Threaded[FakeCommands], job: str) -> None:
-    """Let a job start."""
-    server.commands.all[job] = msgspec.structs.replace(
-        server.commands.all[job],
-        state="RUNNING",
-        cluster="onprem",
-        node="n1",
-        started_at="2027-01-31T18:00:00.000000Z",
-    )
-
-
-def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill) -> None:
+def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill, server: Threaded[Served]) -> None:
     job = spill("run", "--name", "train", "--cpu", "2", "--", "python", "train.py").out.strip()
     assert [one["id"] for one in json.loads(spill("ls", "--mine", "--since", "1d", "--json").out)] == [job]
     assert spill("ls", "--state", "running") == (0, "", "spill: no jobs\n")
@@ -70,24 +63,42 @@ def test_a_job_is_submitted_looked_at_and_cancelled(spill: Spill) -> None:
         "python",
         "train.py",
     ]
-    assert "QUEUED, was just submitted" in spill("show", job[:5]).out
-    assert spill("why", "train").out.startswith(f"{job} was just submitted")
+    assert "QUEUED, " in spill("show", job[:7]).out
+    user = json.loads(spill("show", "train", "--json").out)["user"]
+    assert spill("why", "train").out.startswith(f"{job} ")
     assert spill("wait", "train", "--timeout", "50ms").code == 124
-    for act in ("hold", "release", "requeue", "cancel"):
+    for act in ("hold", "release"):
         assert spill(act, "train") == (0, "", "")
+    after = str(server.inside.control.loop.gate.durable)
+    assert spill("cancel", "train") == (0, "", "")
     assert spill("wait", "train").code == 1
-    assert f"{job}      job_submitted" in spill("events").out
-    assert [event["type"] for event in json.loads(spill("events", "--after", "4", "--json").out)] == [
-        "job_cancel"
+    assert f"{job}      {user} submitted train" in spill("events").out
+    assert [event["type"] for event in json.loads(spill("events", "--after", after, "--json").out)] == [
+        "job_ended"
     ]
+
+
+def test_clusters_and_agents_are_listed(spill: Spill, server: Threaded[Served]) -> None:
+    server.run(server.inside.agent())
     assert spill("clusters").out.splitlines()[1].split()[:3] == ["onprem", "agents", "owned"]
     assert spill("agents").out.splitlines()[1].split()[:3] == ["n1", "onprem", "ready"]
 
 
-def test_jobs_and_agents_are_completed(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_runs_goes_back_to_the_queue(spill: Spill, server: Threaded[Served]) -> None:
+    agent = server.run(server.inside.agent())
+    job = spill("run", "--", "sleep", "60").out.strip()
+    server.run(agent.start(job))
+    assert spill("requeue", job) == (0, "", "")
+    assert f"{job}      back to the queue (requested)" in spill("events", "--job", job).out
+
+
+def test_jobs_and_agents_are_completed(
+    spill: Spill, server: Threaded[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = spill("run", "--name", "train", "--", "true").out.strip()
     words = ("completion", "bash", "--words")
     assert spill(*words, "why", "").out == f"{job}\ttrain QUEUED\ntrain\n"
+    server.run(server.inside.agent())
     for act in ("drain", "resume", "undrain", "forget"):
         assert spill(*words, "agents", act, "").out == "n1\tready\nonprem/n1\tready\n"
     assert spill(*words, "agents", "drain", "onp").out == "onprem/n1\tready\n"
@@ -95,18 +106,19 @@ def test_jobs_and_agents_are_completed(spill: Spill, monkeypatch: pytest.MonkeyP
     assert spill(*words, "why", "") == spill(*words, "agents", "drain", "") == (0, "", "")
 
 
-def test_a_dry_run_asks_the_server(spill: Spill, server: Threaded[FakeCommands]) -> None:
+def test_a_dry_run_asks_the_server(spill: Spill, server: Threaded[Served]) -> None:
     typed = spill("run", "--dry-run", "--name", "train", "--", "true")
     assert typed.code == 0
     assert typed.out.splitlines()[1].split()[:4] == ["train", "-", "not", "known"]
-    assert server.commands.all == {}
+    assert server.inside.jobs == {}
 
 
 def test_what_the_server_refuses_is_one_line(spill: Spill) -> None:
-    assert spill("show", "nobody") == (2, "", "spill: no job is called nobody\n")
-    assert spill("cancel", "nobody", "else") == (2, "", "spill: no job is called nobody\n")
-    assert spill("logs", "nobody") == (2, "", "spill: no job is called nobody\n")
-    assert spill("events", "--job", "nobody") == (2, "", "spill: no job is called nobody\n")
+    told = (2, "", "spill: there is no job 'nobody'; `spill ls` lists them\n")
+    assert spill("show", "nobody") == told
+    assert spill("cancel", "nobody", "else") == told
+    assert spill("logs", "nobody") == told
+    assert spill("events", "--job", "nobody") == told
 
 
 def test_a_server_that_is_not_there_is_one_line(spill: Spill, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +171,7 @@ def test_a_token_file_lets_in_and_is_not_to_be_read_by_everybody(
 
 
 @pytest.fixture
-def running(server: Threaded[FakeCommands]) -> Iterator["subprocess.Popen[str]"]:
+def running(server: Threaded[Served]) -> Iterator["subprocess.Popen[str]"]:
     """`spill run --wait` as a process of its own."""
     process = subprocess.Popen(
         [sys.executable, "-m", "spillover.cli", "run", "--wait", "--", "sleep", "60"],
@@ -173,42 +185,39 @@ def running(server: Threaded[FakeCommands]) -> Iterator["subprocess.Popen[str]"]
     process.communicate()
 
 
-def started(server: Threaded[FakeCommands]) -> str:
-    """The job that was submitted, which runs from now on."""
-    server.run(server.commands.until("submit 1 by " + _user()))
-    [job] = server.commands.all
-    begin(server, job)
-    return job
+def started(server: Threaded[Served]) -> tuple[str, Agent]:
+    """The job that was submitted, which runs from now on, and its agent."""
+
+    async def start() -> tuple[str, Agent]:
+        agent = await server.inside.agent()
+        await until(lambda: server.inside.jobs, "a submission")
+        [job] = server.inside.jobs
+        await agent.start(job)
+        return job, agent
+
+    return server.run(start())
 
 
-def _user() -> str:
-    from spillover.client.place import find  # noqa: PLC0415 - the name that the client goes by
-
-    return find("http://127.0.0.1:9", "x").user
-
-
-def test_run_shows_output_as_it_comes(
-    server: Threaded[FakeCommands], running: "subprocess.Popen[str]"
-) -> None:
+def test_run_shows_output_as_it_comes(server: Threaded[Served], running: "subprocess.Popen[str]") -> None:
     assert running.stdout is not None
     assert running.stderr is not None
-    job = started(server)
-    server.run(server.commands.write(job, b"one\n"))
+    job, agent = started(server)
+    server.run(agent.write(job, b"one\n"))
     assert running.stdout.readline() == "one\n"
-    server.run(server.commands.write(job, b"oh\n", stderr=True))
+    server.run(agent.write(job, b"oh\n", stderr=True))
     assert running.stderr.readline() == "oh\n"
-    server.run(server.commands.write(job, b"two\n"))
-    server.run(server.commands.end(job, "FAILED", 5))
+    server.run(agent.write(job, b"two\n"))
+    server.run(agent.end(job, 5))
     assert running.stdout.read() == "two\n"
     assert running.wait(10) == 5
 
 
-def test_ctrl_c_becomes_a_cancel(server: Threaded[FakeCommands], running: "subprocess.Popen[str]") -> None:
-    job = started(server)
-    server.run(server.commands.until(f"output {job} attempt=1 task=0 offset=0"))
+def test_ctrl_c_becomes_a_cancel(server: Threaded[Served], running: "subprocess.Popen[str]") -> None:
+    job, agent = started(server)
+    server.run(agent.asked_for_output())
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=10)
     assert (running.returncode, out) == (1, "")
-    assert server.commands.all[job].state == "CANCELLED"
+    assert server.inside.jobs[JobId(job)].state == "CANCELLED"
     assert f"spill: cancelling {job}; Ctrl-C again leaves it" in err
     assert "Traceback" not in err

@@ -7,9 +7,12 @@ import msgspec
 import pytest
 
 from spillover.client import AsyncClient, Client, asks
+from spillover.client.asks import ask
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
 from spillover.client.flows import LIMITED_TRIES, Attempts, History, Output, Past, waiting
-from spillover.wire.api import EventView, FieldProblem, JobView, Problem
+from spillover.wire import endpoints
+from spillover.wire.api import EventView, FieldProblem, JobView, Problem, ServerView
+from spillover.wire.parameters import OfJob
 
 
 class Clock:
@@ -249,8 +252,8 @@ def test_a_submission_is_repeatable_only_if_every_job_has_a_key() -> None:
 
 
 def test_names_cannot_change_the_path() -> None:
-    assert asks.job("../x?y").path == "/v1/jobs/..%2Fx%3Fy"
-    assert asks.job("").path == "/v1/jobs/-"
+    assert ask(endpoints.SHOW, OfJob("../x?y")).path == "/v1/jobs/..%2Fx%3Fy"
+    assert ask(endpoints.SHOW, OfJob("")).path == "/v1/jobs/-"
 
 
 def test_a_refusal_tells_all_its_problems() -> None:
@@ -261,7 +264,7 @@ def test_a_refusal_tells_all_its_problems() -> None:
         "2 problems",
         [FieldProblem("a", "b"), FieldProblem("", "c")],
     )
-    error = asks.refusal(asks.server(), 400, msgspec.json.encode(problem))
+    error = asks.refusal(ask(endpoints.SERVER), 400, msgspec.json.encode(problem))
     assert isinstance(error, Refused)
     assert (error.status, error.kind, str(error)) == (400, "invalid", "2 problems\n  a: b\n  c")
 
@@ -273,13 +276,13 @@ def test_an_unknown_outcome_is_told_where_repeating_does_harm() -> None:
     assert error.retry_after == 2.0
     assert "not known" in str(error)
     assert "`key`" in str(error)
-    assert str(asks.refusal(asks.server(), 503, body)) == "no"
+    assert str(asks.refusal(ask(endpoints.SERVER), 503, body)) == "no"
 
 
 @pytest.mark.parametrize("status", [200, 404, 502])
 def test_another_server_is_noticed(status: int) -> None:
     with pytest.raises(SpillError, match="not a Spillover server"):
-        asks.answer(asks.server(), status, b"<html>")
+        asks.answer(ask(endpoints.SERVER), status, b"<html>")
 
 
 def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None:
@@ -331,3 +334,26 @@ def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None
     assert flow.over
     with pytest.raises(Unavailable, match="not a Spillover server of this version"):
         flow.take(b"{}\n")
+
+
+@pytest.mark.parametrize(
+    ("after", "follow", "asks_first"), [(None, True, True), (3, True, False), (None, False, False)]
+)
+def test_history_that_is_followed_from_now_on_begins_where_it_ends_now(
+    after: int | None, follow: bool, asks_first: bool
+) -> None:
+    history = History(after, follow=follow, job=None)
+    look = history.look()
+    assert (look is not None and look.path == "/v1/server") is asks_first
+    if asks_first:
+        history.looked(server_at(7))
+        assert history.look() is None
+        assert history.ask().query == {"after": "7", "follow": "true"}
+        history.broke()
+        assert history.look() is None
+
+
+def server_at(revision: int) -> ServerView:
+    """A server, of which only that is of interest."""
+    known = {field.name: None for field in msgspec.structs.fields(ServerView) if field.required}
+    return ServerView(**{**known, "revision": revision})  # type: ignore[arg-type] # nothing else is read

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import pytest
 
 from spillover.client import AsyncClient, Client, Refused, Unreachable, WaitTimeout, asks, transfers
-from spillover.client.asks import Ask
+from spillover.client.asks import Ask, ask
 from spillover.client.calling import Parcel, map_of, submitted
 from spillover.client.flows import Pages, Reading
 from spillover.client.gathering import Endings, Gathering
 from spillover.client.steps import Flow, Step, Work
 from spillover.ports.blobs import digest_of
+from spillover.wire import endpoints
 from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView
 
 T = TypeVar("T")
@@ -166,9 +167,9 @@ def test_as_many_pages_are_asked_for_as_are_wanted(limit: int | None, sizes: lis
     stored: Sequence[Any] = [[1, 2], [3, 4], [5]]
     asked: list[int] = []
     found: list[Any] = []
-    while (ask := pages.ask()) is not None:
-        at = int(ask.query.get("cursor", "0"))
-        size = int(ask.query["limit"])
+    while (wanted := pages.ask()) is not None:
+        at = int(wanted.query.get("cursor", "0"))
+        size = int(wanted.query["limit"])
         asked.append(size)
         found += pages.take(JobPage(stored[at][:size], str(at + 1) if at < 2 else None))
     assert (asked, len(found)) == (sizes, jobs)
@@ -177,7 +178,7 @@ def test_as_many_pages_are_asked_for_as_are_wanted(limit: int | None, sizes: lis
 def refused_twice() -> Flow[str]:
     """Asks a server that is not there, and says what came of it."""
     try:
-        yield from asks.server()
+        yield from ask(endpoints.SERVER)
     except Unreachable:
         return (yield from Work(lambda: "not there"))
     return "there"

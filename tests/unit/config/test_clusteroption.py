@@ -82,10 +82,15 @@ def test_all_that_is_wrong_with_an_option_is_told_at_once() -> None:
     with pytest.raises(BadForm) as error:
         read_options(["foo=kubernetes:contxt=x,rented,jobs=-1,cpu=abc,keep=soon"])
     unknown, jobs, cpu, keep = (problem.message for problem in error.value.problems)
-    assert unknown == "'contxt' is not an option of a cluster of kind kubernetes; did you mean `context`?"
-    assert jobs == "jobs: '-1' is not a number of jobs; write 1 to 10000000"
+    assert (
+        unknown
+        == "'contxt' is not an option of a cluster of kind kubernetes; did you mean `context`? (at character 16)"
+    )
+    assert jobs == "jobs: '-1' is not a number of jobs; write 1 to 10000000 (at character 32)"
     assert cpu.startswith("cpu: 'abc' is not")
+    assert cpu.endswith("(at character 40)")
     assert keep.startswith("keep: 'soon' is not")
+    assert keep.endswith("(at character 48)")
 
 
 def test_two_clusters_of_one_name_are_refused() -> None:

@@ -15,12 +15,13 @@ from spillover.config.config import (
 )
 from spillover.config.read import default_config, read_config
 from spillover.control.clock import ClockBounds
-from spillover.forms.policies import OPTIONS, installed
+from spillover.forms.policies import installed
 from spillover.forms.problems import BadForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import OPTIONS
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load

@@ -3,9 +3,10 @@
 import pytest
 
 from spillover.config.read import read_config
-from spillover.forms.policystring import read_policies, write_policies
+from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import write_policies
 from spillover.model.units import SECOND
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"

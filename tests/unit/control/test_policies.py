@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from spillover.control.history import text_of
 from spillover.control.policies import PolicyDesk
 from spillover.core.events import PolicyChanged, PolicyDisabled
 from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch, Submit
@@ -205,12 +204,12 @@ async def test_a_restart_keeps_what_was_set_and_takes_a_configuration_that_chang
 
 
 def test_changes_read_as_sentences_in_the_history() -> None:
-    assert text_of(PolicyChanged(1, "ada", PolicySet(wait=Choice("zero")))) == (
+    assert str(PolicyChanged(1, "ada", PolicySet(wait=Choice("zero")))) == (
         f"policies changed by ada: wait=zero,{DEFAULTS}"
     )
     slow, gone = PolicyDisabled(1, "wait", "half", SECOND), PolicyDisabled(1, "wait", "half", 0, "it is gone")
-    assert text_of(slow) == "policy wait.half is disabled: it took 1s in one step"
-    assert text_of(gone) == "policy wait.half is disabled: it is gone"
+    assert str(slow) == "policy wait.half is disabled: it took 1s in one step"
+    assert str(gone) == "policy wait.half is disabled: it is gone"
 
 
 async def test_others_have_their_turn_while_jobs_are_looked_at_anew_by_other_policies(

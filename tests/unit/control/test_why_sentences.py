@@ -4,7 +4,7 @@ from msgspec import structs
 from spillover.control.forecasting import forecasts
 from spillover.control.views import job_view, why_view
 from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, Submit
-from spillover.deciding.engine import Trial
+from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Health, Price, Role
@@ -33,10 +33,10 @@ def told(world: World, job: str) -> str:
 
 def tried(world: World, *new: NewJob) -> list[Forecast]:
     """What a dry run says of these jobs."""
-    trial = world.engine.trial(world.now, Submit(new, "ada"))
+    trial = try_jobs(Snapshot(world.engine), world.now, Submit(new, "ada"))
     assert isinstance(trial, Trial)
     forms = [JobForm(each.spec) for each in new]
-    return forecasts(world.engine.index, [each.job for each in new], forms, trial).jobs
+    return forecasts([each.job for each in new], forms, trial).jobs
 
 
 def test_a_job_that_runs_says_for_how_long(world: World) -> None:

@@ -291,6 +291,16 @@ def test_somebody_may_cancel_a_gang_of_which_a_task_failed() -> None:
     assert w.state_of("g") == "FAILED", "it is not tried again"
 
 
+def test_a_cancelled_gang_that_never_began_ends_by_the_first_that_was_given_up() -> None:
+    w = two_nodes()
+    w.propose(Reclaim(NodeKey("onprem/n2"), (w.job("g").lease_of(2),)))
+    w.wait(seconds=1)
+    w.cancel("g")
+    w.propose(HandBack(NodeKey("onprem/n1"), (w.job("g").lease_of(0), w.job("g").lease_of(1))))
+    (ended,) = w.happened(JobEnded)
+    assert (ended.state, ended.rank, ended.why) == ("CANCELLED", 2, CancelledBy("ada"))
+
+
 def test_jobs_that_wait_for_a_gang_are_told_of_its_end() -> None:
     w = two_nodes()
     w.submit(a_job("after").after("g"))

@@ -6,9 +6,9 @@ from spillover.core.events import CostHeld, JobEnded
 from spillover.core.jobs import Running
 from spillover.core.proposals import Outcome, Reclaim, StartEpoch, Submit
 from spillover.deciding.budgets.check import REFUSALS
-from spillover.deciding.engine import Trial
 from spillover.deciding.explain.explain import explain
 from spillover.deciding.forecast.costs import quote
+from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
@@ -255,7 +255,7 @@ def test_a_job_that_must_be_rented_is_not_told_to_wait_for_owned_capacity() -> N
 
 def test_the_most_that_is_quoted_is_what_would_be_held() -> None:
     world = a_world(per(Per.MONTH, 500))
-    tried = world.engine.trial(world.now, Submit((limited("a", 60).build(),), "ada"))
+    tried = try_jobs(Snapshot(world.engine), world.now, Submit((limited("a", 60).build(),), "ada"))
     assert isinstance(tried, Trial)
     ((job, said),) = tried.jobs.values()
     quoted = quote(world.engine.index, job, said.estimate.runtime)
@@ -270,7 +270,9 @@ def test_a_gang_is_quoted_where_gangs_run() -> None:
     )
     for rented, told in (((CLOUD, gangs), "gangs"), ((CLOUD,), None)):
         world = a_world(per(Per.MONTH, 500), rented=rented)
-        tried = world.engine.trial(world.now, Submit((limited("a", 60).tasks(2).build(),), "ada"))
+        tried = try_jobs(
+            Snapshot(world.engine), world.now, Submit((limited("a", 60).tasks(2).build(),), "ada")
+        )
         assert isinstance(tried, Trial)
         ((job, said),) = tried.jobs.values()
         quoted = quote(world.engine.index, job, said.estimate.runtime)
@@ -354,7 +356,7 @@ def test_a_gang_is_held_for_as_a_whole() -> None:
 def test_a_dry_run_says_what_a_cap_would_say_and_holds_nothing() -> None:
     world = a_world(per(Per.MONTH, 150))
     proposal = Submit((limited("a", 60).build(), limited("b", 60).build()), "ada")
-    tried = world.engine.trial(world.now, proposal)
+    tried = try_jobs(Snapshot(world.engine), world.now, proposal)
     assert isinstance(tried, Trial)
     assert [hold.amount for _, hold in tried.plan.holds] == [100 * MONEY]
     assert not world.state.budget_periods

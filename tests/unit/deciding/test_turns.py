@@ -4,7 +4,7 @@ import pytest
 
 from spillover.core.events import Decided
 from spillover.core.proposals import Submit
-from spillover.deciding.budgets import check as period
+from spillover.deciding.budgets import check as budget_check
 from spillover.deciding.cycle import cycle, placing
 from spillover.deciding.queue import turns
 from spillover.deciding.queue.index import SchedulingIndex
@@ -165,6 +165,6 @@ def test_journals_that_were_written_without_turns_lead_to_the_plans_that_they_st
 
 
 def test_bounds_are_those_that_the_tests_above_pass() -> None:
-    assert (period.REFUSALS, placing.LOOKS, turns.MOST) == (64, 1000, 1000)
+    assert (budget_check.REFUSALS, placing.LOOKS, turns.MOST) == (64, 1000, 1000)
     assert START % turns.SLOT == 0
     assert turns.SLOT == 5 * SECOND

@@ -28,10 +28,11 @@ from spillover.core.proposals import (
     Verdict,
     unusable,
 )
-from spillover.deciding import engine
+from spillover.deciding import engine, whatif
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.placing import Placer
 from spillover.deciding.engine import CYCLE, MOST_ASIDE
+from spillover.deciding.whatif import Snapshot, try_jobs
 from spillover.model.ids import NodeKey
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
@@ -285,9 +286,9 @@ def test_a_trial_that_fails_leaves_nothing_behind(world: Written, monkeypatch: p
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(engine, "explain", broken)
+    monkeypatch.setattr(whatif, "explain", broken)
     with pytest.raises(ZeroDivisionError):
-        world.engine.trial(world.now, Submit((a_job("a").build(),), "ada"))
+        try_jobs(Snapshot(world.engine), world.now, Submit((a_job("a").build(),), "ada"))
     monkeypatch.undo()
     assert not world.state.jobs
     world.submit(a_job("b").cpus(4))

@@ -244,6 +244,39 @@ def test_what_is_wrong_is_told_where_it_stands(value: dict[str, Any], problem: s
     assert told.startswith(problem)
 
 
+def test_a_choice_among_no_nodes_is_told() -> None:
+    required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    (told,) = wrong(manifest({"affinity": {"nodeAffinity": required}}))
+    assert told.endswith(
+        "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: must not be empty"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "problems"),
+    [
+        (
+            manifest({"nodeSelector": [], "volumes": [{"name": "v", "hostPath": {"path": 3}}]}),
+            [
+                "spec.template.spec.nodeSelector: must be a mapping, found a list",
+                "spec.template.spec.volumes[0].hostPath.path: must be text, found 3",
+            ],
+        ),
+        (manifest({}) | {"metadata": [1]}, ["metadata: must be a mapping, found a list"]),
+        (manifest({}, parallelism=-1), ["spec.parallelism: -1 is too small; the least is 0"]),
+    ],
+)
+def test_a_manifest_within_a_job_file_is_checked_like_one_of_its_own(
+    value: dict[str, Any], problems: list[str]
+) -> None:
+    container = {"image": "busybox", "manifest": value}
+    within = {"apiVersion": "spillover/v1", "kind": "Job", "spec": {"container": container}}
+    for told, where in ((wrong(value), ""), (wrong(within), "spec.container.manifest.")):
+        assert len(told) == len(problems)
+        for line, problem in zip(told, problems, strict=True):
+            assert line.startswith(f"{where}{problem}")
+
+
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillover.forms.policies import OPTIONS, read_choice
-from spillover.forms.policystring import points, read_policies, short_duration, write_policies
+from spillover.forms.policies import read_choice
+from spillover.forms.policystring import points, read_policies
 from spillover.forms.problems import BadForm, Findings
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.policy_options import OPTIONS, short_duration, write_policies
 from spillover.model.units import HOUR, MINUTE, parse_duration
 
 FULL = "wait=compute(0.076,max_queue=30),backfill=out_of_order,order=fifo,place=best_fit"

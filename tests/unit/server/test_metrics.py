@@ -1,10 +1,12 @@
 import asyncio
 from functools import partial
+from typing import get_args
 
 import pytest
 
 from spillover.control.clock import SystemClock
 from spillover.control.loop import Loop
+from spillover.core.events import CounterName
 from spillover.core.proposals import DisablePolicy
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -13,7 +15,7 @@ from spillover.policies.loading import load
 from spillover.ports.blobs import Bounds, TooLarge
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Loaded, Unreadable
-from spillover.server.metrics import Metrics
+from spillover.server.metrics import COUNTERS, Metrics
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.memory import open_memory
@@ -38,6 +40,10 @@ def counted(world: World, name: str, **labels: str) -> float | None:
     metrics = Metrics(loop)
     metrics._see(len(world.events), world.events)
     return metrics.registry.get_sample_value(name, labels)
+
+
+def test_every_counter_that_events_name_is_there() -> None:
+    assert set(COUNTERS) == set(get_args(CounterName))
 
 
 def test_what_an_array_cost_is_counted_once(world: World) -> None:

@@ -11,12 +11,13 @@ from spillover.control.past import past_job
 from spillover.core.apply import apply
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.state import State
-from spillover.forms.policystring import read_policies, write_policies
+from spillover.forms.policystring import read_policies
 from spillover.forms.problems import BadForm
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst, Shape
+from spillover.model.policy_options import write_policies
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
 from spillover.sim.backtest import fields, run

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import grpc
 
-from spillover.model.files import is_digest
-from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge
+from spillover.model.files import DIGEST_RULE, is_digest
+from spillover.ports.blobs import BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge
 from spillover.wire import agents_pb2 as pb
 
 PATIENCE: Final = 60.0

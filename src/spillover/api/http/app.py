@@ -4,7 +4,6 @@ It speaks ASGI itself instead of through a framework: a submission costs less he
 """
 
 import asyncio
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from http import HTTPStatus
@@ -17,38 +16,32 @@ from spillover.api.http.bodies import receive_body
 from spillover.api.http.guard import Guard, Headers
 from spillover.api.http.openapi import describe
 from spillover.api.http.problems import REFUSED, Refused, refused
-from spillover.api.http.queries import read_query
-from spillover.api.http.replies import Reply, as_problem, send_reply
-from spillover.api.http.routes import ROUTES, Call, Figures, Route, Surroundings
+from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
+from spillover.api.http.routes import ROUTES
+from spillover.api.http.routing import Figures, Request, Router, Services
 from spillover.api.http.streams import Cut, Receive, Send, Stream, send_stream
 from spillover.api.http.uploads import Gone, pieces, told
 from spillover.control.limits import Gauge
-from spillover.model.files import is_digest
-from spillover.model.ids import is_name
 from spillover.model.tokens import TokenRole
-from spillover.ports.blobs import DIGEST_RULE, BlobError, Blobs
+from spillover.ports.blobs import BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
 from spillover.ports.commands import CommandError, Commands, Kind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire.api import AgentsAddress
+from spillover.wire.endpoints import ENDPOINTS, UPLOAD
 
 log = structlog.get_logger(__name__)
-_JOB_PATH: Final = re.compile(r"(/v1/jobs)/([^/]+)(/[a-z]+)?")
-"""The path of a job, and what is below it."""
-_BLOB_PATH: Final = re.compile(r"(/v1/blobs)/((?!missing$)[^/]+)")
 
 
 class App:
     """An ASGI application over some commands."""
 
-    def __init__(self, around: Surroundings, guard: Guard, gauge: Gauge | None = None) -> None:
-        self._around = around
+    def __init__(self, services: Services, guard: Guard, gauge: Gauge | None = None) -> None:
+        self._services = services
         self._gauge = gauge
         self._guard = guard
-        self._table: dict[str, dict[str, Route[Any, Any]]] = {}
-        for route in ROUTES:
-            self._table.setdefault(route.path, {})[route.method] = route
+        self._router = Router(ROUTES)
 
     def answer_to(self, hosts: Collection[str]) -> None:
         """Some more names are ours from now on."""
@@ -79,40 +72,35 @@ class App:
         query = scope["query_string"]
         headers = self._guard.headers(scope["headers"], query)
         self._guard.check_host(headers)
-        path, named = _split(scope["path"])
-        routes = self._table.get(path)
-        route = routes.get(scope["method"]) if routes is not None else None
+        found = self._router.find(scope["path"])
+        route = found.routes.get(scope["method"]) if found is not None else None
         caller = ADMIN  # of what is open to everybody
-        if route is None or not route.open:
+        if route is None or not route.endpoint.open:
             caller = self._guard.caller(headers)
-        if routes is None:
+        if found is None:
             raise Refused(
                 HTTPStatus.NOT_FOUND, "there is nothing at this path; /v1/openapi.json lists what there is"
             )
         if route is None:
-            allowed = ", ".join(sorted(routes))
+            allowed = ", ".join(sorted(found.routes))
             raise Refused(
                 HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
             )
-        if caller.role not in route.roles:
-            raise Refused(HTTPStatus.FORBIDDEN, _not_for(caller, route))
-        job, digest = (named, "") if "{job}" in path else ("", named)
-        if job and not is_name(job):
-            raise Refused(HTTPStatus.NOT_FOUND, "no job has such an id or name", kind="unknown")
-        if digest and not is_digest(digest):
-            raise Refused(HTTPStatus.BAD_REQUEST, f"a blob is named by {DIGEST_RULE}", kind="invalid")
-        asked = read_query(query, route.query)
+        endpoint = route.endpoint
+        if caller.role not in endpoint.roles:
+            raise Refused(HTTPStatus.FORBIDDEN, _not_for(caller, endpoint.roles))
+        asked = route.parameters.read(found.parts, query)
         user = caller.user or self._guard.user(headers)
-        body: Any = pieces(receive) if route.streamed else None
-        if route.body is not None:
+        body: Any = pieces(receive) if endpoint.body is UPLOAD else None
+        if route.read is not None:
             raw = await self._body(headers, receive)
             if raw is None:
                 return None
-            body = await route.body.read(raw)
-        answer = await route.handler(Call(self._around, user, job, asked, body, digest, caller))
+            body = await route.read(raw)
+        answer = await route.handler(Request(self._services, user, asked, body, caller))
         if isinstance(answer, Stream) and caller.token:
             return replace(answer, chunks=self._guard.while_valid(caller, answer.chunks))
-        return answer
+        return answer if isinstance(answer, Reply | Stream) else as_json(answer, endpoint.status)
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """The body of a request, unless it is larger than it may be."""
@@ -127,9 +115,9 @@ class App:
             raise
 
 
-def _not_for(caller: Caller, route: Route[Any, Any]) -> str:
+def _not_for(caller: Caller, roles: Collection[TokenRole]) -> str:
     """Why a caller may not have this."""
-    wanted = " or ".join(sorted(role for role in route.roles if role is not TokenRole.ADMIN)) or "admin"
+    wanted = " or ".join(sorted(role for role in roles if role is not TokenRole.ADMIN)) or "admin"
     return f"a token of role {caller.role} may not do this; it takes one of role {wanted}"
 
 
@@ -169,16 +157,6 @@ def _note_cut(path: str, cause: BaseException | None) -> None:
         log.error("stream was cut", path=path, exc_info=cause)
 
 
-def _split(path: str) -> tuple[str, str]:
-    """The path of a route, and the job or the blob it names if it has one."""
-    if (match := _BLOB_PATH.fullmatch(path)) is not None:
-        return f"{match[1]}/{{digest}}", match[2]
-    match = _JOB_PATH.fullmatch(path)
-    if match is None:
-        return path, ""
-    return f"{match[1]}/{{job}}{match[3] or ''}", match[2]
-
-
 async def _no_figures() -> bytes:
     """Nothing, where nobody counts."""
     return b""
@@ -194,11 +172,11 @@ def build_app(
     gauge: Gauge | None = None,
 ) -> App:
     """The HTTP API over some commands, for callers or whoever has one token; `hosts` are names beside those of loopback."""
-    around = Surroundings(
+    services = Services(
         commands,
         figures if figures is not None else _no_figures,
-        describe(ROUTES),
+        describe(ENDPOINTS),
         blobs if blobs is not None else MemoryBlobs(),
         address,
     )
-    return App(around, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)
+    return App(services, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)

@@ -6,9 +6,8 @@ that the answer can name every problem of every job.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,17 +30,8 @@ _BREATH: Final = 500
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Body(Generic[T]):
-    """What a route accepts and how it is read."""
-
-    types: tuple[type, ...]
-    """Any of these; for the description."""
-    read: Callable[[bytes], Awaitable[T]]
-
-
-def json_body(form: type[T]) -> Body[T]:
-    """A body of one type."""
+def json_reader(form: type[T]) -> Callable[[bytes], Awaitable[T]]:
+    """Reads a body of one type."""
     decoder = msgspec.json.Decoder(form)
 
     async def read(body: bytes) -> T:
@@ -52,7 +42,7 @@ def json_body(form: type[T]) -> Body[T]:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise not_json(body, error) from None
 
-    return Body((form,), read)
+    return read
 
 
 async def receive_body(
@@ -98,9 +88,6 @@ async def read_jobs(body: bytes) -> list[JobForm]:
         return await _fast(body)
     except (msgspec.DecodeError, BadForm, ValueError, RecursionError):
         return await _careful(body)
-
-
-JOBS: Final = Body((JobDoc, Jobs), read_jobs)
 
 
 async def _fast(body: bytes) -> list[JobForm]:

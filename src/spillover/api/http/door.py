@@ -8,6 +8,7 @@ from spillover.api.http.problems import Refused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.streams import Receive, Send
 from spillover.wire.api import Health
+from spillover.wire.endpoints import HEALTH, READY
 
 RETRY: Final = 1.0
 """Seconds after which to ask again."""
@@ -35,9 +36,9 @@ class Door:
 
     def _closed(self, path: str) -> Reply:
         """What is answered meanwhile: that the process lives, and that it is not ready."""
-        if path == "/v1/health":
+        if path == HEALTH.path:
             return as_json(Health("ok"))
-        if path == "/v1/ready":
+        if path == READY.path:
             return as_json(Health("not ready", self._missing()), HTTPStatus.SERVICE_UNAVAILABLE)
         return as_problem(
             Refused(

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the types that it names."""
+"""The OpenAPI 3.1 document, made from the declarations of endpoints and the types that they name."""
 
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -8,39 +8,20 @@ import msgspec
 
 from spillover import __version__
 from spillover.api.http.problems import MEDIA
-from spillover.api.http.routes import JSON, OCTETS, Route
 from spillover.forms.schema import refine
 from spillover.model.ids import NAME_RULE
-from spillover.ports.blobs import DIGEST_RULE
 from spillover.wire.api import Problem
+from spillover.wire.endpoints import JSON, NO_BODY, UPLOAD, Content, Endpoint
+from spillover.wire.parameters import NAME_PATTERN
 
 _REF: Final = "#/components/schemas/{name}"
 _ALWAYS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_NAME: Final = {
-    "type": "string",
-    "pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
-    "maxLength": 63,
-}
 _USER: Final = {
     "name": "Spill-User",
     "in": "header",
     "required": False,
     "description": f"Who asks; `anonymous` if left out. {NAME_RULE}.",
-    "schema": _NAME,
-}
-_JOB: Final = {
-    "name": "job",
-    "in": "path",
-    "required": True,
-    "description": "An id, a unique prefix of one, or a unique name",
-    "schema": _NAME,
-}
-_DIGEST: Final = {
-    "name": "digest",
-    "in": "path",
-    "required": True,
-    "description": f"What a blob is named by: {DIGEST_RULE}",
-    "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    "schema": {"type": "string", "pattern": NAME_PATTERN, "maxLength": 63},
 }
 _ABOUT: Final = (
     "Jobs, clusters and history of a Spillover server. Times are RFC 3339 UTC, durations are seconds, costs are numbers in the "
@@ -48,17 +29,17 @@ _ABOUT: Final = (
 )
 
 
-def describe(routes: Sequence[Route[Any, Any]]) -> bytes:
+def describe(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> bytes:
     """The document, as JSON."""
-    types = list(dict.fromkeys(_types(routes)).keys())
+    types = list(dict.fromkeys(_types(endpoints)).keys())
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     refine(components)
     schema = dict(zip(types, schemas, strict=True))
-    queries = {route.query.__name__: components.pop(route.query.__name__, {}) for route in routes}
+    asked = {form: components.pop(form, {}) for form in {one.parameters.__name__ for one in endpoints}}
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        asked = queries[route.query.__name__].get("properties", {})
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema, asked)
+    for endpoint in endpoints:
+        forms = asked[endpoint.parameters.__name__].get("properties", {})
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema, forms)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -74,50 +55,71 @@ def describe(routes: Sequence[Route[Any, Any]]) -> bytes:
     )
 
 
-def _types(routes: Sequence[Route[Any, Any]]) -> Iterator[Any]:
+def _types(endpoints: Sequence[Endpoint[Any, Any, Any]]) -> Iterator[Any]:
     """Every type that the document describes."""
     yield Problem
-    for route in routes:
-        yield route.query
-        yield from route.body.types if route.body is not None else ()
-        yield from (answer for answer in (route.answer, route.unready) if answer is not None)
+    for endpoint in endpoints:
+        yield endpoint.parameters
+        yield from endpoint.body.types
+        yield from endpoint.answer.types
+        if endpoint.unready is not None:
+            yield endpoint.unready
 
 
-def _operation(route: Route[Any, Any], schema: dict[Any, Any], asked: dict[str, Any]) -> dict[str, Any]:
-    """One operation."""
-    answer = {} if route.answer is None else {"schema": schema[route.answer]}
+def _operation(
+    endpoint: Endpoint[Any, Any, Any], schema: dict[Any, Any], forms: dict[str, Any]
+) -> dict[str, Any]:
+    """One operation, whose parameters have these forms."""
     problem = {MEDIA: {"schema": schema[Problem]}}
-    responses: dict[str, Any] = {
-        str(int(route.status)): {"description": "Done", "content": {route.media: answer}}
-    }
-    for status in (*_ALWAYS, *map(HTTPStatus, route.errors)):
+    good = {"description": "Done", "content": _content(endpoint.answer, schema)}
+    responses: dict[str, Any] = {str(int(endpoint.status)): good}
+    for status in (*_ALWAYS, *endpoint.refusals):
         responses[str(int(status))] = {"description": status.phrase, "content": problem}
-    if route.unready is not None:
-        responses["503"] = {"description": "Not ready", "content": {JSON: {"schema": schema[route.unready]}}}
+    if endpoint.unready is not None:
+        unready = {JSON: {"schema": schema[endpoint.unready]}}
+        responses["503"] = {"description": "Not ready", "content": unready}
     responses["default"] = {"description": "Any other problem", "content": problem}
-    parameters = [_JOB] if "{job}" in route.path else [_DIGEST] if "{digest}" in route.path else []
-    parameters += [
-        {"name": name, "in": "query", "required": False, "schema": _without_null(form)}
-        for name, form in asked.items()
-    ]
     operation: dict[str, Any] = {
-        "operationId": route.handler.__name__,
-        "summary": route.summary,
-        "parameters": parameters,
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "parameters": [*_in_path(endpoint, forms), *_in_query(endpoint, forms)],
         "responses": responses,
     }
-    if route.body is not None:
-        forms = [schema[form] for form in route.body.types]
-        form = forms[0] if len(forms) == 1 else {"anyOf": forms}
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": form}}}
-    if route.streamed:
-        operation["requestBody"] = {"required": True, "content": {OCTETS: {}}}
-        responses["200"] = responses[str(int(route.status))] | {"description": "It was there"}
-    if route.open:
+    if endpoint.body is not NO_BODY:
+        operation["requestBody"] = {"required": True, "content": _content(endpoint.body, schema)}
+    if endpoint.body is UPLOAD:
+        responses["200"] = good | {"description": "It was there"}
+    if endpoint.open:
         operation["security"] = []
     else:
-        parameters.append(_USER)
+        operation["parameters"].append(_USER)
     return operation
+
+
+def _content(content: Content[Any], schema: dict[Any, Any]) -> dict[str, Any]:
+    """A body or an answer."""
+    forms = [schema[form] for form in content.types]
+    match forms:
+        case []:
+            return {content.media: {}}
+        case [form]:
+            return {content.media: {"schema": form}}
+        case _:
+            return {content.media: {"schema": {"anyOf": forms}}}
+
+
+def _in_path(endpoint: Endpoint[Any, Any, Any], forms: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Parameters that are parts of the path."""
+    for name in endpoint.in_path:
+        form = dict(forms[name])
+        described = {"description": form.pop("description")} if "description" in form else {}
+        yield {"name": name, "in": "path", "required": True, **described, "schema": form}
+
+
+def _in_query(endpoint: Endpoint[Any, Any, Any], forms: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Parameters of the query."""
+    for name in endpoint.in_query:
+        yield {"name": name, "in": "query", "required": False, "schema": _without_null(forms[name])}
 
 
 def _without_null(form: dict[str, Any]) -> dict[str, Any]:

@@ -89,9 +89,13 @@ def _told(text: str) -> str:
 
 def _error(text: str) -> tuple[float, float]:
     """The normal and the lognormal error of estimates."""
-    kind, bracket, rest = text.partition("(")
+    _load_msgspec()
+    from spillover.forms.oneline import Piece  # noqa: PLC0415 - heavy
+
+    name, inside = Piece(text).call() or (Piece(""), None)
+    kind = name.text
     try:
-        size = float(rest.removesuffix(")")) if bracket and rest.endswith(")") else -1.0
+        size = float(inside.text) if inside else -1.0
     except ValueError:
         size = -1.0
     if kind not in {"normal", "lognormal"} or not 0 <= size <= 10:

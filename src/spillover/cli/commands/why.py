@@ -10,7 +10,7 @@ from spillover.cli.shown import duration, expected, local, money
 
 if TYPE_CHECKING:
     from spillover.client import Client
-    from spillover.wire.api import WhyView
+    from spillover.wire.api import WhatIf, WhatIfView, WhyView
 
 _AWAITED: Final = 3
 """Jobs that are named of those that one waits for, as many as its sentence has."""
@@ -18,18 +18,45 @@ _AWAITED: Final = 3
 
 def _configure(parser: ArgumentParser) -> None:
     add_job(parser)
+    parser.add_argument(
+        "--if",
+        dest="assumed",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="say what would become of it if: cpu=2, memory=8Gi, gpu=1, policy='wait=zero', machines=CLUSTER:2 (as large as its"
+        " largest) or machines=CLUSTER:2x48cpu,8gpu; may be given several times",
+    )
     add_json(parser)
     add_connection(parser)
 
 
 def _run(args: Namespace, context: Context) -> int:
+    assumed = _assumption(args.assumed) if args.assumed else None
     with context.connect(args) as client:
+        if assumed is not None:
+            answer = client.what_if(args.job, assumed)
+            context.out.json(answer) if args.json else _tell(context.out, answer)
+            return codes.OK
         why = client.why(args.job)
         if args.json:
             context.out.json(why)
         else:
             explain(context.out, why, _awaited(client, why))
     return codes.OK
+
+
+def _assumption(texts: list[str]) -> "WhatIf":
+    """What `--if` says; raises BadForm."""
+    from spillover.cli.assumptions import read_assumption  # noqa: PLC0415 - only with --if
+
+    return read_assumption(texts)
+
+
+def _tell(out: Output, answer: "WhatIfView") -> None:
+    """What is, and what would be."""
+    out.line(answer.now.sentence)
+    out.line(f"if so: {answer.sentence}")
 
 
 def _awaited(client: "Client", why: "WhyView") -> str:
@@ -115,6 +142,6 @@ COMMANDS = {
         "Say why a job is where it is: what it waits for, since when, when it may spill over, and what each cluster says.",
         _configure,
         _run,
-        "spill why train",
+        "spill why train --if cpu=2",
     )
 }

@@ -15,6 +15,7 @@ from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
+from spillover.wire.manifest import UNREADABLE, ManifestDoc
 
 _OF_ANOTHER_JOB: Final = ("selector", "manualSelector", "suspend", "ttlSecondsAfterFinished")
 """What of a Job's spec is not taken over: pods are chosen by Kubernetes; when it runs and when it is deleted is ours to say."""
@@ -53,14 +54,12 @@ def job_of(start: Start, options: Options, namespace: str, epoch: int) -> dict[s
 
 
 def _read(manifest: str) -> dict[str, Any]:
-    """A manifest, with the parts that must be there."""
+    """A manifest, whose parts that are read here have the form that they must have."""
     try:
         given = msgspec.json.decode(manifest)
-        parts = given, given["spec"], given["spec"]["template"], given["spec"]["template"]["spec"]
-        if not all(isinstance(part, dict) for part in parts):
-            raise Unrunnable("the manifest is not that of a Job")
-    except (msgspec.DecodeError, KeyError, TypeError):
-        raise Unrunnable("the manifest is not that of a Job") from None
+        msgspec.convert(given, ManifestDoc)
+    except UNREADABLE as error:
+        raise Unrunnable(f"the manifest is not that of a Job: {error}") from None
     whole: dict[str, Any] = given
     return whole
 
@@ -151,22 +150,18 @@ def _with_variables(pod: dict[str, Any], start: Start) -> dict[str, Any]:
     facts = _facts(start.lease, start.cluster)
     changed = dict(pod)
     for part in ("containers", "initContainers"):
-        containers = pod.get(part)
-        if not isinstance(containers, list):
-            continue  # which is refused by the API server in words of its own
-        changed[part] = [
-            _with_env(each, (start.spec.env if part == "containers" and not at else {}), facts)
-            for at, each in enumerate(containers)
-        ]
+        if containers := pod.get(part):
+            changed[part] = [
+                _with_env(each, (start.spec.env if part == "containers" and not at else {}), facts)
+                for at, each in enumerate(containers)
+            ]
     return changed
 
 
-def _with_env(container: Any, env: dict[str, str], facts: dict[str, str]) -> Any:
+def _with_env(container: dict[str, Any], env: dict[str, str], facts: dict[str, str]) -> dict[str, Any]:
     """A container with more variables; a fact stands in place of what somebody wrote under its name."""
-    if not isinstance(container, dict):
-        return container
-    had = [each for each in container.get("env") or () if isinstance(each, dict)]
-    names = {each.get("name"): each for each in had}
+    had: list[dict[str, Any]] = container.get("env") or []
+    names = {each["name"]: each for each in had}
     # What was read from the manifest is there as it was written; what was said beside it stands in its place.
     said = {
         name: value
@@ -175,7 +170,7 @@ def _with_env(container: Any, env: dict[str, str], facts: dict[str, str]) -> Any
     }
     own = [{"name": name, "value": value} for name, value in facts.items()]
     more = [{"name": name, "value": _literal(value)} for name, value in said.items() if name not in facts]
-    rest = [each for each in had if each.get("name") not in facts and each.get("name") not in said]
+    rest = [each for each in had if each["name"] not in facts and each["name"] not in said]
     return container | {"env": [*own, *rest, *more]}
 
 

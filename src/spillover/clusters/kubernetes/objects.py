@@ -1,5 +1,7 @@
 """Objects of Kubernetes, as much of each as is read here. Everything else in them is passed over undecoded.
 
+These are watched on a cluster. Manifests that people write have a model of their own in `wire/manifest.py`, which says why.
+
 What they say comes from outside. Their form is checked when they are decoded (`decoding.py`); numbers, texts and times are brought within
 bounds where they are read into our values: amounts in `quantities.py` and `accounting.py`, the rest by `moment_of` and `said`.
 """

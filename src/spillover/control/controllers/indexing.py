@@ -14,7 +14,6 @@ import structlog
 
 from spillover.control.loop import Loop
 from spillover.control.slices import SLICE
-from spillover.core.about import jobs_of
 from spillover.core.events import AnyEvent
 from spillover.ports.journal import Journal, Mentions, StoreError, mark_of
 from spillover.wire.journal import decode_event
@@ -122,7 +121,7 @@ class Indexing:
 def _entries(events: Iterable[AnyEvent], first: int) -> Iterator[int]:
     """Entries of events that are counted from a number on, see Mentions."""
     for number, event in enumerate(events, first):
-        for job in jobs_of(event):
+        for job in event.about():
             yield mark_of(job) << 32 | number
             if "." in job:  # a member, whose history is that of its array as well
                 yield mark_of(job.partition(".")[0]) << 32 | number

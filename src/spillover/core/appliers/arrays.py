@@ -15,7 +15,7 @@ def member_placed(state: State, event: MemberPlaced) -> None:
     array = job_of(state, event.array, event)
     members = array.extra.members
     if members is None or not ranges.contains(members.pending, event.index):
-        raise Impossible(f"MemberPlaced on {array}: {event}")
+        raise Impossible(f"MemberPlaced on {array}: {event!r}")
     before, latest = granted(state, array), state.latest(array)
     members.pending = ranges.without(members.pending, event.index)
     count_granted(state, array, granted(state, array) - before)
@@ -59,7 +59,7 @@ def members_dropped(state: State, event: MembersDropped) -> None:
     array = state.jobs[event.array]
     members = array.extra.members
     if members is None:
-        raise Impossible(f"MembersDropped on {array}: {event}")
+        raise Impossible(f"MembersDropped on {array}: {event!r}")
     count = ranges.size(event.members)
     state.count_live(array.kind.project, -count)
     before = granted(state, array)

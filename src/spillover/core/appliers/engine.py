@@ -40,12 +40,15 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     for name in [name for name in state.conditions if state.health(name) is None]:
         del state.conditions[name]
         state.touch_cluster(name)
-    for node in [each for each in state.nodes.values() if not each.is_agent]:
+    for node in [state.nodes[key] for key, each in state.nodes.items() if not each.is_agent]:
         if state.health(node.cluster) is None:
             node.status = NODE[node.status, NodesSeen, "gone"]
             strike_off(state, node)
             state.touch_node(node.key)
-    for node in [each for each in state.agents.values() if state.health(each.cluster) is not None]:
+    agents = [
+        state.nodes[key] for key, each in state.agents.items() if state.health(each.cluster) is not None
+    ]
+    for node in agents:
         if not node.holding and not node.ahead:  # others run its cluster from now on
             _strike_agent(state, node)
     there = dict.fromkeys(each for node in state.nodes.values() for each in node.jobs)
@@ -140,7 +143,8 @@ def agents_configured(state: State, event: AgentsConfigured) -> None:
 def epoch_started(state: State, event: EpochStarted) -> None:
     """All agents have to register anew, and all external clusters have to be seen."""
     state.facts.epoch = event.epoch
-    for key, node in state.nodes.items():
+    for key in state.nodes:
+        node = state.nodes[key]
         if node.is_agent:
             _enter(state, node, AGENT[node.status, EpochStarted], event.at)
         else:

@@ -88,7 +88,7 @@ def tasks_bound(state: State, event: TasksBound) -> None:
         job = job_of(state, job_id, event)
         phase = job.phase
         if type(phase) is not Placed and type(phase) is not Running:
-            raise Impossible(f"TasksBound on {job}: {event}")
+            raise Impossible(f"TasksBound on {job}: {event!r}")
         rebind(state, job, event.cluster, nodes)
         job.phase = replace(phase, node=nodes[0])
         if job.extra.gang is not None:

@@ -161,7 +161,7 @@ def started(state: State, event: JobStarted) -> None:
     job = job_of(state, event.job, event)
     phase = job.phase
     if type(phase) is not Placed:
-        raise Impossible(f"JobStarted on {job}: {event}")
+        raise Impossible(f"JobStarted on {job}: {event!r}")
     job.phase = Running(
         phase.cluster,
         phase.node,
@@ -190,7 +190,7 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
     for end in event.ends:
         task = gang.tasks[end.rank]
         if not task.lives or not isinstance(phase, Placed | Running):
-            raise Impossible(f"TasksEnded on {job}: {event}")
+            raise Impossible(f"TasksEnded on {job}: {event!r}")
         key = task_key(job.id, job.attempt, end.rank)
         leave_node(state, key, phase.cluster, task.node, end.usage.ran)
         gang.finish(end)
@@ -199,7 +199,7 @@ def tasks_ended(state: State, event: TasksEnded) -> None:
 def _gang(job: Job, event: TasksStarted | TasksEnded) -> Gang:
     """The tasks of a job that has several."""
     if job.extra.gang is None:
-        raise Impossible(f"{type(event).__name__} on {job}: {event}")
+        raise Impossible(f"{type(event).__name__} on {job}: {event!r}")
     return job.extra.gang
 
 
@@ -210,7 +210,7 @@ def stopping(state: State, event: JobStopping) -> None:
         case Placed() | Running():
             job.phase = replace(job.phase, stopping=event.why, by=event.who)
         case _:
-            raise Impossible(f"JobStopping on {job}: {event}")
+            raise Impossible(f"JobStopping on {job}: {event!r}")
 
 
 def requeued(state: State, event: JobRequeued) -> None:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from spillover.core.appliers.queue import job_of
 from spillover.core.book import move_lease
-from spillover.core.events import AnyEvent, LeaseMoved, StealAsked, StealRefused
+from spillover.core.events import AnyEvent, LeaseMoved, LeasesRevoked, StealAsked, StealRefused
 from spillover.core.jobs import Job, Placed
 from spillover.core.state import State
 from spillover.core.transitions import Impossible
@@ -23,10 +23,18 @@ def refused(state: State, event: StealRefused) -> None:
     job.phase = replace(phase, thief=None)
 
 
+def revoked(state: State, event: LeasesRevoked) -> None:
+    """Leases are asked back; each stays where it is until its agent answers."""
+    for each in event.jobs:
+        job, phase = _placed(state, each, event)
+        job.phase = replace(phase, revoked=True)
+        state.touch_job(each)
+
+
 def moved(state: State, event: LeaseMoved) -> None:
     """A lease has another owner, and its room with it."""
     job, phase = _placed(state, event.job, event)
-    job.phase = replace(phase, node=event.thief, thief=None)
+    job.phase = replace(phase, node=event.thief, thief=None, revoked=False)
     job.seq = event.seq
     move_lease(state, job, event.cluster, event.node, event.thief)
 
@@ -35,5 +43,5 @@ def _placed(state: State, job_id: JobId, event: AnyEvent) -> tuple[Job, Placed]:
     """A job that is placed, with where."""
     job = job_of(state, job_id, event)
     if type(job.phase) is not Placed:
-        raise Impossible(f"{type(event).__name__} on {job}: {event}")
+        raise Impossible(f"{type(event).__name__} on {job}: {event!r}")
     return job, job.phase

@@ -25,7 +25,7 @@ def held(state: State, event: CostHeld) -> None:
     """A job that was just rented holds what it can cost."""
     job = state.jobs.get(event.job)
     if job is None or not isinstance(job.phase, Placed) or job.extra.hold is not None:
-        raise Impossible(f"CostHeld on {job or event.job!r}: {event}")
+        raise Impossible(f"CostHeld on {job or event.job!r}: {event!r}")
     keys = tuple([each.key for each in event.periods])
     job.extra = replace(job.extra, hold=Hold(event.amount, event.limit, keys))
     state.touch_job(job.id)

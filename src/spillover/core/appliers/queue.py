@@ -17,7 +17,7 @@ def job_of(state: State, job: JobId, event: AnyEvent) -> Job:
     """The job of an event, if its state allows such an event."""
     found = state.jobs.get(job)
     if found is None or (type(found.phase), type(event)) not in _ALLOWED:
-        raise Impossible(f"{type(event).__name__} on {found or job!r}: {event}")
+        raise Impossible(f"{type(event).__name__} on {found or job!r}: {event!r}")
     state.dirty["job"][job] = None
     return found
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from spillover.core.deciders.endings import ITSELF, attempt_cost, elapsed
 from spillover.core.deciders.verdicts import again, released, verdict
 from spillover.core.events import (
@@ -66,13 +68,14 @@ def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> Jo
     began = type(phase) is Running or used.ran > 0
     if outcome is Outcome.RELEASED:
         if not began:
-            return released(job, now, end.message)
+            back = released(job, now, end.message)
+            return replace(back, rank=end.rank) if type(back) is JobEnded else back
         outcome = Outcome.STOPPED  # what had begun is not unharmed
     cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
     if end.state is not JobState.SUCCEEDED:
-        back = again(job, outcome, end.exit_code)
-        if back is not None:
-            return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost, because=end.message)
+        why_back = again(job, outcome, end.exit_code)
+        if why_back is not None:
+            return JobRequeued(job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, because=end.message)
     finished = max(each.at for each in ends)
     since = phase.since if type(phase) is Running else None
     if since is None and began:

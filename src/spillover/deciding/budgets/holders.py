@@ -18,6 +18,12 @@ class Holders:
         self._jobs: dict[str, dict[JobId, None]] = {}
         """Some hold nothing any more."""
 
+    def copy(self, state: State) -> "Holders":
+        """The same, of a book of its own."""
+        own = Holders(state)
+        own._jobs = {key: jobs.copy() for key, jobs in self._jobs.items()}
+        return own
+
     def note(self, job: Job) -> None:
         """A job may hold the rest of budgets."""
         hold = job.extra.hold

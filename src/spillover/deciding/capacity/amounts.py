@@ -42,6 +42,12 @@ class Layout:
         self._positions: dict[str, int] = {}
         self._known: dict[Resources, Wants] = {}
 
+    def copy(self) -> "Layout":
+        """The same, of its own."""
+        own = Layout(counts_tasks=self._counts_tasks)
+        own._positions = self._positions.copy()
+        return own
+
     def __len__(self) -> int:
         return NAMED + len(self._positions)
 

@@ -65,6 +65,20 @@ class Capacity:
         self.turns = 0
         """Rises whenever another set of machines takes leases ahead of room, or one of them is not what it was."""
 
+    def copy(self) -> "Capacity":
+        """The same, of its own. Whoever looks for candidates there looks at all machines first."""
+        own = Capacity(self.spec, self.horizon)
+        own.limits = None if self.limits is None else self.limits.copy()
+        own.open = self.open
+        own.layout = self.layout.copy()
+        own.slots = [machine.copy(own.layout) for machine in self.slots]
+        own.machines = [own.slots[machine.index] for machine in self.machines]
+        own.by_name = {name: own.slots[machine.index] for name, machine in self.by_name.items()}
+        own.sum = self.sum.copy()
+        own._most = self._most
+        own.eager, own.turns = self.eager.copy(), self.turns
+        return own
+
     # --- keeping up with the book
 
     def refresh(self, node: Node) -> bool:

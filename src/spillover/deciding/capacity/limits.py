@@ -1,6 +1,7 @@
 """What our jobs use of a cluster that may only be used so much at a time."""
 
 from collections.abc import Iterator
+from copy import copy
 
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import JobId
@@ -24,6 +25,12 @@ class Limits:
     def of(cls, spec: ClusterSpec) -> "Limits | None":
         """Those of a cluster; None if it has none, as most have."""
         return None if spec.most is None and spec.most_jobs is None else cls(spec)
+
+    def copy(self) -> "Limits":
+        """The same, of its own."""
+        own = copy(self)
+        own._held = self._held.copy()  # noqa: SLF001 - one of its own kind
+        return own
 
     def allow(self, asked: Resources) -> bool:
         """Whether one more job may be there that asks for so much in all."""

@@ -101,6 +101,15 @@ class Machine(Seen):
         self._known: dict[Rules | None, bool] = {}
         """Which rules it was found to obey, and which not."""
 
+    def copy(self, layout: Layout) -> "Machine":
+        """The same, of its own, with what its layout has become."""
+        own = Machine(self.name, self.number, self.index, self.spec, layout)
+        own.free, own.ahead = self.free.copy(), self.ahead
+        own.limit, own.pace, own.turn, own.slots = self.limit, self.pace, self.turn, self.slots
+        own.offers, own.ready, own.total = self.offers, self.ready, self.total
+        own.labels, own.taints, own.repels = self.labels, self.taints, self.repels
+        return own
+
     # --- what fits
 
     @property

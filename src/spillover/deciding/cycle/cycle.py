@@ -7,7 +7,7 @@ placed is derived when somebody asks (`explain`). How places are found is in `pl
 
 import heapq
 from operator import attrgetter
-from typing import cast
+from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +29,8 @@ from spillover.model.job import ALWAYS, NEVER, Shape
 from spillover.model.reasons import AlwaysRented, NotInTime, OnlyRented, QueueFull, WaitOver
 from spillover.model.units import FOREVER
 
+REVOKES: Final = 2
+"""Rules from which on a plan asks leases back."""
 MOST_WAITS = 1000
 """Jobs that a cycle admits, lets be rented because their wait is over, or because the queue is full: what is left is for the next one."""
 QUEUE_FULL = QueueFull()
@@ -80,6 +82,8 @@ def run(
             placer.passed = True
         if draft.expired or index.due.first:
             placer.rent()
+    if rules >= REVOKES and (index.prefetched or index.rentable_sooner):
+        revoke(draft, index, most)
     if not keep:
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
@@ -191,6 +195,18 @@ def _queue(draft: Draft, wait_queue: WaitQueue, most: int) -> dict[JobId, Waiter
         elif job.id not in draft.taken:
             queue[job.id] = waiter
     return queue
+
+
+def revoke(draft: Draft, index: SchedulingIndex, most: int) -> None:
+    """Ask prefetched leases back whose jobs have waited too long for room on their agents, or can be rented now.
+
+    Room may be elsewhere by now. Until its agent answers, a lease stays where it is: the task may have started.
+    """
+    state, now = draft.state, draft.now
+    sooner = [job for each in index.rentable_sooner if (job := state.jobs.get(each)) is not None]
+    rented = [job for job in sooner if index.rents_sooner(job) and index.rentable_now(job, now)]
+    revoked = sorted([*index.stuck_leases(now), *rented], key=_NUMBER)[:most]
+    draft.revoked = dict.fromkeys([job.id for job in revoked])  # one may be both
 
 
 def cap_queue(draft: Draft, index: SchedulingIndex, limit: int, most: int) -> bool:

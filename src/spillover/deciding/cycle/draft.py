@@ -26,6 +26,7 @@ class Draft:
         "now",
         "placements",
         "rented",
+        "revoked",
         "seed",
         "state",
         "steady",
@@ -47,6 +48,9 @@ class Draft:
         """How many of those on rented capacity."""
         self.ahead: dict[JobId, None] = {}
         """Jobs that this plan places ahead of room: their wait goes on."""
+
+        self.revoked: dict[JobId, None] = {}
+        """Jobs whose prefetched leases are asked back."""
 
     def count(self, job: Job, cluster: Capacity) -> None:
         """Note that one more of a job is placed."""
@@ -104,4 +108,6 @@ class Draft:
                 if self.waits(self.state.jobs[each.job])
                 or type(self.state.jobs[each.job].phase) is not Queued
             )
-        return Plan(self.now, self.seed, admitted, expired, tuple(self.placements), tuple(holds))
+        return Plan(
+            self.now, self.seed, admitted, expired, tuple(self.placements), tuple(holds), tuple(self.revoked)
+        )

@@ -14,6 +14,7 @@ from spillover.core.events import (
     GangPlaced,
     JobPlaced,
     JobsAdmitted,
+    LeasesRevoked,
     MemberPlaced,
     WaitsExpired,
 )
@@ -26,11 +27,12 @@ from spillover.model.reasons import Reason
 if TYPE_CHECKING:
     import hashlib
 
-RULES: Final = 1
+RULES: Final = 2
 """By which rules plans are made. Journals tell, so that plans of older releases are made anew as they were.
 
 0: however much there is to decide, a plan has all of it; what a bounded look does not reach has to wait.
 1: a plan is bounded, and what a bounded look does not reach has its turn.
+2: a plan asks prefetched leases back that wait too long, or whose jobs can be rented sooner.
 """
 
 
@@ -75,13 +77,17 @@ class Plan(Struct, frozen=True, array_like=True):
     placements: tuple[Placement | GangPlacement, ...]
     holds: tuple[tuple[int, CostHold], ...] = ()
     """What is to be held for some of the placements, by their position."""
+    revoked: tuple[JobId, ...] = ()
+    """Jobs whose prefetched leases are asked back."""
 
     def __bool__(self) -> bool:
-        return bool(self.admitted or self.expired or self.placements)
+        return bool(self.admitted or self.expired or self.placements or self.revoked)
 
     def digest(self) -> bytes:
         """The same for the same plan, on any machine."""
         made = (self.now, self.seed, self.admitted, self.expired, self.placements)
+        if self.revoked:
+            return _digest((*made, self.holds, self.revoked))
         return _digest((*made, self.holds) if self.holds else made)
 
 
@@ -144,6 +150,8 @@ def events_of(plan: Plan, state: State, policies: bytes, rules: int = RULES) -> 
             events += (
                 [WaitsExpired((job,), why, members) for job in jobs] if members else [WaitsExpired(jobs, why)]
             )
+    if plan.revoked:
+        events.append(LeasesRevoked(plan.revoked, plan.now))
     holds = dict(plan.holds) if plan.holds else {}
     for at, each in enumerate(plan.placements):
         events.append(_placed(plan.now, each, state))
@@ -158,6 +166,7 @@ def unwritable(plan: Plan, state: State, encode: Callable[[AnyEvent], bytes]) ->
     made += [(job, partial(JobsAdmitted, (job,), (latest,))) for job, latest in plan.admitted]
     made += [(each.job, partial(WaitsExpired, (each.job,), each.why, each.members)) for each in plan.expired]
     made += [(each.job, partial(_placed, plan.now, each, state)) for each in plan.placements]
+    made += [(job, partial(LeasesRevoked, (job,), plan.now)) for job in plan.revoked]
     made += [(plan.placements[at].job, partial(_held, plan, at, hold)) for at, hold in plan.holds]
     found: dict[JobId, Exception] = {}
     for job, make in made:

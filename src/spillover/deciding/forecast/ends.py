@@ -63,6 +63,17 @@ class Ends:
         self.sorted: list[End] = []
         """Soonest first."""
 
+    def copy_from(self, other: "Ends") -> None:
+        """Expect what another one expects, of machines of its own."""
+        for end in other.sorted:
+            own = self._of[end.job] = end._replace(held=tuple([self._own(held) for held in end.held]))
+            self.sorted.append(own)
+
+    def _own(self, held: Held) -> Held:
+        """The same, on a machine of its own; one that was dropped is the same to all."""
+        cluster = self._clusters[held.cluster.name]
+        return Held(cluster, cluster.by_name.get(held.machine.name, held.machine), held.wants)
+
     def set(self, job: Job) -> None:
         """A job was placed, or has started; others than placed ones on owned capacity are forgotten."""
         self.forget(job.id)

@@ -37,6 +37,12 @@ class Alarms:
     def __len__(self) -> int:
         return len(self.heap)
 
+    def copy(self, state: State) -> "Alarms":
+        """The same, of a book of its own."""
+        own = Alarms(state, self._back_after)
+        own.heap = self.heap.copy()
+        return own
+
     def set(self, job: Job) -> None:
         """Let all ring that time will change for a job as it is now."""
         if job.extra.deadline is not None and type(job.phase) is not Ended:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from spillover.core.events import (
+    AgentRegistered,
     BackoffEnded,
     ClockJumped,
     ClusterChanged,
@@ -24,11 +25,12 @@ from spillover.core.events import (
     LeaseMoved,
     MemberPlaced,
     MembersDropped,
+    StealRefused,
     TasksBound,
     TasksEnded,
     WaitsExpired,
 )
-from spillover.core.jobs import NO_EXTRA, Ended, Queued
+from spillover.core.jobs import NO_EXTRA, Ended, Placed, Queued
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.ids import member_id
 
@@ -75,6 +77,8 @@ def _placed(index: SchedulingIndex, event: JobPlaced | GangPlaced) -> None:
         index.alarms.set(job)
     if index.ends is not None:
         index.ends.set(job)
+    if job.due is not None:
+        index.note_rentable(job)
 
 
 def _ended(index: SchedulingIndex, event: JobEnded) -> None:
@@ -101,6 +105,8 @@ def _member_placed(index: SchedulingIndex, event: MemberPlaced) -> None:
         index.ends.set(member)
     if index.is_ahead(member):
         index.wait(member)
+        if member.due is not None:
+            index.note_rentable(member)
 
 
 def _started(index: SchedulingIndex, event: JobStarted) -> None:
@@ -120,8 +126,27 @@ def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
     job = index.state.jobs[event.job]
     if index.ends is not None:
         index.ends.set(job)
-    if job.due is None and index.is_ahead(job):
+    if not index.is_ahead(job):
+        return
+    index.note_prefetched(f"{event.cluster}/{event.thief}")  # its lease may be older than all others there
+    if job.due is None:
         index.wait(job)
+    else:
+        index.note_rentable(job)
+
+
+def _not_moved(index: SchedulingIndex, event: StealRefused) -> None:
+    job = index.state.jobs[event.job]
+    if isinstance(job.phase, Placed) and index.is_ahead(job):  # it may be asked back from now on
+        index.note_prefetched(job.phase.key)
+        if job.due is not None:
+            index.note_rentable(job)
+
+
+def _registered(index: SchedulingIndex, event: AgentRegistered) -> None:
+    key = f"{event.cluster}/{event.node}"
+    if index.state.nodes[key].ahead:  # what had its room before may not have it any more
+        index.note_prefetched(key)
 
 
 def _bound(index: SchedulingIndex, event: TasksBound) -> None:
@@ -166,6 +191,8 @@ def _expired(index: SchedulingIndex, event: WaitsExpired) -> None:
             index.due.push(index.lane_of(job), index.entry(job))
             if index.wait_queue is not None:
                 index.wait_queue.keep(job)
+        else:
+            index.note_rentable(job)
 
 
 def _held(index: SchedulingIndex, event: CostHeld) -> None:
@@ -187,6 +214,8 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     JobStarted: _started,
     TasksEnded: _tasks_ended,
     LeaseMoved: _moved,
+    StealRefused: _not_moved,
+    AgentRegistered: _registered,
     TasksBound: _bound,
     ClusterChanged: _opened,
     EpochStarted: _opened,

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from spillover.core.book import revoked_from
 from spillover.core.estimates import estimate, likely
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.state import State
@@ -26,7 +27,7 @@ from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.model.cluster import Health, Role
-from spillover.model.ids import ClusterName, JobId, NodeName, task_key
+from spillover.model.ids import ClusterName, JobId, NodeName, job_of_task, task_key
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
@@ -55,13 +56,13 @@ class SchedulingIndex:
         self.lanes: dict[Kind, Lane] = {}
         self.serial = 0
         """Lanes made so far."""
-        self._least: list[tuple[int, Lane]] = []
+        self.least: list[tuple[int, Lane]] = []
         """Heap of lanes by the CPUs that their jobs ask for; those that are gone are void."""
         self.ranking = Ranking(state, policies) if hasattr(policies.order, "ranks") else None
         """Projects as the order ranks them; None if it ranks none."""
-        self.queue = self._line(self._is_queued)
+        self.queue = self.new_queue(self.is_queued)
         """All queued jobs: tried on owned capacity."""
-        self.due = self._line(self._is_due)
+        self.due = self.new_queue(self.is_due)
         """Those that may be rented."""
         self.capacity: dict[ClusterName, Capacity] = {}
         self.finder = Finder(self.capacity)
@@ -98,8 +99,16 @@ class SchedulingIndex:
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""
         self.passed = False
         """Whether some jobs had to wait for others in the last cycle, so that one that leaves could make way for them."""
+        self.prefetched: list[tuple[int, str]] = []
+        """Heap of nodes that hold prefetched leases, by when the first of those is to be asked back or earlier."""
+        self.prefetching: dict[str, None] = {}
+        """Those nodes."""
+        self.rentable_sooner: dict[JobId, None] = {}
+        """Jobs that may be rented while they hold a prefetched lease on owned capacity; some do so no more."""
+        self.sooner = True
+        """Whether one of those may have come, or room for them, since the last cycle."""
         self.holders = Holders(state)
-        self._rest: list[Job] = []
+        self.rest: list[Job] = []
         """Jobs that are not taken in yet, the first one last."""
         self._scrap: list[list[Any]] | None = None
         """What is left of a index that nobody looks at any more; None while somebody does."""
@@ -112,25 +121,27 @@ class SchedulingIndex:
             self.capacity[spec.name] = Capacity(spec, self.state.facts.ahead)
         self.open_clusters()
         self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
-        for node in self.state.nodes.values():
+        for key, node in self.state.nodes.items():
             if node.cluster in self.capacity:
                 self.capacity[node.cluster].refresh(node)
+            if node.ahead:
+                self.note_prefetched(key)
         if self.policies.looks_ahead:
             self.ends = Ends(self.state, self.capacity, self.runs)
-        self._rest = list(self.state.jobs.values())
-        self._rest.reverse()
+        self.rest = list(self.state.jobs.values())
+        self.rest.reverse()
 
     @property
     def is_whole(self) -> bool:
         """Whether all jobs of the book are taken in; before that no cycle may be run."""
-        return not self._rest
+        return not self.rest
 
     def build(self, most: int | None = None) -> bool:
         """Take in so many more jobs of the book, or all; whether all are there.
 
         Each is taken in as it is by then. One that events have brought here before is entered twice, which does no harm.
         """
-        rest, jobs = self._rest, self.state.jobs
+        rest, jobs = self.rest, self.state.jobs
         for _ in range(len(rest) if most is None else min(most, len(rest))):
             job = rest.pop()
             if jobs.get(job.id) is job:
@@ -146,6 +157,8 @@ class SchedulingIndex:
         self.move_in(job)
         self.alarms.set(job)
         self.holders.note(job)
+        if job.due is not None:
+            self.note_rentable(job)
         if self.ends is not None:
             self.ends.set(job)
 
@@ -153,7 +166,7 @@ class SchedulingIndex:
         """Let go of so many entries of a index that nobody looks at any more, as all at once take long to free; whether none is left."""
         if self._scrap is None:
             heaps = (*self.queue.heaps.values(), *self.due.heaps.values())
-            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self._rest]
+            self._scrap = [*heaps, self.waits, self.arrivals, self.alarms.heap, self.rest]
         while self._scrap and most > 0:
             last = self._scrap[-1]
             most -= max(1, len(last))
@@ -190,20 +203,20 @@ class SchedulingIndex:
 
     def least_cpu(self) -> int:
         """Thousandths of a CPU that the least demanding queued job asks for; 0 if nothing is queued."""
-        heap = self._least
+        heap = self.least
         while heap and heap[0][1] not in self.queue.heaps:
             heapq.heappop(heap)[1].weighed = False
         return heap[0][0] if heap else 0
 
     def _weigh(self, lane: Lane) -> None:
         """Let a lane be known by the CPUs that its jobs ask for; it stays so without jobs, as others like them are likely to come."""
-        if len(self._least) > 2 * len(self.queue.heaps) + SPARE:
-            for _, each in self._least:
+        if len(self.least) > 2 * len(self.queue.heaps) + SPARE:
+            for _, each in self.least:
                 each.weighed = each in self.queue.heaps
-            self._least = [one for one in self._least if one[1].weighed]
-            heapq.heapify(self._least)
+            self.least = [one for one in self.least if one[1].weighed]
+            heapq.heapify(self.least)
         lane.weighed = True
-        heapq.heappush(self._least, (lane.kind.shape.resources.cpu, lane))
+        heapq.heappush(self.least, (lane.kind.shape.resources.cpu, lane))
 
     def rentable_now(self, job: Job, now: int) -> bool:
         """Whether rented capacity has room for a job right now, and its caps let it be rented."""
@@ -240,6 +253,8 @@ class SchedulingIndex:
             times.append(next_turn(self.turn))
         if self.ranking is not None and self.queue.first:
             times.append(self.ranking.next_time(passed=self.passed))
+        if self.prefetched:
+            times.append(self.prefetched[0][0])
         times.append(self.alarms.next_time())
         return min(times)
 
@@ -257,9 +272,12 @@ class SchedulingIndex:
         if self.again <= now:
             self.again, self.gained = FOREVER, True
         if self.grown:
+            self.sooner = self.sooner or any(not cluster.owned for cluster, _ in self.grown)
             self.gained = self.gained or self._of_use()
             self.grown.clear()
         if self.fresh or self.queue.woken or self.due.woken:
+            return True
+        if (self.prefetched and self.prefetched[0][0] <= now) or (self.sooner and self.rentable_sooner):
             return True
         if self.gained or self.turn is not None or (self.ranking is not None and self.gains(now)):
             if not self.queue.first:
@@ -283,7 +301,14 @@ class SchedulingIndex:
         return False
 
     def calm(
-        self, *, decided: bool, passed: bool, again: int, turn: Turn | None = None, spent: bool = False
+        self,
+        now: int,
+        *,
+        decided: bool,
+        passed: bool,
+        again: int,
+        turn: Turn | None = None,
+        spent: bool = False,
     ) -> None:
         """A cycle has looked at all that it could; one that decided, while some had to wait for others, may have made way for them."""
         self.gained = decided and passed
@@ -300,6 +325,10 @@ class SchedulingIndex:
             self._drop_arrivals()
         if self.waits:
             self.forget_waits()
+        if self.prefetched:
+            self._look_at_prefetched(now)
+        if self.rentable_sooner:
+            self._look_at_rentable(decided=decided)
 
     def _drop_arrivals(self) -> None:
         """Drop jobs that a cycle has looked at from the front of the others."""
@@ -347,6 +376,8 @@ class SchedulingIndex:
             if node is None:
                 gone.append(key)
                 continue
+            if node.ahead and key not in self.prefetching:
+                self.note_prefetched(key)
             cluster = clusters.get(node.cluster)
             if cluster is not None and cluster.refresh(node):
                 self.grown.append((cluster, cluster.by_name[node.name]))
@@ -354,7 +385,7 @@ class SchedulingIndex:
         if gone:
             self._drop(gone)
         if state.loosened:
-            state.loosened, self.gained = False, True
+            state.loosened, self.gained, self.sooner = False, True, True
 
     def open_clusters(self) -> None:
         """Let clusters be given work that may be, and no others; their machines are looked at apart."""
@@ -448,11 +479,6 @@ class SchedulingIndex:
             if self.passed:
                 self.gained = True
 
-    def withdraw(self, job: Job) -> None:
-        """Forget a job that was never submitted after all."""
-        self.leave(job)
-        self.fresh.pop(job.id, None)
-
     def wait(self, job: Job) -> None:
         """Remember until when a job waits for owned capacity."""
         latest = job.latest
@@ -471,14 +497,85 @@ class SchedulingIndex:
         while self.waits and self.waiting(self.waits[0]) is None:
             heapq.heappop(self.waits)
 
-    def _line(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
+    # --- prefetched leases
+
+    def note_prefetched(self, key: str) -> None:
+        """A node holds prefetched leases: note when the first of them is to be asked back."""
+        self.prefetching[key] = None
+        first = min([at for _, at in self._revocable(key)], default=None)
+        if first is not None:
+            heapq.heappush(self.prefetched, (revoked_from(first, self.state.facts.ahead), key))
+
+    def stuck_leases(self, now: int) -> list[Job]:
+        """Jobs whose prefetched leases are to be asked back by now."""
+        keys: dict[str, None] = {}
+        for at, key in in_order(self.prefetched):
+            if at > now:
+                break
+            keys[key] = None
+        horizon = self.state.facts.ahead
+        return [job for key in keys for job, at in self._revocable(key) if revoked_from(at, horizon) <= now]
+
+    def _revocable(self, key: str) -> Iterator[tuple[Job, int]]:
+        """Jobs whose prefetched leases a node may be asked for, each with when it was placed."""
+        node = self.state.nodes.get(key)
+        for each in () if node is None else node.ahead:
+            job = self.state.jobs[job_of_task(each)]
+            phase = job.phase
+            if type(phase) is Placed and not phase.revoked and phase.stopping is None and phase.thief is None:
+                yield job, phase.at
+
+    def _look_at_prefetched(self, now: int) -> None:
+        """A cycle has looked at leases that are to be asked back: note when the next ones are."""
+        looked: dict[str, None] = {}
+        while self.prefetched and self.prefetched[0][0] <= now:
+            looked[heapq.heappop(self.prefetched)[1]] = None
+        for key in looked:
+            node = self.state.nodes.get(key)
+            if node is not None and node.ahead:
+                self.note_prefetched(key)
+            else:
+                self.prefetching.pop(key, None)
+
+    def _look_at_rentable(self, *, decided: bool) -> None:
+        """A cycle has looked at jobs that could be rented sooner: drop those that could not any more."""
+        jobs = self.state.jobs
+        rentable = [job for each in self.rentable_sooner if (job := jobs.get(each)) is not None]
+        self.rentable_sooner = {job.id: None for job in rentable if self.rents_sooner(job)}
+        self.sooner = decided
+
+    def note_rentable(self, job: Job) -> None:
+        """A job may be rented; it may hold a prefetched lease."""
+        if self.rents_sooner(job):
+            self.rentable_sooner[job.id] = None
+            self.sooner = True
+
+    def rents_sooner(self, job: Job) -> bool:
+        """Whether a job holds a prefetched lease on owned capacity, which may be asked for, and may be rented instead."""
+        phase = job.phase
+        return (
+            job.due is not None
+            and type(phase) is Placed
+            and not phase.revoked
+            and phase.stopping is None
+            and phase.thief is None
+            and not self.state.is_rented(phase.cluster)
+            and self.is_ahead(job)
+        )
+
+    # --- its two queues
+
+    def new_queue(self, valid: Callable[[Lane, Entry], bool]) -> JobQueue:
+        """An empty queue, in the order of the policies."""
         return JobQueue(valid) if self.ranking is None else RankedJobQueue(valid, self.ranking)
 
-    def _is_queued(self, lane: Lane, entry: Entry) -> bool:
+    def is_queued(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a job is queued as an entry says."""
         job = self.state.jobs.get(entry[2])
         if job is None or type(job.phase) is not Queued or entry[0] != self._key(job):
             return False
         return job.kind is lane.kind or job.kind == lane.kind  # it may back off from other clusters by now
 
-    def _is_due(self, lane: Lane, entry: Entry) -> bool:
-        return self._is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None
+    def is_due(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a job is queued as an entry says, and may be rented."""
+        return self.is_queued(lane, entry) and self.state.jobs[entry[2]].due is not None

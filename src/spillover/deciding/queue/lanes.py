@@ -58,6 +58,12 @@ class Lane:
         self.gangs_rented: list[GangCandidates] | None = None
         """Likewise on rented capacity."""
 
+    def copy(self) -> "Lane":
+        """The same, without the candidates that it has found."""
+        own = Lane(self.kind, self.serial)
+        own.timed, own.weighed = self.timed, self.weighed
+        return own
+
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
 
@@ -74,6 +80,12 @@ class JobQueue:
         """Heap of heads, those that are not in `first` void; None until there are so many lanes that it is worth it."""
         self.woken: dict[Lane, None] = {}
         """Lanes that have a new head since the last cycle, or another job that may start before its head does."""
+
+    def copy_from(self, other: "JobQueue", lane_of: "Callable[[Lane], Lane]") -> None:
+        """Hold what another one holds, in lanes of its own."""
+        self.heaps = {lane_of(lane): heap.copy() for lane, heap in other.heaps.items()}
+        self.first = {lane_of(lane): entry for lane, entry in other.first.items()}
+        self.woken = {lane_of(lane): None for lane in other.woken}
 
     def push(self, lane: Lane, entry: Entry) -> None:
         """Put a job in."""

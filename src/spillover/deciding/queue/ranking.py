@@ -6,6 +6,7 @@ apart for each project, so that a walk sorts projects, not lanes.
 
 import heapq
 from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import groupby
 from typing import cast
 
@@ -28,6 +29,13 @@ class Ranking:
         self.ranks: dict[str, int] = {}
         """Lower is earlier; of the projects that somebody asked for, as there may be many others."""
         self.rank(state.facts.now)
+
+    def copy(self, state: State) -> "Ranking":
+        """The same, of a book of its own."""
+        own = copy(self)
+        own._state, own._meter = state, Meter(state, self._now)  # noqa: SLF001 - one of its own kind
+        own.ranks = self.ranks.copy()
+        return own
 
     def rank(self, now: int) -> None:
         """Rank projects by what they have used up to now."""
@@ -83,6 +91,15 @@ class RankedJobQueue(JobQueue):
         """A heap of heads for each project; those that are not in `first` are void."""
         self._limits: dict[str, int] = {}
         """How long each heap may grow before void heads are dropped."""
+
+    def copy_from(self, other: JobQueue, lane_of: Callable[[Lane], Lane]) -> None:
+        """See JobQueue."""
+        super().copy_from(other, lane_of)
+        for lane, head in self.first.items():
+            self._projects.setdefault(lane.kind.project, []).append((head, lane))
+        for project, heap in self._projects.items():
+            heapq.heapify(heap)
+            self._limits[project] = 2 * len(heap) + FEW
 
     def _lead(self, lane: Lane, head: Entry) -> None:
         """See JobQueue."""

@@ -47,6 +47,13 @@ class Turns:
         self._limits: dict[int, int] = {}
         """How long each part may grow before void ones are dropped."""
 
+    def copy(self, state: State) -> "Turns":
+        """The same, of a book of its own."""
+        own = Turns(state)
+        own._parts = {at: jobs.copy() for at, jobs in self._parts.items()}
+        own._limits = self._limits.copy()
+        return own
+
     def enter(self, job: Job) -> None:
         """A job is queued."""
         at = job.number % PARTS

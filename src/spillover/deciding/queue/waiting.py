@@ -38,6 +38,19 @@ class WaitQueue:
         self._in_order: list[tuple[Entry, Waiter]] | None = None
         """The same; None until all jobs are there, as it is sorted once then."""
 
+    def copy(
+        self,
+        state: State,
+        entry: Callable[[Job], Entry],
+        runs: Callable[[Job], int],
+        ranking: Ranking | None,
+    ) -> "WaitQueue":
+        """The same, of a book of its own."""
+        own = WaitQueue(state, entry, runs, ranking)
+        own._places = self._places.copy()
+        own._in_order = None if self._in_order is None else self._in_order.copy()
+        return own
+
     def sort(self) -> None:
         """All jobs are there: from now on their order is kept up."""
         if self._in_order is None:

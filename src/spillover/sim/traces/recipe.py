@@ -1,7 +1,6 @@
 """Recipes for made-up jobs, as `synthetic:jobs=5000,load=1.1,burstiness=2,runtime=lognormal(2h,1.5),gpus=1:0.7|4:0.3`."""
 
 import random
-import re
 from bisect import bisect
 from collections.abc import Callable
 from itertools import accumulate
@@ -9,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from spillover.forms.oneline import OneLine, Piece
 from spillover.forms.problems import BadForm, Findings, Problem, shown
 from spillover.forms.quantities import duration
 from spillover.model.units import HOUR, UnitError, parse_cpu
@@ -17,7 +17,8 @@ from spillover.sim.traces.opening import SYNTHETIC
 MOST_JOBS: Final = 10_000_000
 _MS: Final = 10**6
 _SOURCE: Final = "--trace"
-_RUNTIME = re.compile(r"(exponential|lognormal|constant)\(([^(),]+)(?:,([^(),]+))?\)", re.ASCII)
+_ARGUMENTS: Final = {"exponential": 1, "lognormal": 2, "constant": 1}
+"""How runtimes may be drawn, and the most that is said of each."""
 _KNOWN: Final = (
     "jobs",
     "load",
@@ -74,18 +75,21 @@ class Recipe(Struct, frozen=True):
 
 def read_recipe(text: str) -> Recipe:
     """The recipe behind `synthetic:`."""
-    found = Findings()
-    given: dict[str, Any] = {}
-    for part in _parts(text.removeprefix(SYNTHETIC)):
-        name, equals, value = (one.strip() for one in part.partition("="))
-        if not equals or name not in _KNOWN:
+    line = OneLine(text)
+    given: dict[str, str] = {}
+    for part in line.whole.cut(len(SYNTHETIC) if text.startswith(SYNTHETIC) else 0).words():
+        left, right = part.pair()
+        name, value = left.strip().text, right.strip() if right else None
+        if value is None or name not in _KNOWN:
             from spillover.forms.checking import nearest  # noqa: PLC0415 - slow, and only when something is wrong
 
-            found.add((), f"{shown(part)} is no part of a recipe{nearest(name, _KNOWN)}")
+            line.wrong(part, f"{shown(part.text)} is no part of a recipe{nearest(name, _KNOWN)}")
         elif name in given:
-            found.add((name,), "is written twice; keep one")
+            line.wrong(part, "is written twice; keep one", (name,))
         else:
-            given[name] = value
+            line.mark((name,), value)
+            given[name] = value.text
+    found = line.found
     fields = {name: _READERS[name](value, name, found) for name, value in given.items()}
     runtime = fields.pop("runtime", None) or {}
     if "rate" in given:
@@ -95,17 +99,12 @@ def read_recipe(text: str) -> Recipe:
     both = [name for name in ("runtime", "gpus", "cpus", "users") if name in given and "like" in given]
     if both:
         found.add((both[0],), "is taken from the jobs of like; keep one")
-    found.check(_SOURCE)
+    line.check(_SOURCE)
     if "gpus" in fields and 0 in fields["gpus"].sizes and "cpus" not in fields:
         raise refused("a job without GPUs asks for nothing here; write its CPUs, as cpus=4")
     if not {"gpus", "cpus", "like"} & fields.keys():
         fields["gpus"] = Weighted((1, 2, 4, 8), (0.7, 0.85, 0.95, 1.0))
     return Recipe(**fields, **runtime)
-
-
-def _parts(text: str) -> list[str]:
-    """The parts between commas that stand in no parentheses."""
-    return [part for part in re.split(r",(?![^()]*\))", text) if part.strip()]
 
 
 def refused(message: str) -> BadForm:
@@ -115,7 +114,7 @@ def refused(message: str) -> BadForm:
 
 def _count(value: str, name: str, found: Findings) -> int:
     """A whole number from 1."""
-    if not (value.isdigit() and len(value) < 9 and 1 <= int(value) <= MOST_JOBS):
+    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= MOST_JOBS):
         found.add((name,), f"{shown(value)} is not a whole number from 1 to {MOST_JOBS}")
         return 1
     return int(value)
@@ -140,17 +139,19 @@ def _spread(value: str, name: str, found: Findings) -> float:
 
 def _runtime(value: str, name: str, found: Findings) -> dict[str, Any]:
     """How runtimes are drawn."""
-    match = _RUNTIME.fullmatch(value.replace(" ", ""))
-    if match is None or (match[3] is not None and match[1] != "lognormal"):
+    call = Piece(value.replace(" ", "")).call()
+    kind, inside = (call[0].text, call[1]) if call else ("", None)
+    said = [part.text for part in inside.split()] if inside else []
+    if not 1 <= len(said) <= _ARGUMENTS.get(kind, 0) or not all(said):
         found.add(
             (name,), f"{shown(value)} is not known; write exponential(2h), lognormal(2h,1.5) or constant(1h)"
         )
         return {}
-    mean = duration(match[2], (name,), found, least=_MS)
-    sigma = 1.0 if match[3] is None else _positive(match[3], name, found, 0.001)
+    mean = duration(said[0], (name,), found, least=_MS)
+    sigma = 1.0 if len(said) == 1 else _positive(said[1], name, found, 0.001)
     if sigma > 5:
         found.add((name,), f"a sigma of {sigma:g} has no use; write one up to 5")
-    return {"kind": match[1], "mean": mean or HOUR, "sigma": sigma}
+    return {"kind": kind, "mean": mean or HOUR, "sigma": sigma}
 
 
 def _limit(value: str, name: str, found: Findings) -> int | None:
@@ -162,17 +163,17 @@ def _sizes(value: str, name: str, found: Findings) -> Weighted:
     """`8`, or sizes with weights as `1:0.7|4:0.3`."""
     sizes: list[int] = []
     weights: list[float] = []
-    for part in value.split("|"):
-        size, colon, weight = (one.strip() for one in part.partition(":"))
+    for part in Piece(value).split("|"):
+        size, weight = part.pair(":")
         try:
-            milli = parse_cpu(size)
+            milli = parse_cpu(size.strip().text)
         except UnitError:
             milli = -1
         if milli < 0 or (name == "gpus" and milli % 1000):
-            found.add((name,), f"{shown(part)} is not a size; write 1:0.7|2:0.2|4:0.1")
+            found.add((name,), f"{shown(part.text)} is not a size; write 1:0.7|2:0.2|4:0.1")
             continue
         sizes.append(milli // 1000 if name == "gpus" else milli)
-        weights.append(_positive(weight, name, found) if colon else 1.0)
+        weights.append(_positive(weight.strip().text, name, found) if weight else 1.0)
     if sizes and not any(sizes):
         found.add((name,), "has no size but 0; leave it out")
     return Weighted(tuple(sizes), tuple(accumulate(weights)))

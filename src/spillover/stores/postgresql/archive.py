@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent
+from spillover.ports.archive import Finished, ProjectKey, Query, Spent
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.postgresql.connection import Database
 from spillover.stores.postgresql.journal import fence

@@ -6,9 +6,10 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from spillover.model.budget import CostBy
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.archive import CostBy, Finished, ProjectKey, Query, Spent
+from spillover.ports.archive import Finished, ProjectKey, Query, Spent
 from spillover.stores.filters import conditions, listing, prefix_range
 from spillover.stores.rows import (
     COST_KEYS,

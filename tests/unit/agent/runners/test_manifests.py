@@ -40,10 +40,16 @@ def test_empty_folders_and_those_of_the_host_are_mounted() -> None:
     assert plan.volumes == ("/a", "/srv:/b:ro", "/srv:/c")
 
 
+def test_null_is_the_same_as_nothing() -> None:
+    nothing = dict.fromkeys(("command", "args", "env", "envFrom", "volumeMounts", "workingDir"))
+    work = a_manifest(nothing, {"parallelism": None}, volumes=None, initContainers=None)
+    assert plan_of(work) == plan_of(a_manifest())
+
+
 @pytest.mark.parametrize(
     ("work", "said"),
     [
-        (a_manifest(initContainers=[{}]), "initContainers"),
+        (a_manifest(initContainers=[{"image": "curl"}]), "has initContainers"),
         (a_manifest(spec={"parallelism": 3}), "several pods"),
         (a_manifest({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {}}}]}), "valueFrom"),
         (a_manifest({"envFrom": [{}]}), "envFrom"),
@@ -72,6 +78,18 @@ def test_empty_folders_and_those_of_the_host_are_mounted() -> None:
             ),
             "colon",
         ),
+        (
+            a_manifest({"volumeMounts": [{"name": "v"}]}, volumes=[{"name": "v", "emptyDir": {}}]),
+            "mounts 'v' without a path; write mountPath",
+        ),
+        (
+            a_manifest(
+                {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+                volumes=[{"name": "v", "hostPath": {"path": ""}}],
+            ),
+            "mounts 'v' without a path",
+        ),
+        (Container("i", (), "[" * 100_000), "cannot be read"),
         (Container("--privileged", ("sh", "alpine")), "'--privileged' is not the name of an image"),
         (a_manifest({"image": "-v/:/host"}), "'-v/:/host' is not the name of an image"),
         (Container("i", (), '{"spec": 5}'), "cannot be read"),

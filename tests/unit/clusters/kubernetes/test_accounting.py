@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from spillover.clusters.kubernetes.accounting import seen_node, used_by
 from spillover.clusters.kubernetes.quantities import thousandths, whole
-from spillover.forms.pods import Pod, resources_of, totals_of
+from spillover.forms.pods import resources_of, totals_of
 from spillover.forms.problems import Findings
 from spillover.model.cluster import Taint
 from spillover.model.resources import Resources
+from spillover.wire.manifest import PodDoc
 from tests.support.kubernetes import a_node, a_pod
 
 MI = 2**20
@@ -184,6 +185,6 @@ def test_a_pod_is_counted_alike_before_it_is_made_and_once_it_is_there(
         },
     }
     found = Findings()
-    before = resources_of(totals_of(msgspec.convert(spec, Pod), (), found))
+    before = resources_of(totals_of(msgspec.convert(spec, PodDoc), (), found))
     assert not found.found
     assert used_by(a_pod(spec=spec)) == before

@@ -228,8 +228,21 @@ def test_variables_of_a_manifest_stay_and_what_was_said_beside_it_stands_in_thei
     assert told["SPILL_JOB_ID"] == LEASE.job
 
 
-def test_a_manifest_that_makes_no_sense_goes_to_the_api_server_as_it_is() -> None:
-    made = job(manifest(template=template(containers="none")))
-    assert made["spec"]["template"]["spec"]["containers"] == "none"
-    made = job(manifest(template=template(containers=["x"])))
-    assert made["spec"]["template"]["spec"]["containers"] == ["x"]
+@pytest.mark.parametrize("part", ["none", ["x"], [{"name": "a"}], [{"image": "i", "env": [{}]}]])
+def test_a_manifest_whose_containers_make_no_sense_says_where(part: object) -> None:
+    with pytest.raises(Unrunnable, match=r"is not that of a Job: .*template\.spec\.containers"):
+        job(manifest(template=template(containers=part)))
+
+
+@pytest.mark.parametrize("metadata", [[1], {"labels": ["a"]}, {"annotations": {"a": 1}}])
+def test_a_manifest_whose_metadata_make_no_sense_says_where(metadata: object) -> None:
+    whole = {"metadata": metadata, "spec": {"template": template()}}
+    with pytest.raises(Unrunnable, match=r"is not that of a Job: .*metadata"):
+        job(Container("perl", manifest=msgspec.json.encode(whole).decode()))
+
+
+def test_null_in_a_manifest_is_the_same_as_nothing() -> None:
+    pod = template(containers=[{"name": "pi", "image": "perl", "env": None}], initContainers=None)
+    made = job(manifest(template=pod | {"metadata": None}))
+    assert env(main(made))["SPILL_JOB_ID"] == LEASE.job
+    assert made["spec"]["template"]["spec"]["initContainers"] is None

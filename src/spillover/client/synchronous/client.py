@@ -1,21 +1,24 @@
-"""The client for asyncio: method by method the same as `Client`."""
+# Generated from client/asynchronous/client.py by `make client`: change that one.
+"""The client for code that blocks."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
-from spillover.client.async_calls import AsyncCall, AsyncMap
-from spillover.client.async_sender import AsyncSender
+from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
 from spillover.client.flows import History, Output, Pages, Past, waiting
+from spillover.client.synchronous.calls import Call, Map
+from spillover.client.synchronous.sender import Sender
+from spillover.model.budget import CostBy
 from spillover.ports.blobs import Source
+from spillover.wire import endpoints
 from spillover.wire.api import (
     AgentsAddress,
     AgentView,
@@ -31,68 +34,74 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    Patch,
     PolicyOutcome,
+    PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
+from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncSender):
-    """A server, as asyncio sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
+class Client(Sender):
+    """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
     Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else the data folder (`data`,
     SPILL_DATA or ./spill-data). `ca` is a file of the authority to trust where the server speaks TLS, else SPILL_CA. `patience` is how many
     seconds to go on asking a server that is away, where asking twice does no harm.
     """
 
-    async def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
+    def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
-        return await self._ask(asks.submit(await self.pack(jobs, **fields)))
+        return self._ask(asks.submit(self.pack(jobs, **fields)))
 
-    async def call(
+    def call(
         self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
-    ) -> AsyncCall[T]:
+    ) -> Call[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return AsyncCall(self._run, await self._run(submitted(parcel, None, self._kept)))
+        return Call(self._run, self._run(submitted(parcel, None, self._kept)))
 
-    async def map(
+    def map(
         self,
         function: Callable[..., T],
         /,
         *items: Iterable[Any],
         options: Options | None = None,
         **kwargs: Any,
-    ) -> AsyncMap[T]:
+    ) -> Map[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return AsyncMap(self._run, await self._run(submitted(parcel, size, self._kept)))
+        return Map(self._run, self._run(submitted(parcel, size, self._kept)))
 
-    async def call_of(self, job: str) -> AsyncCall[Any]:
+    def call_of(self, job: str) -> Call[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return AsyncCall(self._run, await self._run(call_of(job)))
+        return Call(self._run, self._run(call_of(job)))
 
-    async def map_of(self, job: str) -> AsyncMap[Any]:
+    def map_of(self, job: str) -> Map[Any]:
         """The handle of a map that was submitted before."""
-        return AsyncMap(self._run, await self._run(map_of(job)))
+        return Map(self._run, self._run(map_of(job)))
 
-    async def pack(
+    def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
     ) -> list[dict[str, Any]]:
         """Documents of jobs, to be submitted, whose inputs the server has; `progress` is told of what is uploaded."""
-        return await self._run(transfers.send_inputs(documents(jobs, fields), progress))
+        return self._run(transfers.send_inputs(documents(jobs, fields), progress))
 
-    async def files(self, job: str, attempt: int | None = None) -> FilesView:
+    def files(self, job: str, attempt: int | None = None) -> FilesView:
         """The files that a job brought back in an attempt, the last that brought any if none is given."""
-        return await self._ask(asks.files(job, attempt))
+        return self._ask(ask(endpoints.FILES, FilesQuery(job, attempt)))
 
-    async def fetch(
+    def fetch(
         self,
         job: str,
         folder: Path,
@@ -102,13 +111,13 @@ class AsyncClient(AsyncSender):
         progress: Moving | None = None,
     ) -> list[Path]:
         """Write what a job brought back to a folder; returns the files that were not there. `force` writes over others."""
-        return await self._run(transfers.fetch(job, folder, attempt, progress, force=force))
+        return self._run(transfers.fetch(job, folder, attempt, progress, force=force))
 
-    async def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
+    def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
         """Where and when jobs would start and what they would cost, without submitting them."""
-        return await self._ask(asks.forecast(documents(jobs, fields)))
+        return self._ask(asks.forecast(documents(jobs, fields)))
 
-    async def jobs(
+    def jobs(
         self,
         *,
         state: str | None = None,
@@ -118,44 +127,47 @@ class AsyncClient(AsyncSender):
         since: str | datetime | None = None,
         members: bool = False,
         limit: int | None = None,
-    ) -> AsyncGenerator[JobView, None]:
+    ) -> Iterator[JobView]:
         """Jobs, newest first, fetched page by page as they are asked for."""
         pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
-        while (ask := pages.ask()) is not None:
-            for job in pages.take(await self._ask(ask)):
-                yield job
+        while (wanted := pages.ask()) is not None:
+            yield from pages.take(self._ask(wanted))
 
-    async def job(self, job: str) -> JobDetail:
+    def job(self, job: str) -> JobDetail:
         """Everything that is known of a job."""
-        return await self._ask(asks.job(job))
+        return self._ask(ask(endpoints.SHOW, OfJob(job)))
 
-    async def why(self, job: str) -> WhyView:
+    def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
-        return await self._ask(asks.why(job))
+        return self._ask(ask(endpoints.WHY, OfJob(job)))
 
-    async def cancel(self, *jobs: str) -> list[str]:
+    def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption; nothing of it is done."""
+        return self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""
-        return await self._ask(asks.act("cancel", jobs))
+        return self._ask(asks.act("cancel", jobs))
 
-    async def hold(self, *jobs: str) -> list[str]:
+    def hold(self, *jobs: str) -> list[str]:
         """Keep queued jobs from starting until they are released."""
-        return await self._ask(asks.act("hold", jobs))
+        return self._ask(asks.act("hold", jobs))
 
-    async def release(self, *jobs: str) -> list[str]:
+    def release(self, *jobs: str) -> list[str]:
         """Let held jobs go."""
-        return await self._ask(asks.act("release", jobs))
+        return self._ask(asks.act("release", jobs))
 
-    async def requeue(self, *jobs: str) -> list[str]:
+    def requeue(self, *jobs: str) -> list[str]:
         """Stop placed or running jobs and queue them again."""
-        return await self._ask(asks.act("requeue", jobs))
+        return self._ask(asks.act("requeue", jobs))
 
-    async def set_priority(self, job: str, priority: int) -> list[str]:
+    def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
-        return await self._ask(asks.set_priority(job, priority))
+        return (self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
 
-    async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - as `Client` has it
+    def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
         """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
-        return await self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
+        return self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
 
     def logs(
         self,
@@ -165,110 +177,106 @@ class AsyncClient(AsyncSender):
         stderr: bool = False,
         attempt: int | None = None,
         task: int = 0,
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> Iterator[bytes]:
         """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
         return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
-    async def events(
+    def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
-    ) -> AsyncGenerator[EventView, None]:
+    ) -> Iterator[EventView]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        if follow and after is None:
-            after = (await self.server()).revision
-        async with aclosing(self._stream(History(after, follow=follow, job=job))) as stream:
-            async for event in stream:
-                yield event
+        return self._stream(History(after, follow=follow, job=job))
 
     def past(
         self,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         ended_since: str | datetime | None = None,
-    ) -> AsyncGenerator[PastJob, None]:
+    ) -> Iterator[PastJob]:
         """Jobs that were submitted within a span and have ended, after a time if one is given, with what a simulation needs."""
         return self._stream(Past(since, until, ended_since))
 
-    async def clusters(self) -> list[ClusterView]:
+    def clusters(self) -> list[ClusterView]:
         """All clusters."""
-        return await self._ask(asks.clusters())
+        return self._ask(ask(endpoints.CLUSTERS))
 
-    async def agents(self) -> list[AgentView]:
+    def agents(self) -> list[AgentView]:
         """All agents."""
-        return await self._ask(asks.agents())
+        return self._ask(ask(endpoints.AGENTS))
 
-    async def drain(self, *agents: str) -> list[str]:
+    def drain(self, *agents: str) -> list[str]:
         """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
-        return await self._ask(asks.act_on_agents("drain", agents))
+        return self._ask(asks.act_on_agents("drain", agents))
 
-    async def resume(self, *agents: str) -> list[str]:
+    def resume(self, *agents: str) -> list[str]:
         """Give agents work again that were drained."""
-        return await self._ask(asks.act_on_agents("resume", agents))
+        return self._ask(asks.act_on_agents("resume", agents))
 
-    async def forget(self, *agents: str) -> list[str]:
+    def forget(self, *agents: str) -> list[str]:
         """Strike lost agents off the list."""
-        return await self._ask(asks.act_on_agents("forget", agents))
+        return self._ask(asks.act_on_agents("forget", agents))
 
-    async def costs(
+    def costs(
         self,
-        by: Literal["project", "user", "cluster", "day", "week", "month"] = "project",
+        by: CostBy = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
         """What was spent by attempts that were over at or after a time, and on those under way."""
-        return await self._ask(asks.costs(by, since))
+        return self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
 
-    async def budgets(self) -> list[BudgetView]:
+    def budgets(self) -> list[BudgetView]:
         """All budgets, in the period that is now."""
-        return await self._ask(asks.budgets())
+        return self._ask(ask(endpoints.BUDGETS))
 
-    async def server(self) -> ServerView:
+    def server(self) -> ServerView:
         """The server itself."""
-        return await self._ask(asks.server())
+        return self._ask(ask(endpoints.SERVER))
 
-    async def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
+    def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
         """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
-        return await self._ask(asks.overview(running, queued, agents))
+        return self._ask(ask(endpoints.OVERVIEW, OverviewQuery(running, queued, agents)))
 
-    async def policy(self) -> PolicyView:
+    def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
-        return await self._ask(asks.policy())
+        return self._ask(ask(endpoints.POLICY))
 
-    async def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
+    def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
-        return await self._ask(asks.set_policy(policy, dry_run=dry_run))
+        return self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
 
-    async def policy_history(self) -> list[PolicyRecord]:
+    def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
-        return await self._ask(asks.policy_history())
+        return self._ask(ask(endpoints.POLICY_HISTORY))
 
-    async def missing(self, digests: Iterable[str]) -> list[str]:
+    def missing(self, digests: Iterable[str]) -> list[str]:
         """Which blobs the server has not, each once."""
-        return await self._run(transfers.missing(digests))
+        return self._run(transfers.missing(digests))
 
-    async def put_blob(self, source: Source, progress: Progress | None = None) -> str:
+    def put_blob(self, source: Source, progress: Progress | None = None) -> str:
         """Keep bytes, or those of a file, under their SHA-256, which is returned; what is there is not sent again."""
-        return await self._run(transfers.put_blob(source, progress))
+        return self._run(transfers.put_blob(source, progress))
 
-    def get_blob(self, digest: str) -> AsyncGenerator[bytes, None]:
+    def get_blob(self, digest: str) -> Iterator[bytes]:
         """The bytes of a SHA-256, piece by piece; raises at the end if they are others."""
         return self._stream(Blob(digest))
 
-    async def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
+    def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
         """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
-        await self._run(transfers.save_blob(digest, path, progress))
+        self._run(transfers.save_blob(digest, path, progress))
 
-    async def agents_address(self) -> AgentsAddress:
+    def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
-        return await self._ask(asks.agents_address())
+        return self._ask(ask(endpoints.AGENTS_ADDRESS))
 
-    async def clock(self) -> ClockView:
+    def clock(self) -> ClockView:
         """What the server believes of the clock of its machine."""
-        return await self._ask(asks.clock())
+        return self._ask(ask(endpoints.CLOCK))
 
-    async def accept_clock(self) -> ClockView:
+    def accept_clock(self) -> ClockView:
         """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
-        return await self._ask(asks.accept_clock())
+        return self._ask(ask(endpoints.ACCEPT_CLOCK, repeatable=False))
 
-    async def create_token(
+    def create_token(
         self,
         role: Literal["agent", "submit", "admin"],
         *,
@@ -280,16 +288,16 @@ class AsyncClient(AsyncSender):
     ) -> NewToken:
         """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
         request = TokenRequest(role, project, user, cluster, expires, note)
-        return await self._ask(asks.create_token(request))
+        return self._ask(ask(endpoints.CREATE_TOKEN, body=request, repeatable=False))
 
-    async def tokens(self) -> list[TokenView]:
+    def tokens(self) -> list[TokenView]:
         """All tokens, the newest first, without their secrets."""
-        return await self._ask(asks.tokens())
+        return self._ask(ask(endpoints.TOKENS))
 
-    async def revoke_token(self, token: str) -> str:
+    def revoke_token(self, token: str) -> str:
         """Let nobody in with a token any more, by its id, which is returned."""
-        return await self._ask(asks.revoke_token(token))
+        return (self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
 
-    async def ready(self) -> str | None:
+    def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""
-        return await self._ask(asks.ready())
+        return self._ask(asks.ready())

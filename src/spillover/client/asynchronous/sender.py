@@ -1,4 +1,4 @@
-"""How the client for asyncio carries operations out; what takes the disk is done in a thread."""
+"""How the client for asyncio carries operations out; what may take the disk is done in a thread."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncSender(Face):
-    """Sends requests and lets others run until something comes back."""
+    """Sends requests and waits for what comes back."""
 
     async def close(self) -> None:
         """Close connections."""
@@ -65,10 +65,7 @@ class AsyncSender(Face):
             case Reading():
                 async with aclosing(self._stream(step.flow)) as pieces:
                     async for piece in pieces:
-                        if step.slow:
-                            await asyncio.to_thread(step.take, piece)
-                        else:
-                            step.take(piece)
+                        await asyncio.to_thread(step.take, piece)
                 return None
         raise TypeError(step)
 
@@ -82,7 +79,7 @@ class AsyncSender(Face):
                 await asyncio.sleep(attempts.after(error, repeatable=ask.repeatable))
                 self._place = self._place.again()
 
-    async def _stream(self, flow: Following[T]) -> AsyncGenerator[T, None]:
+    async def _stream(self, flow: Following[T]) -> AsyncGenerator[T]:
         """Read streams to their end, taking one up again where it breaks off."""
         attempts = self._attempts()
         while True:
@@ -111,34 +108,26 @@ class AsyncSender(Face):
 
     async def _once(self, ask: Ask[T]) -> T:
         """Send a request and read its answer."""
-        import httpx  # noqa: PLC0415 - as above
-
-        try:
+        with self._failures(ask):
             asked = transport.request(ask, self._place)
             if ask.upload is not None:
                 asked["content"] = _pieces(ask.upload)
             response = await self._http.request(**asked)
-        except httpx.TransportError as error:
-            raise transport.failure(ask, self._place, error) from None
         return transport.answer(ask, self._place, response.status_code, response.content)
 
-    async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, ask: Ask[bytes]) -> AsyncGenerator[bytes]:
         """The pieces of one answer; the first is empty and says that it has begun."""
-        import httpx  # noqa: PLC0415 - as above
-
-        try:
+        with self._failures(ask):
             async with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
                     raise transport.refusal(ask, self._place, response.status_code, await response.aread())
                 yield b""
                 async for chunk in response.aiter_bytes():
                     yield chunk
-        except httpx.TransportError as error:
-            raise transport.failure(ask, self._place, error) from None
 
 
 async def _pieces(upload: Upload) -> AsyncIterator[bytes]:
-    """All of an upload; a disk may be slow, so it is read in a thread."""
+    """All of an upload."""
     reading = upload.pieces()
     while (piece := await asyncio.to_thread(next, reading, None)) is not None:
         yield piece

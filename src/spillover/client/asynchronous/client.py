@@ -1,20 +1,23 @@
-"""The client for code that blocks."""
+"""The client for asyncio."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from spillover.client import asks, transfers
+from spillover.client.asks import ask
+from spillover.client.asynchronous.calls import AsyncCall, AsyncMap
+from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
 from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
-from spillover.client.calls import Call, Map
 from spillover.client.documents import Job, documents
 from spillover.client.flows import History, Output, Pages, Past, waiting
-from spillover.client.sender import Sender
+from spillover.model.budget import CostBy
 from spillover.ports.blobs import Source
+from spillover.wire import endpoints
 from spillover.wire.api import (
     AgentsAddress,
     AgentView,
@@ -30,19 +33,25 @@ from spillover.wire.api import (
     NewToken,
     Overview,
     PastJob,
+    Patch,
     PolicyOutcome,
+    PolicyPatch,
     PolicyRecord,
     PolicyView,
     ServerView,
+    TokenRef,
     TokenRequest,
     TokenView,
+    WhatIf,
+    WhatIfView,
     WhyView,
 )
+from spillover.wire.parameters import CostQuery, FilesQuery, OfJob, OverviewQuery
 
 T = TypeVar("T")
 
 
-class Client(Sender):
+class AsyncClient(AsyncSender):
     """A server, as Python sees it. Every method may raise SpillError; a job is an id, a unique prefix of one, or a unique name.
 
     Where the server is and who asks: the arguments, else SPILL_SERVER and SPILL_TOKEN or SPILL_TOKEN_FILE, else the data folder (`data`,
@@ -50,48 +59,48 @@ class Client(Sender):
     seconds to go on asking a server that is away, where asking twice does no harm.
     """
 
-    def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
+    async def submit(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[str]:
         """Submit jobs, all or none, and return their ids; or one by its fields: `submit(run="echo hi", cpu=2, walltime="10m")`."""
-        return self._ask(asks.submit(self.pack(jobs, **fields)))
+        return await self._ask(asks.submit(await self.pack(jobs, **fields)))
 
-    def call(
+    async def call(
         self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
-    ) -> Call[T]:
+    ) -> AsyncCall[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
-        return Call(self._run, self._run(submitted(parcel, None, self._kept)))
+        return AsyncCall(self._run, await self._run(submitted(parcel, None, self._kept)))
 
-    def map(
+    async def map(
         self,
         function: Callable[..., T],
         /,
         *items: Iterable[Any],
         options: Options | None = None,
         **kwargs: Any,
-    ) -> Map[T]:
+    ) -> AsyncMap[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
         parcel, size = a_map(function, zip(*items, strict=False), kwargs, options)
-        return Map(self._run, self._run(submitted(parcel, size, self._kept)))
+        return AsyncMap(self._run, await self._run(submitted(parcel, size, self._kept)))
 
-    def call_of(self, job: str) -> Call[Any]:
+    async def call_of(self, job: str) -> AsyncCall[Any]:
         """The handle of a call that was submitted before, or of one of a map."""
-        return Call(self._run, self._run(call_of(job)))
+        return AsyncCall(self._run, await self._run(call_of(job)))
 
-    def map_of(self, job: str) -> Map[Any]:
+    async def map_of(self, job: str) -> AsyncMap[Any]:
         """The handle of a map that was submitted before."""
-        return Map(self._run, self._run(map_of(job)))
+        return AsyncMap(self._run, await self._run(map_of(job)))
 
-    def pack(
+    async def pack(
         self, jobs: Job | Iterable[Job] | None = None, /, *, progress: Moving | None = None, **fields: Any
     ) -> list[dict[str, Any]]:
         """Documents of jobs, to be submitted, whose inputs the server has; `progress` is told of what is uploaded."""
-        return self._run(transfers.send_inputs(documents(jobs, fields), progress))
+        return await self._run(transfers.send_inputs(documents(jobs, fields), progress))
 
-    def files(self, job: str, attempt: int | None = None) -> FilesView:
+    async def files(self, job: str, attempt: int | None = None) -> FilesView:
         """The files that a job brought back in an attempt, the last that brought any if none is given."""
-        return self._ask(asks.files(job, attempt))
+        return await self._ask(ask(endpoints.FILES, FilesQuery(job, attempt)))
 
-    def fetch(
+    async def fetch(
         self,
         job: str,
         folder: Path,
@@ -101,13 +110,13 @@ class Client(Sender):
         progress: Moving | None = None,
     ) -> list[Path]:
         """Write what a job brought back to a folder; returns the files that were not there. `force` writes over others."""
-        return self._run(transfers.fetch(job, folder, attempt, progress, force=force))
+        return await self._run(transfers.fetch(job, folder, attempt, progress, force=force))
 
-    def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
+    async def forecast(self, jobs: Job | Iterable[Job] | None = None, /, **fields: Any) -> list[Forecast]:
         """Where and when jobs would start and what they would cost, without submitting them."""
-        return self._ask(asks.forecast(documents(jobs, fields)))
+        return await self._ask(asks.forecast(documents(jobs, fields)))
 
-    def jobs(
+    async def jobs(
         self,
         *,
         state: str | None = None,
@@ -117,43 +126,48 @@ class Client(Sender):
         since: str | datetime | None = None,
         members: bool = False,
         limit: int | None = None,
-    ) -> Iterator[JobView]:
+    ) -> AsyncGenerator[JobView, None]:
         """Jobs, newest first, fetched page by page as they are asked for."""
         pages = Pages(partial(asks.page, state, project, user, name, since, members), limit)
-        while (ask := pages.ask()) is not None:
-            yield from pages.take(self._ask(ask))
+        while (wanted := pages.ask()) is not None:
+            for job in pages.take(await self._ask(wanted)):
+                yield job
 
-    def job(self, job: str) -> JobDetail:
+    async def job(self, job: str) -> JobDetail:
         """Everything that is known of a job."""
-        return self._ask(asks.job(job))
+        return await self._ask(ask(endpoints.SHOW, OfJob(job)))
 
-    def why(self, job: str) -> WhyView:
+    async def why(self, job: str) -> WhyView:
         """Why a job is where it is, and what would change that."""
-        return self._ask(asks.why(job))
+        return await self._ask(ask(endpoints.WHY, OfJob(job)))
 
-    def cancel(self, *jobs: str) -> list[str]:
+    async def what_if(self, job: str, assumption: WhatIf) -> WhatIfView:
+        """What would become of a job under an assumption; nothing of it is done."""
+        return await self._ask(ask(endpoints.WHAT_IF, OfJob(job), assumption))
+
+    async def cancel(self, *jobs: str) -> list[str]:
         """Stop jobs, or keep them from starting."""
-        return self._ask(asks.act("cancel", jobs))
+        return await self._ask(asks.act("cancel", jobs))
 
-    def hold(self, *jobs: str) -> list[str]:
+    async def hold(self, *jobs: str) -> list[str]:
         """Keep queued jobs from starting until they are released."""
-        return self._ask(asks.act("hold", jobs))
+        return await self._ask(asks.act("hold", jobs))
 
-    def release(self, *jobs: str) -> list[str]:
+    async def release(self, *jobs: str) -> list[str]:
         """Let held jobs go."""
-        return self._ask(asks.act("release", jobs))
+        return await self._ask(asks.act("release", jobs))
 
-    def requeue(self, *jobs: str) -> list[str]:
+    async def requeue(self, *jobs: str) -> list[str]:
         """Stop placed or running jobs and queue them again."""
-        return self._ask(asks.act("requeue", jobs))
+        return await self._ask(asks.act("requeue", jobs))
 
-    def set_priority(self, job: str, priority: int) -> list[str]:
+    async def set_priority(self, job: str, priority: int) -> list[str]:
         """Change the priority of a job that has not been placed."""
-        return self._ask(asks.set_priority(job, priority))
+        return (await self._ask(ask(endpoints.PATCH, OfJob(job), Patch(priority)))).jobs
 
-    def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:
+    async def wait(self, *jobs: str, timeout: float | None = None) -> list[JobView]:  # noqa: ASYNC109 - an argument in both clients
         """Wait until jobs have ended; raises WaitTimeout after `timeout` seconds."""
-        return self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
+        return await self._run(waiting(jobs, timeout, time.monotonic), self._attempts())
 
     def logs(
         self,
@@ -163,108 +177,106 @@ class Client(Sender):
         stderr: bool = False,
         attempt: int | None = None,
         task: int = 0,
-    ) -> Iterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
         return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
-    ) -> Iterator[EventView]:
+    ) -> AsyncGenerator[EventView, None]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        if follow and after is None:
-            after = self.server().revision
-        yield from self._stream(History(after, follow=follow, job=job))
+        return self._stream(History(after, follow=follow, job=job))
 
     def past(
         self,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
         ended_since: str | datetime | None = None,
-    ) -> Iterator[PastJob]:
+    ) -> AsyncGenerator[PastJob, None]:
         """Jobs that were submitted within a span and have ended, after a time if one is given, with what a simulation needs."""
         return self._stream(Past(since, until, ended_since))
 
-    def clusters(self) -> list[ClusterView]:
+    async def clusters(self) -> list[ClusterView]:
         """All clusters."""
-        return self._ask(asks.clusters())
+        return await self._ask(ask(endpoints.CLUSTERS))
 
-    def agents(self) -> list[AgentView]:
+    async def agents(self) -> list[AgentView]:
         """All agents."""
-        return self._ask(asks.agents())
+        return await self._ask(ask(endpoints.AGENTS))
 
-    def drain(self, *agents: str) -> list[str]:
+    async def drain(self, *agents: str) -> list[str]:
         """Give agents nothing more, until they are resumed; each is returned as CLUSTER/NAME."""
-        return self._ask(asks.act_on_agents("drain", agents))
+        return await self._ask(asks.act_on_agents("drain", agents))
 
-    def resume(self, *agents: str) -> list[str]:
+    async def resume(self, *agents: str) -> list[str]:
         """Give agents work again that were drained."""
-        return self._ask(asks.act_on_agents("resume", agents))
+        return await self._ask(asks.act_on_agents("resume", agents))
 
-    def forget(self, *agents: str) -> list[str]:
+    async def forget(self, *agents: str) -> list[str]:
         """Strike lost agents off the list."""
-        return self._ask(asks.act_on_agents("forget", agents))
+        return await self._ask(asks.act_on_agents("forget", agents))
 
-    def costs(
+    async def costs(
         self,
-        by: Literal["project", "user", "cluster", "day", "week", "month"] = "project",
+        by: CostBy = "project",
         since: str | datetime | None = None,
     ) -> CostReport:
         """What was spent by attempts that were over at or after a time, and on those under way."""
-        return self._ask(asks.costs(by, since))
+        return await self._ask(ask(endpoints.COSTS, CostQuery(by, asks.moment(since))))
 
-    def budgets(self) -> list[BudgetView]:
+    async def budgets(self) -> list[BudgetView]:
         """All budgets, in the period that is now."""
-        return self._ask(asks.budgets())
+        return await self._ask(ask(endpoints.BUDGETS))
 
-    def server(self) -> ServerView:
+    async def server(self) -> ServerView:
         """The server itself."""
-        return self._ask(asks.server())
+        return await self._ask(ask(endpoints.SERVER))
 
-    def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
+    async def overview(self, *, running: int = 50, queued: int = 50, agents: int = 1000) -> Overview:
         """Clusters, agents, what runs and the head of the queue, at one moment; at most so many of each."""
-        return self._ask(asks.overview(running, queued, agents))
+        return await self._ask(ask(endpoints.OVERVIEW, OverviewQuery(running, queued, agents)))
 
-    def policy(self) -> PolicyView:
+    async def policy(self) -> PolicyView:
         """Which policies decide, since when, and what is wrong with them."""
-        return self._ask(asks.policy())
+        return await self._ask(ask(endpoints.POLICY))
 
-    def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
+    async def set_policy(self, policy: str | None, *, dry_run: bool = False) -> PolicyOutcome:
         """Decide by other policies, as `wait=compute(0.1),order=priority`; None goes back to what spill.yaml says."""
-        return self._ask(asks.set_policy(policy, dry_run=dry_run))
+        return await self._ask(ask(endpoints.SET_POLICY, body=PolicyPatch(policy, dry_run)))
 
-    def policy_history(self) -> list[PolicyRecord]:
+    async def policy_history(self) -> list[PolicyRecord]:
         """The last changes of the policies, newest first."""
-        return self._ask(asks.policy_history())
+        return await self._ask(ask(endpoints.POLICY_HISTORY))
 
-    def missing(self, digests: Iterable[str]) -> list[str]:
+    async def missing(self, digests: Iterable[str]) -> list[str]:
         """Which blobs the server has not, each once."""
-        return self._run(transfers.missing(digests))
+        return await self._run(transfers.missing(digests))
 
-    def put_blob(self, source: Source, progress: Progress | None = None) -> str:
+    async def put_blob(self, source: Source, progress: Progress | None = None) -> str:
         """Keep bytes, or those of a file, under their SHA-256, which is returned; what is there is not sent again."""
-        return self._run(transfers.put_blob(source, progress))
+        return await self._run(transfers.put_blob(source, progress))
 
-    def get_blob(self, digest: str) -> Iterator[bytes]:
+    def get_blob(self, digest: str) -> AsyncGenerator[bytes, None]:
         """The bytes of a SHA-256, piece by piece; raises at the end if they are others."""
         return self._stream(Blob(digest))
 
-    def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
+    async def save_blob(self, digest: str, path: Path, progress: Progress | None = None) -> None:
         """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
-        self._run(transfers.save_blob(digest, path, progress))
+        await self._run(transfers.save_blob(digest, path, progress))
 
-    def agents_address(self) -> AgentsAddress:
+    async def agents_address(self) -> AgentsAddress:
         """Where agents find their service, and which clusters they may join; for tokens of role agent or admin."""
-        return self._ask(asks.agents_address())
+        return await self._ask(ask(endpoints.AGENTS_ADDRESS))
 
-    def clock(self) -> ClockView:
+    async def clock(self) -> ClockView:
         """What the server believes of the clock of its machine."""
-        return self._ask(asks.clock())
+        return await self._ask(ask(endpoints.CLOCK))
 
-    def accept_clock(self) -> ClockView:
+    async def accept_clock(self) -> ClockView:
         """Have the server follow the clock of its machine, which jumped too far to be believed. For admins."""
-        return self._ask(asks.accept_clock())
+        return await self._ask(ask(endpoints.ACCEPT_CLOCK, repeatable=False))
 
-    def create_token(
+    async def create_token(
         self,
         role: Literal["agent", "submit", "admin"],
         *,
@@ -276,16 +288,16 @@ class Client(Sender):
     ) -> NewToken:
         """Make a token, which may end after some seconds; its text is told this once. For admins, as the next two."""
         request = TokenRequest(role, project, user, cluster, expires, note)
-        return self._ask(asks.create_token(request))
+        return await self._ask(ask(endpoints.CREATE_TOKEN, body=request, repeatable=False))
 
-    def tokens(self) -> list[TokenView]:
+    async def tokens(self) -> list[TokenView]:
         """All tokens, the newest first, without their secrets."""
-        return self._ask(asks.tokens())
+        return await self._ask(ask(endpoints.TOKENS))
 
-    def revoke_token(self, token: str) -> str:
+    async def revoke_token(self, token: str) -> str:
         """Let nobody in with a token any more, by its id, which is returned."""
-        return self._ask(asks.revoke_token(token))
+        return (await self._ask(ask(endpoints.REVOKE_TOKEN, body=TokenRef(token)))).id
 
-    def ready(self) -> str | None:
+    async def ready(self) -> str | None:
         """None when the server accepts work, else what is missing."""
-        return self._ask(asks.ready())
+        return await self._ask(asks.ready())

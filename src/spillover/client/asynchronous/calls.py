@@ -1,18 +1,26 @@
-"""Handles of Python calls for asyncio: method by method those of `calls`, awaited."""
+"""Handles of Python calls for asyncio."""
 
 from collections.abc import AsyncGenerator
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from spillover.client.gathering import CallHandle, Endings, Gathering, MapHandle
-from spillover.client.steps import AsyncRun
+from spillover.client.steps import Flow
 
 T = TypeVar("T")
+
+
+class AsyncFlowRun(Protocol):
+    """Carries an operation out."""
+
+    async def __call__(self, flow: Flow[T], /) -> T:
+        """What the operation returns; raises what it raises."""
+        ...
 
 
 class AsyncCall(CallHandle, Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, run: AsyncRun, gathering: Gathering, index: int = 0) -> None:
+    def __init__(self, run: AsyncFlowRun, gathering: Gathering, index: int = 0) -> None:
         super().__init__(gathering, index)
         self._run = run
 
@@ -20,7 +28,7 @@ class AsyncCall(CallHandle, Generic[T]):
         """Whether it has ended, however."""
         return await self._run(self._gathering.ended(self.index, 0.0)) is not None
 
-    async def result(self, timeout: float | None = None) -> T:  # noqa: ASYNC109 - as `Call` has it
+    async def result(self, timeout: float | None = None) -> T:  # noqa: ASYNC109 - an argument in both clients
         """What it returned. Raises what it raised, CallFailed if it did not come so far, WaitTimeout after some seconds."""
         return cast("T", await self._run(self._gathering.value(self.index, timeout)))
 
@@ -36,7 +44,7 @@ class AsyncCall(CallHandle, Generic[T]):
 class AsyncMap(MapHandle, Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, run: AsyncRun, gathering: Gathering) -> None:
+    def __init__(self, run: AsyncFlowRun, gathering: Gathering) -> None:
         super().__init__(gathering)
         self._run = run
 
@@ -48,7 +56,7 @@ class AsyncMap(MapHandle, Generic[T]):
         for index in range(len(self)):
             yield await self[index].result()
 
-    async def results(self, timeout: float | None = None) -> list[T]:  # noqa: ASYNC109 - as `Map` has it
+    async def results(self, timeout: float | None = None) -> list[T]:  # noqa: ASYNC109 - as above
         """What all returned, in the order of the items; raises what the first one raised."""
         return await self._run(self._gathering.values(timeout))
 

@@ -1,13 +1,16 @@
-"""How the client that blocks carries operations out."""
+# Generated from client/asynchronous/sender.py by `make client`: change that one.
+"""How the client for code that blocks carries operations out."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from spillover.client import transport
 from spillover.client.asks import Ask
+from spillover.client.blobs import Upload
 from spillover.client.errors import SpillError
 from spillover.client.face import Face
 from spillover.client.flows import PERSIST, Attempts, Following, Reading
@@ -61,8 +64,9 @@ class Sender(Face):
             case Work():
                 return step.do()
             case Reading():
-                for piece in self._stream(step.flow):
-                    step.take(piece)
+                with closing(self._stream(step.flow)) as pieces:
+                    for piece in pieces:
+                        step.take(piece)
                 return None
         raise TypeError(step)
 
@@ -76,7 +80,7 @@ class Sender(Face):
                 time.sleep(attempts.after(error, repeatable=ask.repeatable))
                 self._place = self._place.again()
 
-    def _stream(self, flow: Following[T]) -> Iterator[T]:
+    def _stream(self, flow: Following[T]) -> Generator[T]:
         """Read streams to their end, taking one up again where it breaks off."""
         attempts = self._attempts()
         while True:
@@ -85,9 +89,10 @@ class Sender(Face):
                     flow.looked(self._once(look))
                 if flow.over:
                     return
-                for chunk in self._chunks(flow.ask()):
-                    attempts.succeeded(PERSIST)
-                    yield from flow.take(chunk)
+                with closing(self._chunks(flow.ask())) as chunks:
+                    for chunk in chunks:
+                        attempts.succeeded(PERSIST)
+                        yield from flow.take(chunk)
                 flow.ended()
             except SpillError as error:
                 flow.broke()
@@ -103,36 +108,25 @@ class Sender(Face):
 
     def _once(self, ask: Ask[T]) -> T:
         """Send a request and read its answer."""
-        import httpx  # noqa: PLC0415 - as above
-
-        try:
+        with self._failures(ask):
             asked = transport.request(ask, self._place)
             if ask.upload is not None:
-                asked["content"] = ask.upload.pieces()
+                asked["content"] = _pieces(ask.upload)
             response = self._http.request(**asked)
-        except httpx.TransportError as error:
-            raise transport.failure(ask, self._place, error) from None
-        except KeyboardInterrupt:
-            self._interrupted()
-            raise
         return transport.answer(ask, self._place, response.status_code, response.content)
 
-    def _chunks(self, ask: Ask[bytes]) -> Iterator[bytes]:
+    def _chunks(self, ask: Ask[bytes]) -> Generator[bytes]:
         """The pieces of one answer; the first is empty and says that it has begun."""
-        import httpx  # noqa: PLC0415 - as above
-
-        try:
+        with self._failures(ask):
             with self._http.stream(**transport.request(ask, self._place)) as response:
                 if response.status_code not in ask.good:
                     raise transport.refusal(ask, self._place, response.status_code, response.read())
                 yield b""
                 yield from response.iter_bytes()
-        except httpx.TransportError as error:
-            raise transport.failure(ask, self._place, error) from None
-        except KeyboardInterrupt:
-            self._interrupted()
-            raise
 
-    def _interrupted(self) -> None:
-        """Leave connections as they are and have new ones: an interrupt may come while a lock of theirs is held, which nobody releases then."""
-        self.__dict__.pop("_http", None)
+
+def _pieces(upload: Upload) -> Iterator[bytes]:
+    """All of an upload."""
+    reading = upload.pieces()
+    while (piece := next(reading, None)) is not None:
+        yield piece

@@ -1,18 +1,27 @@
+# Generated from client/asynchronous/calls.py by `make client`: change that one.
 """Handles of Python calls for code that blocks."""
 
 from collections.abc import Iterator
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from spillover.client.gathering import CallHandle, Endings, Gathering, MapHandle
-from spillover.client.steps import Run
+from spillover.client.steps import Flow
 
 T = TypeVar("T")
+
+
+class FlowRun(Protocol):
+    """Carries an operation out."""
+
+    def __call__(self, flow: Flow[T], /) -> T:
+        """What the operation returns; raises what it raises."""
+        ...
 
 
 class Call(CallHandle, Generic[T]):
     """One call: of a job of its own, or of one member of a map."""
 
-    def __init__(self, run: Run, gathering: Gathering, index: int = 0) -> None:
+    def __init__(self, run: FlowRun, gathering: Gathering, index: int = 0) -> None:
         super().__init__(gathering, index)
         self._run = run
 
@@ -36,7 +45,7 @@ class Call(CallHandle, Generic[T]):
 class Map(MapHandle, Generic[T]):
     """Calls of one function for many items: one array of jobs."""
 
-    def __init__(self, run: Run, gathering: Gathering) -> None:
+    def __init__(self, run: FlowRun, gathering: Gathering) -> None:
         super().__init__(gathering)
         self._run = run
 
@@ -45,7 +54,8 @@ class Map(MapHandle, Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """What each returned, in the order of the items; raises what one raised when its turn comes."""
-        return (self[index].result() for index in range(len(self)))
+        for index in range(len(self)):
+            yield self[index].result()
 
     def results(self, timeout: float | None = None) -> list[T]:
         """What all returned, in the order of the items; raises what the first one raised."""

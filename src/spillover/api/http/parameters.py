@@ -1,0 +1,141 @@
+"""Parameters of a request, decoded into the types of its endpoint, and into what commands understand."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Generic, TypeVar, get_args
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from spillover.api.http.problems import Refused, invalid, misfit
+from spillover.model.ids import NAME_RULE, is_name
+from spillover.model.units import FOREVER, UnitError, parse_time
+from spillover.ports.commands import JobQuery, Span
+from spillover.wire.api import FieldProblem
+from spillover.wire.endpoints import Endpoint
+from spillover.wire.parameters import ListQuery, PastQuery, PathRule
+
+MOST_FIELDS: Final = 32
+P = TypeVar("P", bound=Struct)
+
+
+class ParameterReader(Generic[P]):
+    """Decodes the parameters of one endpoint: parts of its path, and its query."""
+
+    def __init__(self, endpoint: Endpoint[P, Any, Any]) -> None:
+        self._form = endpoint.parameters
+        types = {field.name: field.type for field in msgspec.structs.fields(endpoint.parameters)}
+        self._in_path = [(name, types[name], _rule(types[name])) for name in endpoint.in_path]
+        self._in_query = {name: types[name] for name in endpoint.in_query}
+
+    def read(self, parts: Sequence[str], query: bytes) -> P:
+        """Decode what stands for the names in the path, in their order, and a query; or say everything that is wrong with it."""
+        values: dict[str, object] = {}
+        for (name, form, rule), text in zip(self._in_path, parts, strict=True):
+            values[name] = _part(name, text, form, rule)
+        if query:
+            values |= self._queried(query)
+        return self._form(**values)
+
+    def _queried(self, raw: bytes) -> dict[str, object]:
+        """The fields of a query that are given."""
+        try:
+            pairs = parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict"
+            )
+        except UnicodeDecodeError:
+            raise invalid([FieldProblem("query", "is not UTF-8")], "the query") from None
+        except ValueError:
+            raise invalid(
+                [FieldProblem("query", f"has more than {MOST_FIELDS} fields")], "the query"
+            ) from None
+        known = self._in_query
+        problems: list[FieldProblem] = []
+        values: dict[str, object] = {}
+        for name, text in pairs:
+            if name not in known:
+                problems.append(FieldProblem(name[:100], _unknown(name, list(known))))
+            elif name in values:
+                problems.append(FieldProblem(name, "is there more than once"))
+            else:
+                try:
+                    values[name] = _convert(text, known[name])
+                except msgspec.ValidationError as error:
+                    problems.append(FieldProblem(name, misfit(error).message))
+        if problems:
+            raise invalid(problems, "the query")
+        return values
+
+
+def _rule(form: Any) -> PathRule | None:
+    """The rule that a type of a part of a path comes with."""
+    return next((note for note in get_args(form)[1:] if isinstance(note, PathRule)), None)
+
+
+def _part(name: str, text: str, form: Any, rule: PathRule | None) -> object:
+    """What stands for a name in a path."""
+    if rule is not None:
+        if not rule.fits(text):
+            raise Refused(rule.status, rule.told, kind=rule.kind)
+        return text
+    try:
+        return _convert(text, form)
+    except msgspec.ValidationError as error:
+        raise invalid([FieldProblem(name, misfit(error).message)], "the path") from None
+
+
+def moment(text: str | None, name: str = "since") -> int | None:
+    """A time as nanoseconds UTC, if one is given under this name."""
+    if text is None:
+        return None
+    try:
+        return min(max(0, parse_time(text)), FOREVER)
+    except UnitError as error:
+        raise invalid([FieldProblem(name, str(error))], "the query") from None
+
+
+def span_of(query: PastQuery) -> Span:
+    """A span as commands understand it."""
+    return Span(moment(query.since), moment(query.until, "until"), moment(query.ended_since, "ended_since"))
+
+
+def job_query(query: ListQuery) -> JobQuery:
+    """A listing as commands understand it."""
+    since = moment(query.since)
+    given = (("project", query.project), ("user", query.user), ("name", query.name))
+    if wrong := [
+        FieldProblem(field, f"is not a name: {NAME_RULE}")
+        for field, text in given
+        if text and not is_name(text)
+    ]:
+        raise invalid(wrong, "the query")
+    return JobQuery(
+        state=query.state,
+        project=query.project,
+        user=query.user,
+        name=query.name,
+        since=since,
+        limit=query.limit,
+        cursor=query.cursor,
+        members=query.members,
+    )
+
+
+def _convert(text: str, form: Any) -> object:
+    """Text as it is where text is asked for, else what it stands for; `null` stands for nothing that can be asked."""
+    try:
+        return msgspec.convert(text, form)
+    except msgspec.ValidationError:
+        value = msgspec.convert(text, form, strict=False)
+    if value is None:
+        raise msgspec.ValidationError("null is not a value here; leave it out")
+    return value
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    """That nothing is called so, with the nearest name that is."""
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"is not known here; did you mean {near[0]}?"
+    return f"is not known here; there {'are ' + ', '.join(known) if known else 'is nothing to ask'}"

@@ -1,0 +1,1 @@
+"""The client for code that blocks, generated from `client/asynchronous/` by `make client`."""

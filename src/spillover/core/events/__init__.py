@@ -1,0 +1,182 @@
+"""What happened. The journal holds these and nothing else; `apply` is the only code that reads them into state.
+
+An event carries outcomes (cost, attempt, latest start), so applying it only assigns. A new meaning is a new event type; a field
+is only ever added at the end, with a default.
+"""
+
+from typing import TypeAlias
+
+from spillover.core.events.base import (
+    Back,
+    CounterName,
+    Event,
+    JobState,
+    Lease,
+    Outcome,
+    PeriodRef,
+    Reached,
+    Stop,
+    TaskEnd,
+    Unmoved,
+    Usage,
+)
+from spillover.core.events.clusters import (
+    AgentDraining,
+    AgentForgotten,
+    AgentLost,
+    AgentRegistered,
+    AgentResumed,
+    AgentsConfigured,
+    ClusterChanged,
+    ClustersConfigured,
+    NodesSeen,
+    NodeUse,
+    SeenNode,
+)
+from spillover.core.events.jobs import (
+    BackoffEnded,
+    DependencyEnded,
+    JobEnded,
+    JobHeld,
+    JobReleased,
+    JobReprioritised,
+    JobRequeued,
+    JobsAdmitted,
+    JobsArchived,
+    JobStopping,
+    JobSubmitted,
+    MembersDropped,
+    WaitsExpired,
+)
+from spillover.core.events.leases import (
+    CostHeld,
+    GangPlaced,
+    JobPlaced,
+    JobStarted,
+    LeaseMoved,
+    LeasesRevoked,
+    MemberPlaced,
+    StealAsked,
+    StealRefused,
+    TasksBound,
+    TasksEnded,
+    TasksStarted,
+)
+from spillover.core.events.server import (
+    BudgetsConfigured,
+    ClockJumped,
+    Decided,
+    EpochStarted,
+    Identified,
+    PolicyChanged,
+    PolicyDisabled,
+    TokenCreated,
+    TokenRevoked,
+)
+
+__all__ = [
+    "AgentDraining",
+    "AgentForgotten",
+    "AgentLost",
+    "AgentRegistered",
+    "AgentResumed",
+    "AgentsConfigured",
+    "AnyEvent",
+    "Back",
+    "BackoffEnded",
+    "BudgetsConfigured",
+    "ClockJumped",
+    "ClusterChanged",
+    "ClustersConfigured",
+    "CostHeld",
+    "CounterName",
+    "Decided",
+    "DependencyEnded",
+    "EpochStarted",
+    "Event",
+    "GangPlaced",
+    "Identified",
+    "JobEnded",
+    "JobHeld",
+    "JobPlaced",
+    "JobReleased",
+    "JobReprioritised",
+    "JobRequeued",
+    "JobStarted",
+    "JobState",
+    "JobStopping",
+    "JobSubmitted",
+    "JobsAdmitted",
+    "JobsArchived",
+    "Lease",
+    "LeaseMoved",
+    "LeasesRevoked",
+    "MemberPlaced",
+    "MembersDropped",
+    "NodeUse",
+    "NodesSeen",
+    "Outcome",
+    "PeriodRef",
+    "PolicyChanged",
+    "PolicyDisabled",
+    "Reached",
+    "SeenNode",
+    "StealAsked",
+    "StealRefused",
+    "Stop",
+    "TaskEnd",
+    "TasksBound",
+    "TasksEnded",
+    "TasksStarted",
+    "TokenCreated",
+    "TokenRevoked",
+    "Unmoved",
+    "Usage",
+    "WaitsExpired",
+]
+
+AnyEvent: TypeAlias = (
+    JobSubmitted
+    | JobsAdmitted
+    | WaitsExpired
+    | LeasesRevoked
+    | JobPlaced
+    | GangPlaced
+    | MemberPlaced
+    | MembersDropped
+    | CostHeld
+    | JobStarted
+    | TasksStarted
+    | TasksEnded
+    | StealAsked
+    | StealRefused
+    | LeaseMoved
+    | JobStopping
+    | JobRequeued
+    | JobEnded
+    | BackoffEnded
+    | JobHeld
+    | JobReleased
+    | DependencyEnded
+    | JobReprioritised
+    | JobsArchived
+    | ClustersConfigured
+    | BudgetsConfigured
+    | AgentRegistered
+    | AgentDraining
+    | AgentResumed
+    | AgentLost
+    | AgentForgotten
+    | AgentsConfigured
+    | NodesSeen
+    | ClusterChanged
+    | TasksBound
+    | TokenCreated
+    | TokenRevoked
+    | EpochStarted
+    | Identified
+    | ClockJumped
+    | PolicyChanged
+    | PolicyDisabled
+    | Decided
+)

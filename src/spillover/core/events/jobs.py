@@ -1,0 +1,271 @@
+"""Events of jobs: how they come, wait, stop and end."""
+
+from collections.abc import Container
+from typing import Self
+
+from msgspec.structs import replace
+
+from spillover.core import ranges
+from spillover.core.events.base import (
+    Back,
+    Counted,
+    Event,
+    JobEvent,
+    JobsEvent,
+    JobState,
+    Reached,
+    Stop,
+    Usage,
+)
+from spillover.model.ids import ClusterName, JobId
+from spillover.model.job import After, Range, Shape, Terms
+from spillover.model.reasons import Reason
+from spillover.model.units import format_duration, format_moment
+
+
+class JobSubmitted(JobEvent, frozen=True, tag="job_submitted"):
+    """A job or an array was accepted."""
+
+    at: int
+    user: str
+    name: str
+    project: str
+    queue: str
+    priority: int
+    spec: bytes
+    """Digest of the whole spec in the blob store."""
+    shape: Shape
+    terms: Terms
+    deadline: int | None = None
+    not_before: int | None = None
+    array: tuple[Range, ...] = ()
+    after: tuple[After, ...] = ()
+    """Only jobs that have not ended yet."""
+    key: str | None = None
+    body: bytes = b""
+    """Digest of what was submitted under `key`, so that another body is refused."""
+    predicted: int | None = None
+    """Nanoseconds that jobs like it ran before; null if it says itself how long it runs, or too few are known."""
+    blobs: bool = False
+    """Whether it needs files that are kept for it."""
+
+    def __str__(self) -> str:
+        size = ranges.size(self.array)
+        return f"{self.user} submitted {self.name}" + (f", an array of {size}" if size else "")
+
+    def of_project(self) -> str | None:
+        """See Event."""
+        return self.project
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        waits = self.after or (self.not_before is not None and self.not_before > self.at)
+        return (Reached(self.job, self.at, JobState.HELD if waits else JobState.QUEUED, 1),)
+
+    def counted(self) -> Counted:
+        """See Event."""
+        return ("submitted",)
+
+
+class JobsAdmitted(JobsEvent, frozen=True, tag="jobs_admitted"):
+    """A cycle gave queued jobs the time until which they wait for owned capacity."""
+
+    latest: tuple[int, ...]
+    """Latest start on owned capacity, in steady time (see `State.steady`); FOREVER never rents."""
+
+    def __str__(self) -> str:
+        return self.told("waits for owned capacity", "jobs wait for owned capacity")
+
+    def only(self, jobs: Container[JobId]) -> Self:
+        """See Event."""
+        own = [pair for pair in zip(self.jobs, self.latest, strict=True) if pair[0] in jobs]
+        return replace(self, jobs=tuple([job for job, _ in own]), latest=tuple([latest for _, latest in own]))
+
+
+class WaitsExpired(JobsEvent, frozen=True, tag="waits_expired"):
+    """Jobs may be rented from now on, each for a reason of its own."""
+
+    why: Reason
+    members: int = 0
+    """Of a single array, how many of its pending members, the last ones first; 0 is all."""
+
+    def __str__(self) -> str:
+        return self.told("may be rented", "jobs may be rented") + f": {self.why}"
+
+
+class MembersDropped(Event, frozen=True, tag="members_dropped"):
+    """Pending members of an array will never start."""
+
+    array: JobId
+    at: int
+    members: tuple[Range, ...]
+    state: JobState
+    """The terminal state that they count under."""
+    who: str
+
+    of_members = True
+
+    def __str__(self) -> str:
+        return f"{ranges.size(self.members)} pending members will not start: {self.state}"
+
+    def about(self) -> tuple[JobId, ...]:
+        """See Event."""
+        return (self.array,)
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(self.array, self.at, self.state, 1, members=self.members),)
+
+
+class JobStopping(JobEvent, frozen=True, tag="job_stopping"):
+    """A placed or running job is to be stopped; it holds its capacity until that is confirmed."""
+
+    at: int
+    why: Stop
+    who: str
+
+    def __str__(self) -> str:
+        return f"is to be stopped ({self.why}), by {self.who}"
+
+
+class JobRequeued(JobEvent, frozen=True, tag="job_requeued"):
+    """A placed or running job went back to its place in the queue."""
+
+    at: int
+    why: Back
+    attempt: int
+    seq: int
+    cost: int
+    """Millionths that the attempt cost all the same."""
+    outputs: str = ""
+    """The blob that lists the files that the attempt brought back; empty if there are none."""
+    because: str = ""
+    """What its cluster says of it, for people; empty if nothing."""
+    backing_off: ClusterName | None = None
+    """The cluster that it is not tried on for a while; null is none."""
+    until: int = 0
+    """Until when, nanoseconds UTC."""
+
+    def __str__(self) -> str:
+        because = f": {self.because}" if self.because else ""
+        until = (
+            f"; not tried on {self.backing_off} until {format_moment(self.until)}" if self.backing_off else ""
+        )
+        return f"back to the queue ({self.why}), attempt {self.attempt}{because}{until}"
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(self.job, self.at, JobState.QUEUED, self.attempt),)
+
+
+class JobEnded(JobEvent, frozen=True, tag="job_ended"):
+    """A job reached a terminal state; its one accepted result."""
+
+    at: int
+    state: JobState
+    attempt: int
+    seq: int
+    started: int | None
+    """None if no process ever ran in this attempt."""
+    exit_code: int | None
+    signal: int | None
+    cost: int
+    """Millionths, of all attempts."""
+    usage: Usage
+    why: Reason | None = None
+    """None for a success."""
+    value: bytes = b""
+    """What a Python call returned or raised, if it is small: pickled, or plain data as JSON."""
+    value_digest: str = ""
+    """The blob with that if it is not."""
+    outputs: str = ""
+    """The blob that lists the files that the attempt brought back; empty if there are none."""
+    rank: int = 0
+    """The task whose end decided it."""
+
+    def __str__(self) -> str:
+        ran = f" after {format_duration(self.usage.ran)}" if self.usage.ran else ""
+        return f"{self.state}{ran}" + (f": {self.why}" if self.why is not None else "")
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (
+            Reached(
+                self.job,
+                self.at,
+                self.state,
+                self.attempt,
+                exit_code=self.exit_code,
+                signal=self.signal,
+                why=self.why,
+            ),
+        )
+
+    def counted(self) -> Counted:
+        """See Event."""
+        return ("ended", self.state.value)
+
+
+class BackoffEnded(JobEvent, frozen=True, tag="shun_ended"):
+    """A job may be tried again on a cluster that had given it back."""
+
+    at: int
+    cluster: ClusterName
+
+    def __str__(self) -> str:
+        return f"may be tried on {self.cluster} again"
+
+
+class JobHeld(JobEvent, frozen=True, tag="job_held"):
+    """Somebody holds a queued job."""
+
+    at: int
+    who: str
+
+    def __str__(self) -> str:
+        return f"held by {self.who}"
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(self.job, self.at, JobState.HELD),)
+
+
+class JobReleased(JobEvent, frozen=True, tag="job_released"):
+    """A held job went (back) to the queue: nobody holds it, nothing is left that it waits for."""
+
+    at: int
+    who: str
+
+    def __str__(self) -> str:
+        return f"released by {self.who}"
+
+    def reached(self) -> tuple[Reached, ...]:
+        """See Event."""
+        return (Reached(self.job, self.at, JobState.QUEUED),)
+
+
+class DependencyEnded(JobEvent, frozen=True, tag="dependency_ended"):
+    """A job that another waits for ended as it should."""
+
+    on: JobId
+
+    def __str__(self) -> str:
+        return f"no longer waits for {self.on}"
+
+
+class JobReprioritised(JobEvent, frozen=True, tag="job_reprioritised"):
+    """Somebody changed a priority."""
+
+    at: int
+    who: str
+    priority: int
+
+    def __str__(self) -> str:
+        return f"priority {self.priority}, by {self.who}"
+
+
+class JobsArchived(JobsEvent, frozen=True, tag="jobs_archived"):
+    """Ended jobs are in the archive up to their last word, and leave the state."""
+
+    def __str__(self) -> str:
+        return self.told("moved to the archive", "jobs moved to the archive")

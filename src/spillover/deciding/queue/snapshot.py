@@ -1,0 +1,104 @@
+"""A copy of the scheduling index for a snapshot of the book. Each part is copied when somebody first asks for it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from spillover.core.state import State
+from spillover.deciding.capacity.finding import Finder
+from spillover.deciding.forecast.ends import Ends
+from spillover.deciding.queue.index import SchedulingIndex
+from spillover.deciding.queue.lanes import Lane
+from spillover.deciding.queue.waiting import WaitQueue
+
+
+class IndexSnapshot(SchedulingIndex):
+    """What a live index knows, of a book of its own; nothing that is done to one of them is seen by the other."""
+
+    def __init__(self, live: SchedulingIndex, state: State) -> None:
+        # Not that of an index: that would build it from all jobs.
+        self._live = live
+        self._own_lanes: dict[Lane, Lane] = {}
+        for name, value in vars(live).items():
+            if name not in _PARTS:
+                setattr(self, name, value)
+        self.state = state
+        self._scrap = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A part that nobody asked for yet."""
+        part = _PARTS.get(name)
+        if part is None:
+            raise AttributeError(name)
+        value = part(self, self._live)
+        setattr(self, name, value)
+        return value
+
+    def copy_all(self) -> None:
+        """Copy every part, so that the live index is not looked at any more."""
+        for name in _PARTS:
+            getattr(self, name)
+
+    def own_lane(self, lane: Lane) -> Lane:
+        """The copy of a lane."""
+        own = self._own_lanes.get(lane)
+        if own is None:
+            own = self._own_lanes[lane] = lane.copy()
+        return own
+
+
+def _ends(own: IndexSnapshot, live: SchedulingIndex) -> Ends | None:
+    if live.ends is None:
+        return None
+    ends = Ends(own.state, own.capacity, own.runs)
+    ends.copy_from(live.ends)
+    return ends
+
+
+def _wait_queue(own: IndexSnapshot, live: SchedulingIndex) -> WaitQueue | None:
+    waiting = live.wait_queue
+    return None if waiting is None else waiting.copy(own.state, own.entry, own.runs, own.ranking)
+
+
+def _queue(own: IndexSnapshot, live: SchedulingIndex) -> Any:
+    queue = own.new_queue(own.is_queued)
+    queue.copy_from(live.queue, own.own_lane)
+    return queue
+
+
+def _due(own: IndexSnapshot, live: SchedulingIndex) -> Any:
+    queue = own.new_queue(own.is_due)
+    queue.copy_from(live.due, own.own_lane)
+    return queue
+
+
+_PARTS: Final[dict[str, Callable[[IndexSnapshot, SchedulingIndex], Any]]] = {
+    "aside": lambda _, live: live.aside.copy(),
+    "lanes": lambda own, live: {kind: own.own_lane(lane) for kind, lane in live.lanes.items()},
+    "least": lambda own, live: [(cpu, own.own_lane(lane)) for cpu, lane in live.least],
+    "ranking": lambda own, live: None if live.ranking is None else live.ranking.copy(own.state),
+    "queue": _queue,
+    "due": _due,
+    "capacity": lambda _, live: {name: cluster.copy() for name, cluster in live.capacity.items()},
+    "finder": lambda own, _: Finder(own.capacity),
+    "limited": lambda own, _: [each.limits for each in own.capacity.values() if each.limits is not None],
+    "grown": lambda own, live: [
+        (cluster, cluster.slots[machine.index])
+        for cluster, machine in ((own.capacity[each.name], machine) for each, machine in live.grown)
+    ],
+    "waits": lambda _, live: live.waits.copy(),
+    "patient": lambda _, live: live.patient.copy(),
+    "fresh": lambda _, live: live.fresh.copy(),
+    "arrivals": lambda _, live: live.arrivals.copy(),
+    "turns": lambda own, live: live.turns.copy(own.state),
+    "alarms": lambda own, live: live.alarms.copy(own.state),
+    "ends": _ends,
+    "wait_queue": _wait_queue,
+    "prefetched": lambda _, live: live.prefetched.copy(),
+    "prefetching": lambda _, live: live.prefetching.copy(),
+    "rentable_sooner": lambda _, live: live.rentable_sooner.copy(),
+    "holders": lambda own, live: live.holders.copy(own.state),
+    "rest": lambda own, live: [
+        own.state.jobs[job.id] for job in live.rest if live.state.jobs.get(job.id) is job
+    ],
+}
+"""Parts of an index that are changed in place, and how each is copied."""

@@ -1,0 +1,223 @@
+"""What people ask of a server, answered by the real commands: on the live loop, the store in memory and the hub of agents.
+
+Tests of the API, of the client and of the command line put it behind the HTTP server. There are no jobs and no agents at first. One
+agent can be there, which is told by the test what its tasks do.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from spillover.clusters.agents.hub import Hub
+from spillover.control.agents import Desk, Introduction
+from spillover.control.commands import Commands, Parts
+from spillover.control.files import FileDesk
+from spillover.control.runner import Runner
+from spillover.control.tokens import Tokens
+from spillover.core.events import AnyEvent, JobStopping, Usage
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.proposals import Outcome, Result, Started
+from spillover.model.files import File
+from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.resources import Resources
+from spillover.model.units import DAY, SECOND
+from spillover.ports.blobs import one_piece
+from spillover.stores.blobs import MemoryBlobs
+from spillover.stores.memory import open_memory
+from spillover.wire import agents_pb2 as pb
+from spillover.wire.api import TokenRequest
+from tests.support.http import TOKEN
+from tests.support.inside import Inside, leading
+from tests.support.live import FaultyJournal
+from tests.support.waiting import turn, until
+
+
+class Agent:
+    """The agent n1 of the cluster onprem, at the other end of the real hub: it runs nothing, and says what it is told to."""
+
+    def __init__(self, control: Inside, hub: Hub, incarnation: int) -> None:
+        self._control = control
+        self._hub = hub
+        self.incarnation = incarnation
+        self._written: dict[tuple[str, bool], bytes] = {}
+        """Output by job and whether it is stderr."""
+        self._reads: dict[int, pb.OutputRead] = {}
+        """Output that is asked for and not all sent."""
+        self._said: list[asyncio.Task[None]] = []
+        """What it says because it was told to stop something."""
+        self._listening: asyncio.Task[None] | None = None
+        control.loop.listen(self._see)
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        """Stop what is to be stopped."""
+        for event in events:
+            if type(event) is JobStopping:
+                self._said.append(asyncio.create_task(self.end(event.job, None, Outcome.STOPPED)))
+
+    async def join(self) -> None:
+        """Be connected from now on."""
+        self._listening = asyncio.create_task(self._listen())
+        await turn()
+
+    async def leave(self) -> None:
+        """Be connected no more."""
+        tasks = [*self._said, *([self._listening] if self._listening is not None else [])]
+        for task in tasks:
+            task.cancel()
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            assert end is None or isinstance(end, asyncio.CancelledError), end
+        self._reads.clear()
+
+    async def _listen(self) -> None:
+        session = self._hub.session(self.incarnation)
+        assert session is not None
+        async for message in session.messages(self._control.loop.epoch):
+            for read in message.reads:
+                if read.stop:
+                    self._reads.pop(read.id, None)
+                else:
+                    self._reads[read.id] = read
+            await self._send()
+
+    async def _send(self) -> None:
+        """Send what there is to those who asked for it; those who follow are told the end of it when the job ended."""
+        for read in list(self._reads.values()):
+            data = self._written.get((read.job, read.stderr), b"")[read.offset :]
+            job = self._control.loop.state.jobs[JobId(read.job)]
+            ended = not read.follow or not isinstance(job.phase, Placed | Running)
+            if data:
+                chunk = pb.OutputChunk(incarnation=self.incarnation, id=read.id, data=data)
+                await self._hub.chunk(chunk)
+                read.offset += len(data)
+            if ended:
+                await self._hub.chunk(pb.OutputChunk(incarnation=self.incarnation, id=read.id, end=True))
+                self._reads.pop(read.id, None)
+
+    async def asked_for_output(self) -> None:
+        """Return once somebody follows the output of a task."""
+        await until(lambda: self._reads, "a reader of output", every=0.001)
+
+    async def start(self, job: str) -> None:
+        """A task runs."""
+        found = self._held(job)
+        assert isinstance(found.phase, Placed)
+        await self._control.propose(Started(found.phase.key, found.lease, 0))
+
+    async def write(self, job: str, data: bytes, *, stderr: bool = False) -> None:
+        """A task writes something."""
+        self._written[job, stderr] = self._written.get((job, stderr), b"") + data
+        await self._send()
+
+    async def end(
+        self, job: str, code: int | None = 0, outcome: Outcome = Outcome.EXITED, outputs: str = ""
+    ) -> None:
+        """A task is over."""
+        found = self._held(job)
+        assert isinstance(found.phase, Placed | Running)
+        usage = Usage(SECOND)
+        result = Result(found.phase.key, found.lease, outcome, code, None, usage, 0, outputs=outputs)
+        await self._control.propose(result)
+        await self._send()
+
+    def _held(self, job: str) -> Job:
+        return self._control.loop.state.jobs[JobId(job)]
+
+
+class Served:
+    """The commands of a server that leads two clusters, with what a test does to it."""
+
+    def __init__(self, control: Inside, journal: FaultyJournal) -> None:
+        self.control = control
+        self.journal = journal
+        """What is written fails while it is told to."""
+        self.blobs = MemoryBlobs()
+        self.hub = Hub()
+        files = FileDesk(self.blobs)
+        store = control.store
+        self.commands = Commands(
+            Parts(
+                control.loop,
+                store.journal,
+                store.archive,
+                self.hub,
+                control.specs,
+                control.lookup,
+                control.submitting,
+                tokens=Tokens(TOKEN, control.loop),
+                files=files,
+            )
+        )
+        self._runner = Runner(control.loop, self.hub, control.specs)
+        self._agents: list[Agent] = []
+
+    async def agent(self, cpus: int = 2) -> Agent:
+        """An agent registers and is connected from now on."""
+        desk = Desk(self.control.loop, self.hub, DAY)
+        intro = Introduction(
+            ClusterName("onprem"), NodeName("n1"), Resources(cpus * 1000, 2**40), (), {}, 0, (), 0
+        )
+        agent = Agent(self.control, self.hub, (await desk.register(intro)).incarnation)
+        self._agents.append(agent)
+        await agent.join()
+        return agent
+
+    async def happen(self, what: str) -> int:
+        """One more event: a token is created, with a note. Returns its revision."""
+        await self.commands.create_token(TokenRequest("submit", note=what), "test")
+        return self.control.loop.gate.durable
+
+    async def kept(self, files: Sequence[File]) -> str:
+        """A list of files that a task brought back, as its agent keeps it on the server."""
+        listed = msgspec.json.encode(list(files))
+        name = hashlib.sha256(listed).hexdigest()
+        await self.blobs.put(name, one_piece(listed))
+        return name
+
+    async def waited_for(self, job: str) -> None:
+        """Return once somebody waits for the end of a job."""
+        await until(lambda: job in self.commands._waiting, f"a wait for {job}", every=0.001)
+
+    async def followed(self, job: str | None = None) -> None:
+        """Return once somebody follows history, or what becomes of a job."""
+        told = self.control.loop.subscribers
+        await until(lambda: told._to_all if job is None else job in told._to_jobs, "a follower", every=0.001)
+
+    @property
+    def jobs(self) -> dict[JobId, Job]:
+        """The jobs that there are, oldest first."""
+        return self.control.loop.state.jobs
+
+    async def close(self) -> None:
+        """Let agents go."""
+        for agent in self._agents:
+            await agent.leave()
+
+
+@asynccontextmanager
+async def served(at: int | None = None) -> AsyncIterator[Served]:
+    """A server that can be asked; its clock stands still, at `at` (nanoseconds UTC) if that is given."""
+    store = open_memory()
+    journal = FaultyJournal(store.journal)
+    async with leading(replace(store, journal=journal), at) as control:
+        there = Served(control, journal)
+        try:
+            yield there
+        finally:
+            await there.close()
+
+
+def failing(*errors: Exception, then: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A command that fails so often, each time as it is told, and then does what it does otherwise; for what no request brings about."""
+    left = list(errors)
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if left or then is None:
+            raise left.pop(0)
+        return then(*arguments, **options)
+
+    return fail
