@@ -15,7 +15,7 @@ from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.forecast.ends import Release, reserve
 from spillover.deciding.protocols import Place
 from spillover.model.cluster import Taint
-from spillover.model.ids import JobId, NodeName
+from spillover.model.ids import JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 from spillover.policies.place_best_fit import BestFit
@@ -110,8 +110,8 @@ def calendars(draw: st.DrawFn) -> Calendar:
             run = Run(node, held.times(tasks), tasks, draw(st.integers(1, 5)))
             runs.append(run)
             nodes[node].used = nodes[node].used + run.held
-            nodes[node].holding[JobId(f"j{number}")] = run.held
-            nodes[node].more += tasks - 1
+            for rank in range(tasks):
+                nodes[node].holding[task_key(JobId(f"j{number}"), 1, rank)] = held
     return Calendar(nodes, runs)
 
 

@@ -25,6 +25,7 @@ from spillover.core.proposals import (
     StartEpoch,
     Submit,
 )
+from spillover.core.tasks import JobTask
 from spillover.deciding.cycle import cycle
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.budget import Budget, Caps, Of, Per
@@ -84,6 +85,11 @@ spans = st.sampled_from([0, SECOND, MINUTE, HOUR, 5 * HOUR, DAY, 40 * DAY])
 PARTS = st.sampled_from([0.0, 0.3, 1.0, 1.0])
 
 
+def living(job: Job) -> list[JobTask]:
+    """The tasks of a placed job that go on."""
+    return [task for task in job.tasks if task.lives]
+
+
 class Spending(RuleBasedStateMachine):
     """Random lives of jobs that cost money, run by agents that keep to the walltimes they are given."""
 
@@ -115,6 +121,11 @@ class Spending(RuleBasedStateMachine):
     def pick(self, number: int) -> Any:
         placed = self.placed()
         return placed[number % len(placed)] if placed else None
+
+    def task(self, job: Job, number: int) -> JobTask:
+        """One of the tasks of a placed job that go on."""
+        tasks = living(job)
+        return tasks[number % len(tasks)]
 
     # --- what happens
 
@@ -154,7 +165,8 @@ class Spending(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 50), age=st.sampled_from([0, SECOND, HOUR]))
     def start(self, pick: int, age: int) -> None:
         if (job := self.pick(pick)) is not None:
-            self.propose(Started(job.phase.key, job.lease, age))
+            task = self.task(job, pick)
+            self.propose(Started(self.world.speaker(job, task.rank), job.lease_of(task.rank), age))
 
     @rule(
         pick=st.integers(0, 50),
@@ -166,28 +178,30 @@ class Spending(RuleBasedStateMachine):
     def end(self, pick: int, outcome: Outcome, code: int, part: float, age: int) -> None:
         """Under its walltime, at it, or as late as an agent may be."""
         if (job := self.pick(pick)) is not None:
-            self.finish(job, outcome, code, part, age)
+            self.finish(job, self.task(job, pick), outcome, code, part, age)
 
-    def finish(self, job: Job, outcome: Outcome, code: int, part: float, age: int) -> None:
-        assert isinstance(job.phase, Placed | Running)
+    def finish(self, job: Job, task: JobTask, outcome: Outcome, code: int, part: float, age: int) -> None:
         most = 100 * HOUR if job.walltime is None else job.walltime + job.terms.grace + WALLTIME_SLACK
         ran = int(most * part) if part < 1 else most
         exit_code = code if outcome is Outcome.EXITED else None
-        self.propose(Result(job.phase.key, job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age))
+        node, lease = self.world.speaker(job, task.rank), job.lease_of(task.rank)
+        self.propose(Result(node, lease, outcome, exit_code, None, Usage(ran, ran, 1), age))
 
     @rule(most=st.integers(1, 5), part=PARTS, code=st.sampled_from([0, 1]))
     def run_some(self, most: int, part: float, code: int) -> None:
         """The usual life: what was placed starts and ends, mostly as late as it may."""
         for job in self.placed()[-most:]:
-            assert isinstance(job.phase, Placed | Running)
-            self.propose(Started(job.phase.key, job.lease, 0))
-            self.finish(job, Outcome.EXITED, code, part, 0)
+            for task in living(job):
+                if task in job.tasks:  # else its job began anew
+                    self.propose(Started(self.world.speaker(job, task.rank), job.lease_of(task.rank), 0))
+                    self.finish(job, task, Outcome.EXITED, code, part, 0)
 
     @rule(pick=st.integers(0, 50), back=st.booleans())
     def give_up(self, pick: int, back: bool) -> None:
         if (job := self.pick(pick)) is not None:
-            node = job.phase.node
-            self.propose(HandBack(node, (job.lease,)) if back else Reclaim(node, (job.lease,)))
+            rank = self.task(job, pick).rank
+            node, leases = self.world.speaker(job, rank), (job.lease_of(rank),)
+            self.propose(HandBack(node, leases) if back else Reclaim(node, leases))
 
     @rule(pick=st.integers(0, 50), act=st.sampled_from([Act.CANCEL, Act.REQUEUE, Act.HOLD, Act.RELEASE]))
     def act(self, pick: int, act: Act) -> None:
@@ -200,7 +214,8 @@ class Spending(RuleBasedStateMachine):
         if not really:
             return
         cluster = self.clusters[pick % len(self.clusters)].name
-        held = tuple(job.lease for job in self.placed() if job.phase.cluster == cluster) if keeps else ()  # type: ignore[union-attr]
+        there = [job for job in self.placed() if job.phase.cluster == cluster] if keeps else []  # type: ignore[union-attr]
+        held = tuple(job.lease_of(task.rank) for job in there for task in living(job))
         incarnation = self.world.state.facts.incarnations + 1
         room = Resources(cpus * 1000, 2**40)
         self.propose(Register(cluster, NodeName("n1"), incarnation, room, (), {}, 2, held))
@@ -320,8 +335,9 @@ class Spending(RuleBasedStateMachine):
             return
         self.propose(*(Change(Act.CANCEL, (job,), "bob") for job in list(self.world.state.jobs)))
         for job in self.placed():
-            assert isinstance(job.phase, Placed | Running)
-            self.propose(Result(job.phase.key, job.lease, Outcome.STOPPED, None, 15, Usage(SECOND), 0))
+            for task in living(job):
+                node, lease = self.world.speaker(job, task.rank), job.lease_of(task.rank)
+                self.propose(Result(node, lease, Outcome.STOPPED, None, 15, Usage(SECOND), 0))
         assert not self.placed()
         self.no_cap_is_passed()
         assert not self.holds

@@ -59,7 +59,7 @@ from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, Health, Price, Role, Taint
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id, node_key
 from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
@@ -297,6 +297,24 @@ class Life(RuleBasedStateMachine):
             return
         self.propose(SetPolicies(policies, "bob"))
 
+    def leases(self) -> list[tuple[NodeKey, Lease]]:
+        """Leases of all tasks that go on, each with its node."""
+        return [
+            (node_key(job.phase.cluster, task.node), job.lease_of(task.rank))
+            for job in self.placed()
+            for task in job.tasks
+            if task.lives
+        ]
+
+    def speakers(self) -> list[tuple[NodeKey, Lease]]:
+        """The same, each with who may say what becomes of it."""
+        return [
+            (self.world.speaker(job, task.rank), job.lease_of(task.rank))
+            for job in self.placed()
+            for task in job.tasks
+            if task.lives
+        ]
+
     # --- agents
 
     @rule(
@@ -310,12 +328,17 @@ class Life(RuleBasedStateMachine):
     def register(
         self, cluster: ClusterName, node: NodeName, capacity: Resources, offers: Any, queue: int, keeps: str
     ) -> None:
-        held = [job.lease for job in self.placed() if (job.phase.cluster, job.phase.node) == (cluster, node)]
+        held = [lease for key, lease in self.leases() if key == f"{cluster}/{node}"]
         named = {"all": held, "none": [], "some": held[::2] + [lease for _, lease in self.old_leases[-2:]]}[
             keeps
         ]
         incarnation = self.world.state.facts.incarnations + 1
-        waiting = tuple(job.lease for job in self.placed() if type(job.phase) is Placed)
+        waiting = tuple(
+            job.lease_of(task.rank)
+            for job in self.placed()
+            for task in job.tasks
+            if task.state is JobState.PLACED
+        )
         register = Register(
             cluster, node, incarnation, capacity, offers, {}, queue, tuple(named), waiting=waiting
         )
@@ -326,16 +349,15 @@ class Life(RuleBasedStateMachine):
     @rule(most=st.integers(1, 4), ran=st.sampled_from([SECOND // 100, SECOND]))
     def run_some(self, most: int, ran: int) -> None:
         """The usual life: what was placed starts and ends well."""
-        for job in self.placed()[:most]:
-            node, lease = self.world.speaker(job), job.lease
+        for node, lease in self.speakers()[:most]:
             self.propose(Started(node, lease, 0))
             self.propose(Result(node, lease, Outcome.EXITED, 0, None, Usage(ran, ran, 1), 0))
 
     @rule(pick=st.integers(0, 50), age=spans)
     def start(self, pick: int, age: int) -> None:
-        if placed := self.placed():
-            job = placed[pick % len(placed)]
-            self.propose(Started(self.world.speaker(job), job.lease, age))
+        if speakers := self.speakers():
+            node, lease = speakers[pick % len(speakers)]
+            self.propose(Started(node, lease, age))
 
     @rule(
         pick=st.integers(0, 50),
@@ -345,13 +367,11 @@ class Life(RuleBasedStateMachine):
         age=spans,
     )
     def result(self, pick: int, outcome: Outcome, code: int, ran: int, age: int) -> None:
-        if placed := self.placed():
-            job = placed[pick % len(placed)]
+        if speakers := self.speakers():
+            node, lease = speakers[pick % len(speakers)]
             exit_code = code if outcome is Outcome.EXITED else None
-            result = Result(
-                self.world.speaker(job), job.lease, outcome, exit_code, None, Usage(ran, ran, 1), age
-            )
-            self.old_leases.append((self.world.speaker(job), job.lease))
+            result = Result(node, lease, outcome, exit_code, None, Usage(ran, ran, 1), age)
+            self.old_leases.append((node, lease))
             self.propose(result, result)
 
     @rule(pick=st.integers(0, 50), outcome=st.sampled_from(Outcome))
@@ -368,7 +388,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=st.sampled_from(NODES), back=st.booleans(), most=st.integers(1, 4))
     def give_up_leases(self, node: NodeName, back: bool, most: int) -> None:
-        held = [(job.phase.key, job.lease) for job in self.placed() if job.phase.node == node][:most]
+        held = [(key, lease) for key, lease in self.leases() if key.endswith(f"/{node}")][:most]
         for key in dict.fromkeys(key for key, _ in held):
             leases = tuple(lease for of, lease in held if of == key)
             self.old_leases += [(key, lease) for lease in leases]

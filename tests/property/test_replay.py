@@ -18,6 +18,7 @@ from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.whatif import Snapshot, try_jobs
+from spillover.model.ids import job_of_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
@@ -61,7 +62,10 @@ def test_journals_of_every_release_are_replayed_to_the_state_they_led_to() -> No
         for event in msgspec.msgpack.decode(path.read_bytes(), type=list[bytes]):
             apply(state, decode_event(event))
         jobs = {job.id: [job.state, job.attempt, job.seq, job.cost] for job in state.jobs.values()}
-        nodes = {node.key: [node.status, sorted(node.holding)] for node in state.nodes.values()}
+        nodes = {
+            node.key: [node.status, sorted({job_of_task(task) for task in node.holding})]
+            for node in state.nodes.values()
+        }
         found = {
             "jobs": jobs,
             "nodes": nodes,

@@ -136,7 +136,7 @@ class Story:
         """What a heartbeat is answered now."""
         node = self.world.state.nodes[f"{LAB}/{host.name}"]
         stops, yields = [], []
-        for each in (*node.holding, *node.ahead):
+        for each in node.jobs:
             job = self.world.state.jobs[each]
             if isinstance(job.phase, Placed | Running) and job.phase.stopping is not None:
                 stops.append((job.lease, True))

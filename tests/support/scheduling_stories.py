@@ -28,7 +28,7 @@ from spillover.core.proposals import (
 )
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, split_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import FOREVER, MINUTE, SECOND
@@ -102,8 +102,8 @@ class Story:
             yield Submit(tuple([self._job().build() for _ in range(dice.choice([1, 1, 3]))]), "ada")
         elif which < 0.6 and placed:
             job = dice.choice(placed)
-            if isinstance(job.phase, Placed):
-                yield Started(job.phase.key, job.lease, 0)
+            task = dice.choice([task for task in job.tasks if task.lives])
+            yield Started(self.world.speaker(job, task.rank), job.lease_of(task.rank), 0)
         elif which < 0.85 and placed:
             yield self._result(dice.choice(placed))
         elif which < 0.9:
@@ -153,7 +153,9 @@ class Story:
         if isinstance(phase, Running):
             ran = min(self.world.now - phase.since, job.walltime or FOREVER)
         code = dice.choice([0, 0, 1]) if outcome is Outcome.EXITED else None
-        return Result(phase.key, job.lease, outcome, code, None, Usage(ran), 0)
+        task = dice.choice([task for task in job.tasks if task.lives])
+        node, lease = self.world.speaker(job, task.rank), job.lease_of(task.rank)
+        return Result(node, lease, outcome, code, None, Usage(ran), 0)
 
 
 class WilderStory(Story):
@@ -207,7 +209,8 @@ class WilderStory(Story):
     def _back(self, node: Node, incarnation: int) -> Register:
         """An agent comes back, with all or nothing of what it held."""
         jobs = self.world.state.jobs
-        held = [jobs[each].lease for each in (*node.holding, *node.ahead)] if self.dice.random() < 0.7 else []
+        tasks = [split_task(each) for each in node.held] if self.dice.random() < 0.7 else []
+        held = [jobs[job].lease_of(rank) for job, _, rank in tasks]
         capacity = node.capacity if self.dice.random() < 0.7 else replace(node.capacity, cpu=5000)
         return Register(
             node.cluster, node.name, incarnation, capacity, node.offers, node.labels, node.queue, tuple(held)

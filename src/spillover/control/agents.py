@@ -31,7 +31,7 @@ from spillover.core.proposals import (
     Yielded,
     unusable,
 )
-from spillover.model.ids import ClusterName, NodeKey, NodeName
+from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Agents, LeaseTerms, Offer
 from spillover.ports.commands import CommandError, Kind
@@ -272,13 +272,15 @@ class Desk:
         node = engine.state.agents[node_key]
         stops, revoked, yields = [], [], []
         overdue: set[Lease] = set()
-        for each in (*node.holding, *node.ahead):
-            job = engine.state.jobs[each]
+        for each in node.held:
+            job_id, _, rank = split_task(each)
+            job = engine.state.jobs[job_id]
             phase = job.phase
             if isinstance(phase, _HELD) and phase.stopping is not None:
-                stops.append(job.lease)
+                lease = job.lease_of(rank)
+                stops.append(lease)
                 if phase.stopping in _OVERDUE:
-                    overdue.add(job.lease)
+                    overdue.add(lease)
             elif type(phase) is not Placed:
                 continue
             elif phase.thief is not None:

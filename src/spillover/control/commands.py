@@ -38,6 +38,7 @@ from spillover.control.roster import act_on_agents
 from spillover.control.slices import slices
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
+from spillover.control.tasks import task_view, tasks_of
 from spillover.control.tokens import Tokens
 from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
@@ -219,6 +220,7 @@ class Commands:
         elif isinstance(found, Job) and isinstance(found.phase, Ended):
             used = found.phase.usage
             usage = (used.ran, used.cpu, used.peak_memory)
+        of = tasks_of(found)
         fields: dict[str, Any] = structs.asdict(view)
         return JobDetail(
             **fields,
@@ -227,6 +229,8 @@ class Commands:
             cpu_s=None if usage is None or view.started_at is None else usage[1] / SECOND,
             peak_memory=None if usage is None or view.started_at is None else usage[2],
             set_aside=[each for each in self._set_aside(self._loop.engine) if each.subject == id_of(found)],
+            tasks=[task_view(each) for each in of.tasks],
+            task_counts=of.counts,
         )
 
     async def why(self, ref: str) -> WhyView:

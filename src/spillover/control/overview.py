@@ -62,7 +62,7 @@ class Pace:
 
 def placed_jobs(state: State) -> list[Job]:
     """Jobs that an agent has, each once: the tasks of a gang may be on several."""
-    ids = {job: None for node in state.nodes.values() for job in (*node.holding, *node.ahead)}
+    ids = {job: None for node in state.nodes.values() for job in node.jobs}
     return [state.jobs[job] for job in ids]
 
 

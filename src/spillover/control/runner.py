@@ -175,10 +175,11 @@ class Runner:
             at -= 1
 
     def _wake(self, job_id: JobId) -> None:
-        """Have the agent of a job ask for its orders now."""
+        """Have the agents of a job ask for their orders now."""
         job = self._loop.state.jobs.get(job_id)
         if job is not None and isinstance(job.phase, Placed | Running):
-            self._agents.wake(f"{job.phase.cluster}/{job.phase.node}")
+            for node in dict.fromkeys(task.node for task in job.tasks if task.lives):
+                self._agents.wake(f"{job.phase.cluster}/{node}")
 
     async def _hand_out(self, grants: list[_Grant]) -> None:
         """Send leases with their specs."""

@@ -20,7 +20,7 @@ from spillover.deciding.forecast.costs import cheapest, quote
 from spillover.deciding.forecast.estimates import estimate, expected_end
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import JobId
+from spillover.model.ids import JobId, task_key
 from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, code_of
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MONEY, SECOND, format_duration, format_money, format_time
@@ -309,7 +309,7 @@ def is_prefetched(state: State, job: Job) -> bool:
     """Whether a job was leased to a node that has no room for it yet."""
     phase = job.phase
     node = state.nodes.get(f"{phase.cluster}/{phase.node}") if isinstance(phase, Placed) else None
-    return node is not None and job.id in node.ahead
+    return node is not None and task_key(job.id, job.attempt) in node.ahead
 
 
 def _with_note(text: str, note: str) -> str:
@@ -401,7 +401,7 @@ def finished_why(row: Finished, unknown_runtime: int) -> WhyView:
 
 def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int | None) -> AgentView:
     """One agent."""
-    running = sum(type(state.jobs[each].phase) is Running for each in (*node.holding, *node.ahead))
+    running = sum(type(state.jobs[each].phase) is Running for each in node.jobs)
     return AgentView(
         name=node.name,
         cluster=node.cluster,
@@ -409,7 +409,7 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
         capacity=amounts(node.capacity),
         used=amounts(node.used),
         running=running,
-        leased=len(node.holding) + len(node.ahead),
+        leased=len(node.held),
         offers=list(node.offers),
         labels=node.labels,
         heartbeat_at=when(heard_at) if contact is not None else None,
@@ -441,7 +441,7 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         agents=len(ready),
         capacity=amounts(capacity),
         used=amounts(used),
-        running=sum(type(state.jobs[each].phase) is Running for node in nodes for each in node.holding),
+        running=sum(type(state.jobs[each].phase) is Running for node in nodes for each in node.jobs),
         price={
             "cpu_hour": money(price.cpu_hour),
             "memory_gib_hour": money(price.memory_gib_hour),

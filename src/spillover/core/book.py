@@ -1,17 +1,17 @@
-"""What leases hold on a node.
+"""What tasks hold on a node, each by its lease.
 
 A lease either has its room, or was prefetched so that the agent need not wait for a message between two short
 tasks. Those ahead get room in the order they were given, as the agent itself starts them; so the book never holds more than a
 node has.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from spillover.core.jobs import Job
 from spillover.core.nodes import Node
 from spillover.core.state import State
-from spillover.model.ids import ClusterName, NodeName
+from spillover.core.tasks import asked_by
+from spillover.model.ids import ClusterName, NodeName, TaskKey, task_key
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -54,30 +54,38 @@ def takes_over(node: Node, asked: Resources, horizon: int) -> bool:
 
 
 def put_on_node(state: State, job: Job, cluster: ClusterName, name: NodeName) -> None:
-    """Let a lease hold its room, or wait for it; where others run the node, nothing waits."""
+    """Let the only task of a job hold its room, or wait for it; where others run the node, nothing waits."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
     asked = job.kind.shape.resources
     after = node.used + asked
+    task = task_key(job.id, job.attempt)
     if node.foreign is not None or (not node.ahead and after.fits(node.capacity)):
         node.used = after
-        node.holding[job.id] = asked
+        node.holding[task] = asked
     else:
-        node.ahead[job.id] = asked
+        node.ahead[task] = asked
         state.facts.turns += 1
         node.turn = state.facts.turns
         state.touch_facts()
-    state.touch_node(key)
+    state.dirty["node"][key] = state.moved[key] = None
+
+
+def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName) -> None:
+    """Let the tasks of a gang hold their room, all at once: none of them waits for it."""
+    for task in job.tasks:
+        _hold(state, job, cluster, task.rank, task.node)
 
 
 def move_lease(state: State, job: Job, cluster: ClusterName, name: NodeName, thief: NodeName) -> None:
     """Let another node hold a lease. That its old one had work to give away says nothing of how short that is."""
     key = f"{cluster}/{name}"
     node = state.nodes[key]
-    asked = node.holding.pop(job.id, None)
+    task = task_key(job.id, job.attempt)
+    asked = node.holding.pop(task, None)
     if asked is not None:
         node.used = node.used - asked
-    node.ahead.pop(job.id, None)
+    node.ahead.pop(task, None)
     move_up(node)
     node.given += 1
     state.touch_node(key)
@@ -85,53 +93,34 @@ def move_lease(state: State, job: Job, cluster: ClusterName, name: NodeName, thi
     state.nodes[f"{cluster}/{thief}"].taken += 1
 
 
-def rebind(
-    state: State, job: Job, cluster: ClusterName, before: Sequence[NodeName], after: Sequence[NodeName]
-) -> None:
-    """Let a job hold room where its tasks really are, whatever else is there, and none where they are not."""
-    for name, count in Counter(before).items():
-        key = f"{cluster}/{name}"
-        node = state.nodes[key]
-        node.used = node.used - node.holding.pop(job.id)
-        node.more -= count - 1
+def rebind(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName]) -> None:
+    """Let tasks that go on hold room where they really are, by rank, whatever else is there, and none where they are not."""
+    left: dict[str, Node] = {}
+    for task, name in zip(job.tasks, names, strict=True):
+        if not task.lives or task.node == name:
+            continue
+        key = f"{cluster}/{task.node}"
+        node = left[key] = state.nodes[key]
+        node.used = node.used - node.holding.pop(task_key(job.id, job.attempt, task.rank))
         state.touch_node(key)
-    put_gang_on_nodes(state, job, cluster, after)
-    for name in dict.fromkeys(before):
-        strike_off(state, state.nodes[f"{cluster}/{name}"])
+        _hold(state, job, cluster, task.rank, name)
+    for node in left.values():
+        strike_off(state, node)
+
+
+def _hold(state: State, job: Job, cluster: ClusterName, rank: int, name: NodeName) -> None:
+    """Let a task hold its room."""
+    key = f"{cluster}/{name}"
+    node, asked = state.nodes[key], asked_by(job.kind.shape, rank)
+    node.used = node.used + asked
+    node.holding[task_key(job.id, job.attempt, rank)] = asked
+    state.touch_node(key)
 
 
 def strike_off(state: State, node: Node) -> None:
     """Forget a node that is gone, once nothing of ours is on it."""
     if node.status == "gone" and not node.holding:
         del state.nodes[node.key]
-
-
-def put_gang_on_nodes(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName]) -> None:
-    """Let the leases of a gang hold their room, several on one node together."""
-    shape = job.kind.shape
-    asked: dict[NodeName, Resources] = {}
-    counts = Counter(names)
-    for name in names:
-        asked[name] = asked[name] + shape.resources if name in asked else shape.resources
-    if shape.rest is not None:
-        asked[names[-1]] = asked[names[-1]] - shape.resources + shape.rest
-    for name, resources in asked.items():
-        key = f"{cluster}/{name}"
-        node = state.nodes[key]
-        node.used = node.used + resources
-        node.holding[job.id] = resources
-        if node.foreign is not None:
-            node.more += counts[name] - 1
-        state.touch_node(key)
-
-
-def leave_gang(state: State, job: Job, cluster: ClusterName, names: Sequence[NodeName], ran: int) -> None:
-    """Give back what the leases of a gang held."""
-    for name, count in Counter(names).items():
-        node = state.nodes.get(f"{cluster}/{name}")
-        if node is not None and node.foreign is not None:
-            node.more -= count - 1
-        leave_node(state, job, cluster, name, ran)
 
 
 def move_up(node: Node) -> None:
@@ -145,16 +134,26 @@ def move_up(node: Node) -> None:
         node.used = node.used + wanted
 
 
-def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran: int) -> None:
-    """Give back what a lease held, and let prefetched leases move up."""
+def leave_nodes(state: State, job: Job, cluster: ClusterName, ran: int) -> None:
+    """Give back what the tasks of a job that go on hold; how long they ran counts once for each node."""
+    told: dict[NodeName, None] = {}
+    for task in job.tasks:
+        if task.lives:
+            key = task_key(job.id, job.attempt, task.rank)
+            leave_node(state, key, cluster, task.node, 0 if task.node in told else ran)
+            told[task.node] = None
+
+
+def leave_node(state: State, task: TaskKey, cluster: ClusterName, name: NodeName, ran: int) -> None:
+    """Give back what a task held, and let prefetched leases move up."""
     key = f"{cluster}/{name}"
     node = state.nodes.get(key)
     if node is None:
         return
-    asked = node.holding.pop(job.id, None)
+    asked = node.holding.pop(task, None)
     if asked is not None:
         node.used = node.used - asked
-    elif node.ahead.pop(job.id, None) is not None and ran == 0:
+    elif node.ahead.pop(task, None) is not None and ran == 0:
         node.pace = max(node.pace, STUCK)  # it never got its room: what runs there is not short after all
     if node.ahead:
         move_up(node)
@@ -162,4 +161,4 @@ def leave_node(state: State, job: Job, cluster: ClusterName, name: NodeName, ran
         node.pace = ran if node.pace == 0 else (7 * node.pace + ran) // 8
     if node.foreign is not None:
         strike_off(state, node)
-    state.touch_node(key)
+    state.dirty["node"][key] = state.moved[key] = None

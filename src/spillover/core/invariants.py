@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from spillover.core import ranges
 from spillover.core.appliers.queue import granted, live_of
 from spillover.core.events import AnyEvent, GangPlaced, JobPlaced, LeaseMoved, MemberPlaced
-from spillover.core.jobs import Ended, Job, Placed, Queued, Running
+from spillover.core.jobs import Ended, Job, Phase, Placed, Queued, Running
 from spillover.core.nodes import Node
 from spillover.core.state import START, State
+from spillover.core.tasks import asked_by
 from spillover.core.transitions import TERMINAL
-from spillover.model.ids import JobId, NodeName, member_id, split_member
+from spillover.model.ids import JobId, NodeName, TaskKey, member_id, split_member, task_key
 from spillover.model.resources import Resources
 
 
@@ -29,29 +30,28 @@ def check_placed(state: State, events: Iterable[AnyEvent]) -> None:
 
     Looked at when it is granted, and has its room, as an agent may come back with less than it holds.
     """
-    job: JobId
-    nodes: tuple[NodeName, ...]
+    tasks: dict[TaskKey, NodeName]
     for event in events:
         if type(event) is JobPlaced:
-            job, nodes = event.job, (event.node,)
+            tasks = {task_key(event.job, event.attempt): event.node}
         elif type(event) is MemberPlaced:
-            job, nodes = member_id(event.array, event.index), (event.node,)
+            tasks = {task_key(member_id(event.array, event.index), 1): event.node}
         elif type(event) is GangPlaced:
-            job, nodes = event.job, event.nodes
+            tasks = {task_key(event.job, event.attempt, rank): node for rank, node in enumerate(event.nodes)}
         elif type(event) is LeaseMoved:
-            job, nodes = event.job, (event.thief,)
+            tasks = {task_key(event.job, event.attempt): event.thief}
         else:
             continue
-        for name in nodes:
+        for task, name in tasks.items():
             node = state.nodes.get(f"{event.cluster}/{name}")
             if node is None:
                 continue
-            if job in node.ahead and len(node.ahead) > node.queue:
+            if task in node.ahead and len(node.ahead) > node.queue:
                 raise Broken(
                     f"{node.key} holds {len(node.ahead)} prefetched leases, more than its {node.queue}"
                 )
             room = node.capacity if node.foreign is None else node.capacity - node.foreign
-            if job in node.holding and not _of(node.holding[job], node.used).fits(room):
+            if task in node.holding and not _of(node.holding[task], node.used).fits(room):
                 raise Broken(f"{node.key} was given {node.used}, more than its {room}")
             if node.places is not None and node.places < 0:
                 raise Broken(f"{node.key} was given more tasks than the {node.tasks} that it takes")
@@ -98,12 +98,7 @@ def _nodes(state: State) -> list[str]:
             total = total + asked
         if total != node.used:
             found.append(f"{node.key} counts {node.used} used, its leases hold {total}")
-        found += [
-            f"{node.key} holds a lease of {job}, which is unknown"
-            for job in node.holding
-            if job not in state.jobs
-        ]
-        found += [f"{node.key} holds {job} twice" for job in node.ahead if job in node.holding]
+        found += [f"{node.key} holds {task} twice" for task in node.ahead if task in node.holding]
         if node.drained and node.status == "ready":
             found.append(f"{node.key} is ready although {node.drained} drained it")
         if not node.is_agent:
@@ -116,13 +111,6 @@ def _nodes(state: State) -> list[str]:
 def _external_node(state: State, node: Node) -> list[str]:
     """What must hold of a node of an external cluster."""
     found = []
-    more = 0
-    for job_id in node.holding:
-        phase = state.jobs[job_id].phase if job_id in state.jobs else None
-        if isinstance(phase, Placed | Running):
-            more += (phase.node, *phase.others).count(node.name) - 1
-    if more != node.more:
-        found.append(f"{node.key} counts {node.more} tasks beyond one of each job, there are {more}")
     if node.ahead or node.queue:
         found.append(f"{node.key} is given prefetched leases, which nobody there would start")
     if node.status == "gone" and not node.holding:
@@ -142,18 +130,64 @@ def _backoffs(state: State) -> list[str]:
 
 
 def _leases(state: State) -> list[str]:
+    """What nodes hold is what tasks that go on hold there, each by its attempt and rank."""
     found = []
+    tasks: dict[str, dict[TaskKey, Resources]] = {}
     for job in state.jobs.values():
-        where = [node.key for node in state.nodes.values() if job.id in node.holding or job.id in node.ahead]
         phase = job.phase
-        placed = []
-        if isinstance(phase, Placed | Running):
-            placed = [f"{phase.cluster}/{node}" for node in dict.fromkeys((phase.node, *phase.others))]
-        if sorted(where) != sorted(placed):
-            found.append(f"{job.id} is {job.state} at {placed}, but leases of it are at {where}")
-        if type(phase) is Placed and phase.thief is not None and (phase.thief == phase.node or phase.others):
-            found.append(f"{job.id} at {placed} is wanted by {phase.thief}, which cannot have it")
+        found += _gang(job)
+        if not isinstance(phase, Placed | Running):
+            continue
+        for task in job.tasks:
+            if task.lives:
+                there = tasks.setdefault(f"{phase.cluster}/{task.node}", {})
+                there[task_key(job.id, job.attempt, task.rank)] = asked_by(job.kind.shape, task.rank)
+        thief = phase.thief if type(phase) is Placed else None
+        if thief is not None and (thief == phase.node or job.extra.gang is not None):
+            found.append(f"{job.id} at {phase.key} is wanted by {thief}, which cannot have it")
+    for key in dict.fromkeys((*state.nodes, *tasks)):
+        node = state.nodes.get(key)
+        held = {} if node is None else {**node.holding, **node.ahead}
+        if held != tasks.get(key, {}):
+            found.append(f"{key} holds {held}, tasks that go on there hold {tasks.get(key, {})}")
     return found
+
+
+def _gang(job: Job) -> list[str]:
+    """What must hold of the tasks of a job that has several."""
+    gang, phase = job.extra.gang, job.phase
+    if gang is None:
+        return [f"{job.id} is not told where all of its tasks are"] if _legacy(phase) else []
+    found = []
+    if [task.rank for task in gang.tasks] != list(range(job.kind.shape.tasks)):
+        found.append(f"{job.id} has {job.kind.shape.tasks} tasks, known are {gang.tasks}")
+    living = sum(task.lives for task in gang.tasks)
+    if living != gang.live:
+        found.append(f"{living} tasks of {job.id} go on, {gang.live} are counted")
+    found += [
+        f"task {task.rank} of {job.id} goes on and is {task.state}, or has ended and is not"
+        for task in gang.tasks
+        if task.lives is (task.state in TERMINAL)
+    ]
+    match phase:
+        case Placed() | Running():
+            if not living:
+                found.append(f"{job.id} is {job.state}, and all of its tasks have ended")
+            if phase.node != gang.tasks[0].node:
+                found.append(f"{job.id} is at {phase.node}, its first task at {gang.tasks[0].node}")
+            if (type(phase) is Running) is not any(task.started is not None for task in gang.tasks):
+                found.append(f"{job.id} is {job.state}, its tasks are {gang.tasks}")
+        case Ended():
+            if living:
+                found.append(f"{job.id} has ended, and {living} of its tasks have not")
+        case _:
+            found.append(f"{job.id} is {job.state} and has tasks")
+    return found
+
+
+def _legacy(phase: Phase) -> bool:
+    """Whether a phase has what only checkpoints of before say of tasks."""
+    return isinstance(phase, Placed | Running) and bool(phase.others)
 
 
 def _counts(state: State) -> list[str]:

@@ -4,12 +4,14 @@ Records are slim, because a million jobs may be queued: what jobs have in common
 jobs have is kept in `Extra`.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from spillover.core.events import JobState, Lease, Stop, Usage
+from spillover.core.events import JobState, Lease, Stop, TaskEnd, Usage
 from spillover.core.money import Hold, Paid
+from spillover.core.tasks import Gang, JobTask
 from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.job import After, Range, Shape, Terms
@@ -42,13 +44,14 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
 
     cluster: ClusterName
     node: NodeName
+    """That of the first task."""
     at: int
     why: Reason
     stopping: Stop | None = None
     by: str = ""
     """Who asked for it to be stopped."""
     others: tuple[NodeName, ...] = ()
-    """Where the other tasks of a gang are."""
+    """Where the other tasks are, in a checkpoint of release 0.4 or before; empty ever since: see `Job.tasks`."""
     thief: NodeName | None = None
     """Who asked for its lease, which stays here until it is given up; None as a rule."""
     revoked: bool = False
@@ -56,7 +59,7 @@ class Placed(Struct, frozen=True, tag="placed", array_like=True, gc=False):
 
     @property
     def key(self) -> NodeKey:
-        """The node that speaks for it."""
+        """The node of its first task."""
         return node_key(self.cluster, self.node)
 
 
@@ -65,6 +68,7 @@ class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
 
     cluster: ClusterName
     node: NodeName
+    """That of the first task."""
     at: int
     """When it was placed."""
     since: int
@@ -74,11 +78,11 @@ class Running(Struct, frozen=True, tag="running", array_like=True, gc=False):
     jumped: int = 0
     """How far clocks had jumped when it began: what they jumped since then, it has not run."""
     others: tuple[NodeName, ...] = ()
-    """Where the other tasks of a gang run."""
+    """As of `Placed`."""
 
     @property
     def key(self) -> NodeKey:
-        """The node that speaks for it."""
+        """The node of its first task."""
         return node_key(self.cluster, self.node)
 
 
@@ -161,6 +165,8 @@ class Extra(Struct, array_like=True, gc=False):
     """Attempts that brought files back, each with the blob that lists them."""
     backoffs: tuple[ClusterBackoff, ...] = ()
     """Clusters that it is not tried on for now, sorted by name."""
+    gang: Gang | None = None
+    """The tasks of the attempt under way, or of the last one, if there are several. Ask `Job.tasks` for them."""
 
 
 NO_EXTRA = Extra()
@@ -220,8 +226,32 @@ class Job(Struct, array_like=True, gc=False):
 
     @property
     def lease(self) -> Lease:
-        """The lease that is valid now."""
+        """The lease that is valid now; of a gang, that of the first task."""
         return Lease(self.id, self.attempt, self.seq)
+
+    def lease_of(self, rank: int) -> Lease:
+        """The lease of one task that is valid now."""
+        return Lease(self.id, self.attempt, self.seq, rank)
+
+    @property
+    def tasks(self) -> Sequence[JobTask]:
+        """The tasks of the attempt under way, or of the one that ended last, by rank; none while it has no place."""
+        if (gang := self.extra.gang) is not None:
+            return gang.tasks
+        match self.phase:
+            case Placed(node=node):
+                return (JobTask(0, node),)
+            case Running(node=node, since=since):
+                return (JobTask(0, node, JobState.RUNNING, since),)
+            case Ended(node=node) as ended if node is not None:
+                return (JobTask(0, node, ended.state, ended.started, _end_of(ended)),)
+            case _:
+                return ()
+
+
+def _end_of(ended: Ended) -> TaskEnd:
+    """How the only task of a job ended."""
+    return TaskEnd(0, ended.at, ended.state, None, ended.exit_code, ended.signal, ended.usage)
 
 
 STATE_OF: dict[type, JobState] = {

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from spillover.model.cluster import Taint
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, job_of_task, node_key
 from spillover.model.resources import Resources
 
 
@@ -21,10 +21,10 @@ class Node(Struct, array_like=True):
     status: str = "ready"
     """As in the tables of `transitions`: that of agents, or that of nodes of external clusters."""
     used: Resources = Resources()
-    holding: dict[JobId, Resources] = field(default_factory=dict)
-    """Leases that have their room."""
-    ahead: dict[JobId, Resources] = field(default_factory=dict)
-    """Prefetched leases, in the order in which they get it."""
+    holding: dict[TaskKey, Resources] = field(default_factory=dict)
+    """Tasks that have their room."""
+    ahead: dict[TaskKey, Resources] = field(default_factory=dict)
+    """Tasks whose leases are prefetched, in the order in which they get room."""
     pace: int = 0
     """Mean nanoseconds that its recent tasks ran; 0 while none has ended."""
     number: int = 0
@@ -45,7 +45,7 @@ class Node(Struct, array_like=True):
     """How many of our tasks it takes at a time; -1 is any number."""
     taints: tuple[Taint, ...] = ()
     more: int = 0
-    """Tasks of ours on it beyond one for each job: a gang may have several there."""
+    """Tasks on it beyond one for each job, in a checkpoint of release 0.4 or before, where jobs held room; 0 ever since."""
     missed: int | None = None
     """Steady time since which an agent is lost; None while it is not, and for one of a journal that did not say."""
 
@@ -62,4 +62,14 @@ class Node(Struct, array_like=True):
     @property
     def places(self) -> int | None:
         """How many more of our tasks it takes, below 0 if there are too many; None is any number."""
-        return None if self.tasks < 0 else self.tasks - len(self.holding) - self.more
+        return None if self.tasks < 0 else self.tasks - len(self.holding)
+
+    @property
+    def held(self) -> tuple[TaskKey, ...]:
+        """All tasks that were leased to it: those that have their room, and those ahead of it."""
+        return (*self.holding, *self.ahead)
+
+    @property
+    def jobs(self) -> dict[JobId, None]:
+        """The jobs of those tasks, each once."""
+        return {job_of_task(key): None for held in (self.holding, self.ahead) for key in held}

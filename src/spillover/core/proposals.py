@@ -5,7 +5,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from spillover.core.events import Lease, SeenNode, Usage
+from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
+from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - whoever proposes a result finds it here
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec, Health
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
@@ -140,26 +141,8 @@ class Started(Struct, frozen=True):
     lease: Lease
     age: int
     """Nanoseconds since it started, when the agent said so."""
-
-
-class Outcome(StrEnum):
-    """How a task ended, in its agent's eyes."""
-
-    EXITED = "exited"
-    WALLTIME = "walltime"
-    """The agent stopped it at its walltime."""
-    STOPPED = "stopped"
-    """The agent stopped it because it was told to."""
-    LOST = "lost"
-    """It was running when its agent died, or could not be kept."""
-    NOT_STARTED = "not_started"
-    """No process could be made of it: the message says why."""
-    OUT_OF_MEMORY = "out_of_memory"
-    """It was killed because it used more memory than it asked for."""
-    UNKEPT = "unkept"
-    """It ended well, and what it made could not be brought back: the message says why."""
-    UNUSABLE = "unusable"
-    """It ended, and what was reported of that cannot be used: the message says why."""
+    ranks: tuple[int, ...] = ()
+    """Of the driver of an external cluster, which speaks for all tasks of a gang: those that run; empty if it cannot tell."""
 
 
 class Result(Struct, frozen=True):
@@ -180,6 +163,8 @@ class Result(Struct, frozen=True):
     """The blob with that if it is not."""
     outputs: str = ""
     """The blob that lists the files that it brought back; empty if there are none."""
+    tasks: tuple[TaskEnd, ...] = ()
+    """Of the driver of an external cluster, which speaks for all tasks of a gang: how each ended, as far as it can tell."""
 
 
 def unusable(told: Result, why: str) -> Result:

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from spillover.core.appliers.queue import granted, live_of, weight
 from spillover.core.clusters import Condition
 from spillover.core.facts import Facts
-from spillover.core.jobs import NO_EXTRA, Job, Kind, Queued, Running
+from spillover.core.jobs import NO_EXTRA, Extra, Job, Kind, Placed, Queued, Running
 from spillover.core.money import BudgetPeriod
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyBook
@@ -14,9 +16,11 @@ from spillover.core.samples import Sample
 from spillover.core.sharing import KeptUsing
 from spillover.core.state import State
 from spillover.core.tally import Tally
+from spillover.core.tasks import asked_by, gang_on
 from spillover.core.transitions import TERMINAL
 from spillover.model.budget import Caps
-from spillover.model.ids import split_member
+from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
+from spillover.model.resources import Resources
 from spillover.model.tokens import Token
 
 AnyRecord: TypeAlias = Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token
@@ -86,6 +90,10 @@ class Rebuilding:
                 for job in jobs[start : start + STEP]:
                     _index(state, job)
                 yield
+        for start in range(0, len(nodes), STEP):
+            for node in nodes[start : start + STEP]:
+                _hold_by_task(state, node)
+            yield
 
 
 def rebuild(records: Iterable[AnyRecord]) -> State:
@@ -108,6 +116,7 @@ def _index(state: State, job: Job) -> None:
     job.name = state.share(job.name)
     if job.extra == NO_EXTRA:
         job.extra = NO_EXTRA
+    _give_tasks(job)
     state.jobs[job.id] = job
     if "." not in job.id:
         state.enter(job)
@@ -128,3 +137,49 @@ def _index(state: State, job: Job) -> None:
     member = split_member(job.id)
     if member is not None and job.state not in TERMINAL:
         state.members.setdefault(member[0], {})[job.id] = None
+
+
+def _give_tasks(job: Job) -> None:
+    """Let a gang of a checkpoint of release 0.4 or before have tasks: it had nodes."""
+    phase = job.phase
+    if not isinstance(phase, Placed | Running) or not phase.others:
+        return
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    job.extra.gang = gang = gang_on((phase.node, *phase.others))
+    if type(phase) is Running:
+        gang.start((0,), phase.since)
+    job.phase = replace(phase, others=())
+
+
+def _hold_by_task(state: State, node: Node) -> None:
+    """Let tasks hold what is held on a node. Up to release 0.4 jobs did, and all tasks of a gang that are on one node together."""
+    if not (node.more or any(_by_job(state, key) for key in node.held)):
+        return
+    node.more = 0
+    node.holding = {
+        task: asked for key, held in node.holding.items() for task, asked in _tasks(state, node, key, held)
+    }
+    node.ahead = {
+        task: asked for key, held in node.ahead.items() for task, asked in _tasks(state, node, key, held)
+    }
+
+
+def _by_job(state: State, key: TaskKey) -> bool:
+    """Whether room may be held by a job rather than by a task of it."""
+    job = state.jobs.get(job_of_task(key)) if "/" not in key else None
+    return job is not None and (job.attempt != 1 or job.extra.gang is not None)
+
+
+def _tasks(state: State, node: Node, key: TaskKey, held: Resources) -> Iterator[tuple[TaskKey, Resources]]:
+    """The tasks that hold what a key stands for, which may be that of their job."""
+    if not _by_job(state, key):
+        yield key, held
+        return
+    job = state.jobs[job_of_task(key)]
+    if job.extra.gang is None:
+        yield task_key(job.id, job.attempt), held
+        return
+    for task in job.tasks:
+        if task.lives and task.node == node.name:
+            yield task_key(job.id, job.attempt, task.rank), asked_by(job.kind.shape, task.rank)

@@ -234,6 +234,9 @@ def _copy_of_job(job: Job) -> Job:
         members = own.extra.members
         if members is not None:
             own.extra.members = replace(members, ended=dict(members.ended))
+        gang = own.extra.gang
+        if gang is not None:
+            own.extra.gang = replace(gang, tasks=list(gang.tasks))
     return own
 
 

@@ -26,6 +26,8 @@ from spillover.core.events import (
     StealAsked,
     StealRefused,
     TasksBound,
+    TasksEnded,
+    TasksStarted,
 )
 from spillover.model.cluster import Health
 
@@ -52,12 +54,16 @@ JOB: Final[dict[tuple[JobState, type[Event]], frozenset[JobState]]] = {
     (S.PLACED, LeaseMoved): frozenset({S.PLACED}),
     (S.PLACED, LeasesRevoked): frozenset({S.PLACED}),
     (S.PLACED, TasksBound): frozenset({S.PLACED}),
+    # Of a gang some tasks may end before any was said to run; the job ends with the last.
+    (S.PLACED, TasksEnded): frozenset({S.PLACED}),
     (S.PLACED, BackoffEnded): frozenset({S.PLACED}),
     (S.PLACED, JobStopping): frozenset({S.PLACED}),
     (S.PLACED, JobRequeued): frozenset({S.QUEUED}),
     # A task may end so soon that its start and its end are told in one message.
     (S.PLACED, JobEnded): TERMINAL,
     (S.RUNNING, TasksBound): frozenset({S.RUNNING}),
+    (S.RUNNING, TasksStarted): frozenset({S.RUNNING}),
+    (S.RUNNING, TasksEnded): frozenset({S.RUNNING}),
     (S.RUNNING, BackoffEnded): frozenset({S.RUNNING}),
     (S.RUNNING, JobStopping): frozenset({S.RUNNING}),
     (S.RUNNING, JobRequeued): frozenset({S.QUEUED}),

@@ -17,7 +17,7 @@ from spillover.core.state import State
 from spillover.deciding.cycle.draws import mixed
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.admission import matches
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, job_of_task
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 
@@ -155,8 +155,8 @@ def _coming(state: State, nodes: Iterable[Node]) -> dict[str, list[Resources]]:
     coming: dict[str, list[Resources]] = {}
     for node in nodes:
         for held in (node.holding, node.ahead):
-            for job_id, resources in held.items():
-                phase = state.jobs[job_id].phase
+            for key, resources in held.items():
+                phase = state.jobs[job_of_task(key)].phase
                 if type(phase) is Placed and phase.thief is not None:
                     coming.setdefault(phase.thief, []).append(resources)
     return coming
@@ -209,14 +209,14 @@ def _is_free(job: Job) -> bool:
 def _starts(state: State, node: Node, now: int) -> list[_Held]:
     """When the prefetched leases of an agent would start there, in its order."""
     ends = [
-        (_left(state.jobs[each], node, now), at, asked)
+        (_left(state.jobs[job_of_task(each)], node, now), at, asked)
         for at, (each, asked) in enumerate(node.holding.items())
     ]
     heapq.heapify(ends)
     free, time, count = room_of(node), 0, len(ends)
     starts: list[_Held] = []
-    for job_id, asked in node.ahead.items():
-        job = state.jobs[job_id]
+    for key, asked in node.ahead.items():
+        job = state.jobs[job_of_task(key)]
         while not asked.fits(free) and ends:
             ended, _, resources = heapq.heappop(ends)
             time, free = max(time, ended), free + resources

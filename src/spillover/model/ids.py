@@ -10,6 +10,8 @@ ClusterName = NewType("ClusterName", str)
 NodeName = NewType("NodeName", str)
 NodeKey = NewType("NodeKey", str)
 """CLUSTER/NAME of a node: names are unique within a cluster only."""
+TaskKey = NewType("TaskKey", str)
+"""JOB/ATTEMPT/RANK of a task; see `task_key`."""
 
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 ID_LENGTH: Final = 12
@@ -37,6 +39,30 @@ def split_member(job: JobId) -> tuple[JobId, int] | None:
     """The array and the index of a member, or None for a job of its own."""
     match = _MEMBER.fullmatch(job) if "." in job else None
     return (JobId(match[1]), int(match[2])) if match else None
+
+
+def task_key(job: JobId, attempt: int, rank: int = 0) -> TaskKey:
+    """The key of one task of an attempt.
+
+    The first task of a first attempt, as nearly all are, goes by the id of its job: that costs nothing to make or to keep.
+    """
+    if attempt == 1 and rank == 0:
+        return job  # type: ignore[return-value]  # to call a NewType would take longer than all the rest
+    return TaskKey(f"{job}/{attempt}/{rank}")
+
+
+def split_task(key: TaskKey) -> tuple[JobId, int, int]:
+    """The job, the attempt and the rank of a task."""
+    job, _, rest = key.partition("/")
+    if not rest:
+        return JobId(job), 1, 0
+    attempt, _, rank = rest.partition("/")
+    return JobId(job), int(attempt), int(rank)
+
+
+def job_of_task(key: TaskKey) -> JobId:
+    """The job of a task."""
+    return JobId(key.partition("/")[0])
 
 
 def is_job_id(text: str) -> bool:

@@ -65,6 +65,8 @@ class Finished(Struct, frozen=True):
     """The blob with that if it is not."""
     outputs: tuple[tuple[int, str], ...] = ()
     """Attempts that brought files back, each with the blob that lists them."""
+    tasks: bytes | None = None
+    """For a gang: its encoded tasks, of the last attempt."""
 
 
 class Spent(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from spillover.core.events import Lease, SeenNode, Usage
+from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -92,6 +92,8 @@ class Ending(Struct, frozen=True):
     finished: int | None = None
     """Nanoseconds UTC, by the cluster's clock; None if it does not say."""
     message: str = ""
+    tasks: tuple[TaskEnd, ...] = ()
+    """How each task ended, by rank, as far as the cluster tells; none of a job with one task."""
 
 
 class Seen(Struct, frozen=True):
@@ -114,6 +116,8 @@ class Seen(Struct, frozen=True):
     """Whether it is being deleted and nothing of it runs, or ever will again: only its objects are there."""
     held: str = ""
     """What keeps it from being gone although it is being deleted, for people; empty if nothing is known."""
+    began: tuple[int, ...] = ()
+    """Ranks of the tasks that run, or ran, as far as the cluster tells; none of a job with one task."""
 
 
 class Changes(Struct, frozen=True):

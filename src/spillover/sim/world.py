@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spillover.core.events import (
     AnyEvent,
@@ -82,12 +83,9 @@ class World:
                 task = self._tasks.get(job)
                 if task is not None:  # else it ended at the very moment
                     ran = Usage(max(0, now - task.start))
-                    lease = task.result.lease
-                    seen.append(
-                        Result(
-                            node_key(task.cluster, task.nodes[0]), lease, Ending.STOPPED, None, None, ran, 0
-                        )
-                    )
+                    node, lease = node_key(task.cluster, task.nodes[0]), task.result.lease
+                    stopped = Result(node, lease, Ending.STOPPED, None, None, ran, 0)
+                    seen += [stopped, *_of_others(task, stopped)]
             self._stopped.clear()
         heap = self._ends
         while heap and heap[0][0] <= now:
@@ -95,6 +93,8 @@ class World:
             running = self._tasks.get(job)
             if running is not None and running.result.lease.seq == seq:  # else it was stopped before
                 seen.append(running.result)
+                if len(running.nodes) > 1:
+                    seen += _of_others(running, running.result)
         return seen
 
     def carry_out(self, events: Sequence[AnyEvent]) -> None:
@@ -150,6 +150,15 @@ class World:
                 self._abandoned.pop(job, 0) if self._abandoned else 0,
             )
         )
+
+
+def _of_others(task: Task, first: Result) -> list[Proposal]:
+    """What is said of the other tasks of a gang, each by its own node, when this is said of the first."""
+    return [
+        replace(first, node=node_key(task.cluster, node), lease=replace(first.lease, task=rank))
+        for rank, node in enumerate(task.nodes)
+        if rank
+    ]
 
 
 _HANDLERS: dict[type, Callable[[World, Any], None]] = {

@@ -80,6 +80,7 @@ class Rest(Struct, frozen=True, array_like=True):
     value: bytes = b""
     value_digest: str = ""
     outputs: tuple[tuple[int, str], ...] = ()
+    tasks: bytes | None = None
 
 
 COST_COLUMNS: Final = ("job", "at", "project", "owner", "cluster", "amount")

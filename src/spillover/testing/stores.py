@@ -75,6 +75,7 @@ def a_finished(job: str = "aaaaaaaaaaaa", number: int = 1, **changes: Any) -> Fi
         "not_before": None,
         "array": None,
         "ready": 1_500 + number,
+        "tasks": b"tasks\xff",
     }
     return Finished(**(fields | changes))
 

@@ -9,6 +9,7 @@ from spillover.core.proposals import (
     DRIVER,
     Act,
     Change,
+    Done,
     HandBack,
     Outcome,
     Proposal,
@@ -27,7 +28,7 @@ from spillover.deciding.engine import Engine, Step
 from spillover.deciding.protocols import Policies
 from spillover.model.budget import Budget
 from spillover.model.cluster import Billing, ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import Reason
 from spillover.model.resources import Resources
@@ -117,32 +118,50 @@ class World:
         assert isinstance(reply, Registered), reply
         return reply.keep
 
-    def start(self, job: str) -> None:
-        """The agent that holds a job says that it runs."""
+    def start(self, job: str, *ranks: int) -> None:
+        """The agents that hold a job say that it runs: all of its tasks, or those of these ranks."""
         found = self.job(job)
-        assert isinstance(found.phase, Placed), found
-        self.propose(Started(self.speaker(found), found.lease, 0))
+        for task in found.tasks:
+            if task.rank in (ranks or range(len(found.tasks))):
+                self.propose(Started(self.speaker(found, task.rank), found.lease_of(task.rank), 0))
 
     def finish(
         self, job: str, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
     ) -> Reply:
-        """The agent that holds a job says how it ended."""
+        """The agents that hold a job say how it ended, each of its tasks alike; a driver says it for all of them at once."""
         found = self.job(job)
         assert isinstance(found.phase, Placed | Running), found
+        reply: Reply = Done()
+        lease = found.lease
+        for task in tuple(found.tasks):
+            if task.lives and found.lease == lease and isinstance(found.phase, Placed | Running):
+                reply = self.finish_task(job, task.rank, exit_code, outcome=outcome, ran=ran)
+        return reply
+
+    def finish_task(
+        self, job: str, rank: int, exit_code: int = 0, *, outcome: Outcome = Outcome.EXITED, ran: float = 1
+    ) -> Reply:
+        """The agent that holds one task of a job says how that ended."""
+        found = self.job(job)
         code = exit_code if outcome is Outcome.EXITED else None
         usage = Usage(int(ran * SECOND), int(ran * SECOND), 2**20)
-        return self.propose(Result(self.speaker(found), found.lease, outcome, code, None, usage, 0))
+        lease = found.lease_of(rank)
+        return self.propose(Result(self.speaker(found, rank), lease, outcome, code, None, usage, 0))
 
-    def speaker(self, job: Job) -> NodeKey:
-        """Who may say what becomes of a job that has a place: its agent, or the driver of its cluster."""
+    def speaker(self, job: Job, rank: int = 0) -> NodeKey:
+        """Who may say what becomes of a task that has a place: its agent, or the driver of its cluster."""
         assert isinstance(job.phase, Placed | Running), job
-        return job.phase.key if self.state.health(job.phase.cluster) is None else DRIVER
+        cluster = job.phase.cluster
+        return node_key(cluster, job.tasks[rank].node) if self.state.health(cluster) is None else DRIVER
 
     def hand_back(self, job: str) -> None:
         """The agent that holds a job gives it back unharmed."""
         found = self.job(job)
         assert isinstance(found.phase, Placed), found
-        self.propose(HandBack(self.speaker(found), (found.lease,)))
+        lease = found.lease
+        for task in tuple(found.tasks):
+            if task.lives and found.lease == lease:
+                self.propose(HandBack(self.speaker(found, task.rank), (found.lease_of(task.rank),)))
 
     # --- people
 

@@ -93,6 +93,26 @@ class SetAsideView(Struct, frozen=True):
     next_try: Time
 
 
+class TaskView(Struct, frozen=True):
+    """One task of a job that has several."""
+
+    rank: int
+    """From 0."""
+    node: str
+    state: str
+    """PLACED, RUNNING, or how it ended; CANCELLED if it was stopped, as when another task failed."""
+    started_at: Time | None
+    finished_at: Time | None
+    exit_code: int | None
+    signal: int | None
+    ran_s: float | None
+    cpu_s: float | None
+    peak_memory: int | None
+    """Bytes."""
+    message: str | None = None
+    """What is said of its end; null if nothing."""
+
+
 class JobDetail(JobView, frozen=True):
     """A job with everything that is known of it."""
 
@@ -104,6 +124,11 @@ class JobDetail(JobView, frozen=True):
     """Bytes."""
     set_aside: list[SetAsideView] = field(default_factory=list)
     """What the server failed to do for it, and tries again."""
+    tasks: list[TaskView] = field(default_factory=list)
+    """Tasks of the attempt under way, or of the last one, by rank; empty unless it has several. Of more than 1,000, some: those that
+    did not succeed come before the others."""
+    task_counts: dict[str, int] = field(default_factory=dict)
+    """How many of its tasks are in each state; empty unless it has several."""
 
 
 class JobPage(Struct, frozen=True):

@@ -14,7 +14,7 @@ from spillover.cli.commands.places import AGENTS, agent_row
 from spillover.cli.listing import COLUMNS, rows
 from spillover.cli.output import Output
 from spillover.client import Refused, WaitTimeout
-from spillover.wire.api import ArrayView, EventView, ReasonView, SetAsideView
+from spillover.wire.api import ArrayView, EventView, ReasonView, SetAsideView, TaskView
 
 
 def test_ls_prints_aligned_columns_in_a_pipe(
@@ -96,6 +96,26 @@ def test_an_array_is_shown_with_its_progress_and_how_to_see_a_member(
     out = spill("show", "train").out
     assert re.search("^array +6 members, 3 queued, 3 succeeded$", out, re.MULTILINE)
     assert "`spill show abcdefghijkl.INDEX` shows one, `spill ls --members --name train` lists" in out
+
+
+def test_the_tasks_of_a_gang_are_shown_with_a_row_each(
+    client: Any, spill: Callable[..., Any], a_job: Any
+) -> None:
+    began, over = "2026-01-31T10:00:05Z", "2026-01-31T10:01:05Z"
+    tasks = [
+        TaskView(0, "n1", "SUCCEEDED", began, over, 0, None, 60.0, 42.0, 3 * 2**20),
+        TaskView(1, "n2", "FAILED", began, over, 7, None, 60.0, None, None, "pod b said no"),
+        TaskView(2, "n2", "CANCELLED", None, over, None, 15, None, None, None),
+    ]
+    client.known = [a_job(tasks=tasks, task_counts={"SUCCEEDED": 1, "FAILED": 1, "CANCELLED": 1})]
+    out = spill("show", "train").out
+    assert re.search("^tasks +3, 1 succeeded, 1 failed, 1 cancelled$", out, re.MULTILINE)
+    rows = [line.split(maxsplit=7) for line in out.splitlines()]
+    assert ["0", "n1", "SUCCEEDED", "0", "1m", "42s", "3Mi"] in rows
+    assert ["1", "n2", "FAILED", "7", "1m", "pod", "b", "said no"] in rows
+    assert ["2", "n2", "CANCELLED", "signal", "15"] in rows
+    client.known = [a_job()]
+    assert "TASK" not in spill("show", "train").out
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from spillover.core.events import (
     TasksBound,
     Usage,
 )
-from spillover.core.jobs import Placed, Running
+from spillover.core.jobs import Running
 from spillover.core.proposals import (
     DRIVER,
     AgentGone,
@@ -168,9 +168,7 @@ def test_a_node_takes_no_more_tasks_than_it_has_places_for() -> None:
 def test_the_tasks_of_a_gang_take_a_place_each() -> None:
     w = a_watched(a_node("n1", 8, tasks=2), a_node("n2", 8, tasks=2))
     w.submit(a_job("g").tasks(3))
-    phase = w.job("g").phase
-    assert isinstance(phase, Placed)
-    assert (phase.node, *phase.others) == ("n1", "n1", "n2")
+    assert [task.node for task in w.job("g").tasks] == ["n1", "n1", "n2"]
     w.submit(a_job("h").tasks(2))
     assert w.where("h") is None
     w.submit(a_job("one"))
@@ -458,9 +456,7 @@ def test_a_task_may_be_bound_where_the_book_has_no_room() -> None:
 def test_tasks_of_a_gang_follow_one_by_one() -> None:
     w = a_watched(a_node("n1"), a_node("n2"), a_node("n3"))
     w.submit(a_job("g").tasks(3))
-    phase = w.job("g").phase
-    assert isinstance(phase, Placed)
-    assert (phase.node, *phase.others) == ("n1", "n1", "n2")
+    assert [task.node for task in w.job("g").tasks] == ["n1", "n1", "n2"]
     w.bound("g", "n3")
     assert (w.used("n1"), w.used("n2"), w.used("n3")) == (2000, 0, 1000)
     w.bound("g", "n3", "n2", "n3")

@@ -10,7 +10,7 @@ from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import End, Release, reserve
 from spillover.deciding.forecast.starts import Outlook, Waiter, latecomers
 from spillover.deciding.protocols import Route
-from spillover.model.ids import JobId, NodeName
+from spillover.model.ids import JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
@@ -92,7 +92,7 @@ def a_foreign_node(name: str, capacity: Resources, *, tasks: int = -1) -> Node:
 
 def holding(node: Node, job: str, held: Resources) -> Node:
     node.used = node.used + held
-    node.holding[JobId(job)] = held
+    node.holding[task_key(JobId(job), 1)] = held
     return node
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_job, add_json
 from spillover.cli.listing import place, progress
-from spillover.cli.output import Output
+from spillover.cli.output import Column, Output
 from spillover.cli.shown import ENDED, between, duration, expected, local, money, resources
 
 if TYPE_CHECKING:
-    from spillover.wire.api import JobDetail, SetAsideView
+    from spillover.wire.api import JobDetail, SetAsideView, TaskView
 
 
 def _configure(parser: ArgumentParser) -> None:
@@ -32,6 +32,9 @@ def _run(args: Namespace, context: Context) -> int:
 def sheet(out: Output, job: "JobDetail", currency: str) -> None:
     """Print a job as facts and its file as it was understood."""
     out.sheet([(name, text) for name, text in facts(job, currency) if text])
+    if job.tasks:
+        out.line()
+        out.table(_TASKS, [_task(each) for each in job.tasks])
     if job.spec:
         import yaml  # noqa: PLC0415 - heavy
 
@@ -49,6 +52,7 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("job", job.id),
         ("name", job.name),
         ("state", f"{job.state}, {reason}" if reason else job.state),
+        ("tasks", _counted(job.task_counts)),
         ("array", progress(job.array.counts, job.array.size) if job.array else ""),
         (
             "members",
@@ -77,6 +81,41 @@ def facts(job: "JobDetail", currency: str) -> list[tuple[str, str]]:
         ("note", job.note or ""),
         *[("set aside", _aside(each)) for each in job.set_aside],
     ]
+
+
+_TASKS = (
+    Column("TASK", right=True),
+    Column("NODE", gives=True),
+    Column("STATE"),
+    Column("EXIT", right=True),
+    Column("RAN", right=True),
+    Column("CPU", right=True, drops=1),
+    Column("MEMORY", right=True, drops=2),
+    Column("", gives=True, drops=3),
+)
+
+
+def _task(task: "TaskView") -> tuple[str, ...]:
+    """A row for one of several tasks."""
+    from spillover.model.units import format_memory  # noqa: PLC0415 - only jobs with several tasks have it
+
+    code = "" if task.exit_code is None else str(task.exit_code)
+    return (
+        str(task.rank),
+        task.node,
+        task.state,
+        code if task.signal is None else f"signal {task.signal}",
+        "" if task.ran_s is None else duration(task.ran_s),
+        "" if not task.cpu_s else duration(task.cpu_s),
+        "" if not task.peak_memory else format_memory(task.peak_memory),
+        task.message or "",
+    )
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """How many of several tasks are in each state."""
+    states = ", ".join(f"{count} {state.lower()}" for state, count in counts.items())
+    return f"{sum(counts.values())}, {states}" if counts else ""
 
 
 def _aside(failed: "SetAsideView") -> str:

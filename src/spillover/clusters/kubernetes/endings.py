@@ -5,9 +5,10 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.objects import ContainerStatus, Terminated, moment_of, said
-from spillover.clusters.kubernetes.sightings import Known, Sighting, last_end
-from spillover.core.events import Usage
+from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting, last_end
+from spillover.core.events import TaskEnd, Usage
 from spillover.core.proposals import Outcome
+from spillover.core.tasks import state_of_end
 from spillover.model.bounds import MOST_EXIT_CODE, MOST_RAN, MOST_SIGNAL, bounded
 from spillover.model.units import FOREVER
 from spillover.ports.driver import Ending
@@ -92,29 +93,44 @@ def _failed(known: Known) -> Ending:
 
 def _blamed(known: Known, culprit: Sighting) -> Ending:
     """How a Job ended by the end of one of its pods."""
+    how = _how(known, culprit)
+    return _told(known, how.outcome, how.exit_code, how.signal, how.message, culprit)
+
+
+class _How(Struct, frozen=True):
+    """How a pod failed."""
+
+    outcome: Outcome
+    exit_code: int | None = None
+    signal: int | None = None
+    message: str = ""
+
+
+def _how(known: Known, culprit: Sighting) -> _How:
+    """How a pod failed, as it says itself."""
     status = culprit.pod.status
     if status.reason == "DeadlineExceeded":
-        return _told(known, Outcome.WALLTIME, message=status.message)
+        return _How(Outcome.WALLTIME, message=status.message)
     if taken := _taken(culprit):
-        return _told(known, Outcome.LOST, message=taken)
+        return _How(Outcome.LOST, message=taken)
     failure = _failure(culprit)
     if failure is None:
         why = status.message or status.reason or "its pod failed and does not say why"
-        return _told(known, Outcome.LOST, message=f"{why} (pod {culprit.name})")
+        return _How(Outcome.LOST, message=f"{why} (pod {culprit.name})")
     end = failure.end
     where = f"container {failure.container.name!r} of pod {culprit.name}"
     words = ": ".join(part for part in (where, end.reason, end.message.strip()) if part)
     code, signal = end.exit_code, end.signal or None
     if end.reason == "OOMKilled":
-        return _told(known, Outcome.OUT_OF_MEMORY, code, signal, words)
+        return _How(Outcome.OUT_OF_MEMORY, code, signal, words)
     if end.reason in _NOT_STARTED:
-        return _told(known, Outcome.NOT_STARTED, message=words)
+        return _How(Outcome.NOT_STARTED, message=words)
     if end.reason == _UNKNOWN:
-        return _told(known, Outcome.LOST, message=words)
+        return _How(Outcome.LOST, message=words)
     over = known.over
     rule = over.message if over is not None and over.reason == "PodFailurePolicy" else ""
     several = len(known.pods) > 1 or len(list(culprit.containers)) > 1
-    return _told(known, Outcome.EXITED, code, signal, rule or (words if several else end.message.strip()))
+    return _How(Outcome.EXITED, code, signal, rule or (words if several else end.message.strip()))
 
 
 def _taken(culprit: Sighting) -> str:
@@ -164,6 +180,7 @@ def _told(
     exit_code: int | None = None,
     signal: int | None = None,
     message: str = "",
+    culprit: Sighting | None = None,
 ) -> Ending:
     """An ending with its times: from the first start to the last end of all pods."""
     starts = [time for each in known.pods if (time := each.started) is not None]
@@ -179,9 +196,46 @@ def _told(
     ran = bounded(finished - min(starts), MOST_RAN) if starts and finished is not None else 0
     return Ending(
         outcome,
-        None if exit_code is None else bounded(exit_code, MOST_EXIT_CODE, -MOST_EXIT_CODE),
-        signal if signal is not None and 0 < signal <= MOST_SIGNAL else None,
+        _exit_code(exit_code),
+        _signal(signal),
         Usage(ran),
         finished,
         said(message),
+        _tasks(known, culprit, finished) if finished is not None else (),
+    )
+
+
+def _exit_code(code: int | None) -> int | None:
+    return None if code is None else bounded(code, MOST_EXIT_CODE, -MOST_EXIT_CODE)
+
+
+def _signal(signal: int | None) -> int | None:
+    return signal if signal is not None and 0 < signal <= MOST_SIGNAL else None
+
+
+def _tasks(known: Known, culprit: Sighting | None, finished: int) -> tuple[TaskEnd, ...]:
+    """How each task of an attempt that has several ended, by the last pod of its index; nothing of a Job that does not count them."""
+    if len({each.index for each in known.pods}) == 1:
+        return ()
+    last = {each.index: each for each in known.pods if each.index != NO_INDEX and not each.lives}
+    return tuple([_task(known, last[rank], culprit, finished) for rank in sorted(last)])
+
+
+def _task(known: Known, pod: Sighting, culprit: Sighting | None, finished: int) -> TaskEnd:
+    """How one task ended; once one has failed, its Job deletes the others."""
+    how = _How(Outcome.EXITED, 0)
+    if pod.failed:
+        how = _How(Outcome.STOPPED) if pod is not culprit and _was_deleted(pod) else _how(known, pod)
+    ended = pod.finished if pod.finished is not None else finished
+    ran = 0 if pod.started is None else bounded(max(0, ended - pod.started), MOST_RAN)
+    code = _exit_code(how.exit_code)
+    return TaskEnd(
+        pod.index,
+        ended,
+        state_of_end(how.outcome, code),
+        how.outcome,
+        code,
+        _signal(how.signal),
+        Usage(ran),
+        said(how.message),
     )

@@ -5,7 +5,7 @@ from typing import Final
 from spillover.clusters.kubernetes.accounting import used_by
 from spillover.clusters.kubernetes.endings import ending_of
 from spillover.clusters.kubernetes.objects import Event, moment_of, said
-from spillover.clusters.kubernetes.sightings import Known, Sighting
+from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting
 from spillover.core.events import Lease
 from spillover.forms.pods import GPU
 from spillover.model.ids import NodeName
@@ -60,6 +60,7 @@ def read(lease: Lease, known: Known, gpu: str = GPU) -> Seen:
         ending,
         going and not any(_may_run(each) for each in known.living),
         _held(known) if going else "",
+        tuple(sorted({each.index for each in known.pods if each.started is not None} - {NO_INDEX})),
     )
 
 

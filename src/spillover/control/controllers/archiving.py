@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from spillover.control.loop import Loop
+from spillover.control.tasks import kept
 from spillover.core.events import AnyEvent, JobEnded
 from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Archived, Refusal
@@ -181,4 +182,5 @@ def finished_of(job: Job) -> Finished | None:
         value=phase.value,
         value_digest=phase.value_digest if is_digest(phase.value_digest) else "",
         outputs=job.extra.outputs,
+        tasks=kept(job),
     )

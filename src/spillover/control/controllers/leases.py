@@ -12,11 +12,11 @@ import structlog
 from spillover.control.agents import Desk
 from spillover.control.loop import Loop
 from spillover.control.terms import lasting
-from spillover.core.events import Lease
-from spillover.core.jobs import Running
+from spillover.core.events import JobState, Lease
 from spillover.core.nodes import Node
 from spillover.core.proposals import AgentGone, Forget, Proposal, Reclaim, Refusal
 from spillover.core.state import State
+from spillover.model.ids import split_task
 from spillover.model.units import DAY, SECOND
 from spillover.ports.cluster import Agents, LeaseTerms
 from spillover.ports.commands import CommandError
@@ -152,12 +152,13 @@ class Leases:
     def _run_out(self, node: Node, silent: int, terms: LeaseTerms) -> tuple[Lease, ...]:
         """Leases of a node that its silence has ended."""
         leases = []
-        for each in (*node.holding, *node.ahead):
-            job = self._loop.state.jobs[each]
-            running = type(job.phase) is Running
+        for each in node.held:
+            job_id, _, rank = split_task(each)
+            job = self._loop.state.jobs[job_id]
+            running = job.tasks[rank].state is JobState.RUNNING
             lasts = lasting(job.terms.lost_after, terms.heartbeat) if running else terms.short
             if silent > lasts + terms.heartbeat:
-                leases.append(job.lease)
+                leases.append(job.lease_of(rank))
         return tuple(leases)
 
     def _holds_back(self, expired: int, agents: int, now: int) -> bool:

@@ -6,9 +6,10 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.core.events import Lease
-from spillover.core.proposals import Outcome
+from spillover.core.jobs import Job
+from spillover.core.proposals import DRIVER, Outcome, Result
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Seen
+from spillover.ports.driver import Ending, Seen
 
 RETRIES: Final = (SECOND // 4, SECOND, 4 * SECOND, 15 * SECOND)
 """Nanoseconds before an attempt is asked for again, each time longer."""
@@ -99,3 +100,20 @@ class Attempt(Struct):
         self.tries += 1
         self.after = monotonic + RETRIES[min(self.tries, len(RETRIES)) - 1]
         return self.after
+
+
+def result_of(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
+    """How an attempt ended, for the core."""
+    age = 0 if ending.finished is None else max(0, now - ending.finished)
+    return Result(
+        DRIVER,
+        job.lease,
+        ending.outcome,
+        ending.exit_code,
+        ending.signal,
+        ending.usage,
+        age,
+        ending.message,
+        outputs=outputs,
+        tasks=ending.tasks,
+    )

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal
+from spillover.control.driving.attempts import LASTS, Attempt, Known, Withdrawal, result_of
 from spillover.control.driving.nodes import Nodes
 from spillover.core.events import (
     AnyEvent,
@@ -19,17 +19,18 @@ from spillover.core.events import (
     JobEnded,
     JobPlaced,
     JobRequeued,
+    JobState,
     JobStopping,
     Lease,
     MemberPlaced,
     Usage,
 )
 from spillover.core.jobs import Job, Placed, Running
-from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, Result, SeeBound, Started
+from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, SeeBound, Started
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen
 
 LATE: Final = 5 * SECOND
 """Nanoseconds after which what was made, and is not seen, is not there any more."""
@@ -92,7 +93,7 @@ class Ledger:
 
     def adopt(self, state: State) -> None:
         """Take over what an earlier server left in the book; whether it asked for it is not known."""
-        held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.holding}
+        held = {job for node in state.nodes.values() if node.cluster == self.cluster for job in node.jobs}
         for job in sorted([state.jobs[each] for each in held], key=lambda job: job.number):
             if _is_on(job, self.cluster):
                 self._expect(job.lease, Known.UNSURE)
@@ -299,7 +300,7 @@ class Ledger:
                     attempt.keeping = True
                     orders.keeps.append(attempt.lease)
                 return
-            case.say(orders, _result(job, seen.ending, case.now, attempt.outputs or ""))
+            case.say(orders, result_of(job, seen.ending, case.now, attempt.outputs or ""))
             return
         if seen.vacant and attempt.going is not None:
             # Somebody else's finalizer may keep its objects for ever, but not its room: nothing of it runs.
@@ -308,8 +309,10 @@ class Ledger:
                 return
             self._look_at(job.id, attempt.going + LASTS)
         if seen.started is not None and type(job.phase) is Placed:
-            case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started)))
-        if len(seen.nodes) == job.kind.shape.tasks and sorted(seen.nodes) != sorted(case.nodes):
+            case.say(orders, Started(DRIVER, attempt.lease, max(0, case.now - seen.started), seen.began))
+        elif case.more_run(seen):
+            case.say(orders, Started(DRIVER, attempt.lease, 0, seen.began))
+        if len(seen.nodes) == job.kind.shape.tasks and seen.nodes != case.nodes:
             bound[attempt.lease] = seen.nodes
         if case.stopping or attempt.withdrawal is not None:
             self._stop(attempt, job.terms.grace, orders, case.monotonic)
@@ -330,17 +333,17 @@ class Ledger:
         """One that is gone."""
         attempt = case.attempt
         if attempt.seen is not None and attempt.seen.ending is not None:
-            case.say(orders, _result(case.job, attempt.seen.ending, case.now))
+            case.say(orders, result_of(case.job, attempt.seen.ending, case.now))
         elif attempt.withdrawal is not None and not attempt.ran:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, _result(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
+            case.say(orders, result_of(case.job, Ending(Outcome.STOPPED, usage=case.usage()), case.now))
         else:
             why = f"its Job on {self.cluster} was deleted by somebody else"
             if attempt.withdrawal is not None:
                 why = f"it began while it was being taken away: {attempt.withdrawal.message}"
             case.say(
-                orders, _result(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
+                orders, result_of(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
             )
 
     def _ask(self, case: "_Case", orders: Orders) -> None:
@@ -352,7 +355,7 @@ class Ledger:
         if attempt.withdrawal is not None:
             case.say(orders, self._withdrawn(case, attempt.withdrawal))
         elif case.stopping:
-            case.say(orders, _result(job, Ending(Outcome.STOPPED), case.now))
+            case.say(orders, result_of(job, Ending(Outcome.STOPPED), case.now))
         elif type(job.phase) is Running:
             self._conclude(case, orders)
         elif waited > self._patience.bind and attempt.known is Known.UNASKED:
@@ -365,7 +368,7 @@ class Ledger:
     def _withdrawn(self, case: "_Case", withdrawal: Withdrawal) -> Proposal:
         """What becomes of a job whose attempt was taken away before it began."""
         if withdrawal.outcome is not None:
-            return _result(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
+            return result_of(case.job, Ending(withdrawal.outcome, message=withdrawal.message), case.now)
         return HandBack(DRIVER, (case.attempt.lease,), withdrawal.message, self._patience.backoff)
 
     # --- attempts that it has not
@@ -459,8 +462,13 @@ class _Case(Struct, frozen=True):
 
     @property
     def nodes(self) -> tuple[NodeName, ...]:
-        """Where the book has its tasks."""
-        return (self._phase.node, *self._phase.others)
+        """Where the book has its tasks, by rank."""
+        return tuple([task.node for task in self.job.tasks])
+
+    def more_run(self, seen: Seen) -> bool:
+        """Whether tasks of a gang are seen to run of which the book does not know it."""
+        tasks = self.job.tasks if seen.began and self.job.extra.gang is not None else ()
+        return any(tasks[rank].state is JobState.PLACED for rank in seen.began if rank < len(tasks))
 
     @property
     def stopping(self) -> bool:
@@ -481,19 +489,3 @@ class _Case(Struct, frozen=True):
 def _is_on(job: Job, cluster: ClusterName) -> bool:
     """Whether the book has a job on a cluster."""
     return isinstance(job.phase, Placed | Running) and job.phase.cluster == cluster
-
-
-def _result(job: Job, ending: Ending, now: int, outputs: str = "") -> Result:
-    """How an attempt ended, for the core."""
-    age = 0 if ending.finished is None else max(0, now - ending.finished)
-    return Result(
-        DRIVER,
-        job.lease,
-        ending.outcome,
-        ending.exit_code,
-        ending.signal,
-        ending.usage,
-        age,
-        ending.message,
-        outputs=outputs,
-    )

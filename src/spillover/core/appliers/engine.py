@@ -51,7 +51,7 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     for node in agents:
         if not node.holding and not node.ahead:  # others run its cluster from now on
             _strike_agent(state, node)
-    there = dict.fromkeys(each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
+    there = dict.fromkeys(each for node in state.nodes.values() for each in node.jobs)
     for job in (state.jobs[each] for each in there):
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
             spec = before.get(job.phase.cluster)

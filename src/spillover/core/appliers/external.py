@@ -89,5 +89,7 @@ def tasks_bound(state: State, event: TasksBound) -> None:
         phase = job.phase
         if type(phase) is not Placed and type(phase) is not Running:
             raise Impossible(f"TasksBound on {job}: {event!r}")
-        rebind(state, job, event.cluster, (phase.node, *phase.others), nodes)
-        job.phase = replace(phase, node=nodes[0], others=nodes[1:])
+        rebind(state, job, event.cluster, nodes)
+        job.phase = replace(phase, node=nodes[0])
+        if job.extra.gang is not None:
+            job.extra.gang.bind(nodes)

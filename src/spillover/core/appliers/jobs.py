@@ -14,7 +14,7 @@ from spillover.core.appliers.queue import (
     leave_queue,
     let_rent,
 )
-from spillover.core.book import leave_gang, leave_node, put_gang_on_nodes, put_on_node
+from spillover.core.book import leave_node, leave_nodes, put_gang_on_nodes, put_on_node
 from spillover.core.events import (
     Back,
     BackoffEnded,
@@ -29,8 +29,12 @@ from spillover.core.events import (
     JobsAdmitted,
     JobsArchived,
     JobStarted,
+    JobState,
     JobStopping,
     JobSubmitted,
+    TaskEnd,
+    TasksEnded,
+    TasksStarted,
     WaitsExpired,
 )
 from spillover.core.history import learn
@@ -47,7 +51,9 @@ from spillover.core.jobs import (
     Waiting,
 )
 from spillover.core.state import State
+from spillover.core.tasks import Gang, gang_on
 from spillover.core.transitions import Impossible
+from spillover.model.ids import task_key
 
 NOT_YET = Waiting(None)
 
@@ -139,11 +145,13 @@ def gang_placed(state: State, event: GangPlaced) -> None:
     job = job_of(state, event.job, event)
     count_wait(state, job, event.seq, event.at)
     leave_queue(state, job)
-    first, *others = event.nodes
-    job.phase = Placed(event.cluster, first, event.at, event.why, others=tuple(others))
+    job.phase = Placed(event.cluster, event.nodes[0], event.at, event.why)
     job.attempt = event.attempt
     job.seq = event.seq
-    put_gang_on_nodes(state, job, event.cluster, event.nodes)
+    if job.extra is NO_EXTRA:
+        job.extra = Extra()
+    job.extra.gang = gang_on(event.nodes)
+    put_gang_on_nodes(state, job, event.cluster)
     if state.facts.sharing is not None:
         usage.begin(state, job, event.at)
 
@@ -163,9 +171,36 @@ def started(state: State, event: JobStarted) -> None:
         phase.stopping,
         phase.by,
         state.facts.jumped,
-        phase.others,
     )
     state.running += 1
+    gang = job.extra.gang
+    if gang is not None:
+        gang.start((event.rank,), event.at)
+
+
+def tasks_started(state: State, event: TasksStarted) -> None:
+    """More tasks of a gang run."""
+    _gang(job_of(state, event.job, event), event).start(event.ranks, event.at)
+
+
+def tasks_ended(state: State, event: TasksEnded) -> None:
+    """Tasks of a gang are over, and have given back what they held."""
+    job = job_of(state, event.job, event)
+    gang, phase = _gang(job, event), job.phase
+    for end in event.ends:
+        task = gang.tasks[end.rank]
+        if not task.lives or not isinstance(phase, Placed | Running):
+            raise Impossible(f"TasksEnded on {job}: {event!r}")
+        key = task_key(job.id, job.attempt, end.rank)
+        leave_node(state, key, phase.cluster, task.node, end.usage.ran)
+        gang.finish(end)
+
+
+def _gang(job: Job, event: TasksStarted | TasksEnded) -> Gang:
+    """The tasks of a job that has several."""
+    if job.extra.gang is None:
+        raise Impossible(f"{type(event).__name__} on {job}: {event!r}")
+    return job.extra.gang
 
 
 def stopping(state: State, event: JobStopping) -> None:
@@ -182,6 +217,8 @@ def requeued(state: State, event: JobRequeued) -> None:
     """A job is back in its place in the queue."""
     job = job_of(state, event.job, event)
     _leave_place(state, job)
+    if job.extra.gang is not None:
+        job.extra.gang = None
     if state.facts.sharing is not None:
         usage.end(state, job, event.at)
     if event.outputs:
@@ -268,6 +305,8 @@ def ended(state: State, event: JobEnded) -> None:
         _keep_outputs(job, event.attempt, event.outputs)
     if job.extra is not NO_EXTRA:
         _settle(state, job, event)
+        if job.extra.gang is not None:
+            _end_tasks(job.extra.gang, event)
     job.cost = event.cost
     if state.members:
         count_ended(state, job, event.state)
@@ -334,15 +373,29 @@ def _settle(state: State, job: Job, event: JobEnded) -> None:
         job.extra.after = ()
 
 
+def _end_tasks(gang: Gang, event: JobEnded) -> None:
+    """Let tasks of which nothing was told end with their job: as the one that decided it, well, or stopped."""
+    for task in tuple(gang.tasks):
+        if not task.lives:
+            continue
+        if task.rank == event.rank:
+            end = TaskEnd(task.rank, event.at, event.state, None, event.exit_code, event.signal, event.usage)
+        elif event.state is JobState.SUCCEEDED:
+            end = TaskEnd(task.rank, event.at, event.state, None, event.exit_code)
+        else:
+            end = TaskEnd(task.rank, event.at, JobState.CANCELLED)
+        gang.finish(end)
+
+
 def _leave_place(state: State, job: Job, ran: int = 0) -> None:
     """Give back what a placed job held."""
     phase = job.phase
     if type(phase) is Running:
         state.running -= 1
     if type(phase) is Placed or type(phase) is Running:
-        if phase.others:
-            leave_gang(state, job, phase.cluster, (phase.node, *phase.others), ran)
+        if job.extra.gang is None:  # the same as the other way, without records for tasks: most jobs end here
+            leave_node(state, task_key(job.id, job.attempt), phase.cluster, phase.node, ran)
         else:
-            leave_node(state, job, phase.cluster, phase.node, ran)
-    if job.extra.placed_on is not None:
+            leave_nodes(state, job, phase.cluster, ran)
+    if job.extra is not NO_EXTRA and job.extra.placed_on is not None:
         job.extra = replace(job.extra, placed_on=None)

@@ -1,9 +1,12 @@
 """Agents that come, go, hand leases back or let them run out."""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
-from spillover.core.deciders.endings import attempt_cost, elapsed, finish
-from spillover.core.deciders.results import again, holder, verdict
+from spillover.core.deciders.endings import finish
+from spillover.core.deciders.gangs import given_up, lost_task, tasks_end
+from spillover.core.deciders.results import holder
+from spillover.core.deciders.verdicts import lost, released
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -11,23 +14,21 @@ from spillover.core.events import (
     AgentRegistered,
     AgentResumed,
     AnyEvent,
-    Back,
     JobEnded,
-    JobRequeued,
+    JobState,
     Lease,
     StealRefused,
     Unmoved,
-    Usage,
 )
-from spillover.core.jobs import Job, Placed, Running
+from spillover.core.jobs import Job, Placed
 from spillover.core.nodes import Node
 from spillover.core.proposals import (
+    DRIVER,
     AgentGone,
     Done,
     Drain,
     Forget,
     HandBack,
-    Outcome,
     Reclaim,
     Refusal,
     Refused,
@@ -37,7 +38,8 @@ from spillover.core.proposals import (
     Resume,
 )
 from spillover.core.state import State
-from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, node_key
+from spillover.core.tasks import JobTask
+from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, TaskKey, node_key, split_task, task_key
 
 
 def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -67,21 +69,17 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
             proposal.token,
         )
     ]
-    keep = tuple(lease for lease in proposal.held if holder(state, lease, key) is not None)
-    kept = {lease.job: None for lease in keep}
+    keep = tuple(lease for lease in proposal.held if _task(state, lease, key) is not None)
     if node is not None:
-        excess = _excess(node, proposal, kept)
-        keep = tuple(lease for lease in keep if lease.job not in excess)
-        kept = {lease.job: None for lease in keep}
-        events += [StealRefused(job, now, Unmoved.VOID) for job in kept if _is_wanted(state.jobs[job])]
+        excess = _excess(node, proposal, dict.fromkeys(map(_key, keep)))
+        keep = tuple(lease for lease in keep if _key(lease) not in excess)
+        wanted = dict.fromkeys(lease.job for lease in keep if _is_wanted(state.jobs[lease.job]))
+        events += [StealRefused(job, now, Unmoved.VOID) for job in wanted]
         if node.drained:
             events.append(AgentDraining(proposal.cluster, proposal.node, now, node.drained))
-    gave_up = [
-        _gone(state, state.jobs[job_id], now)
-        for job_id in ((*node.holding, *node.ahead) if node is not None else ())
-        if job_id not in kept
-    ]
-    return together(state, gave_up, now, events), Registered(keep)
+    kept = dict.fromkeys(map(_key, keep))
+    gone = [_found(state, each) for each in (node.held if node is not None else ()) if each not in kept]
+    return together(state, _given_up(state, gone, now), now, events), Registered(keep)
 
 
 def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool) -> str | None:
@@ -99,18 +97,20 @@ def name_taken(state: State, key: NodeKey, token: str, now: int, *, admin: bool)
 
 def hand_back(state: State, proposal: HandBack, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that never started go back to the queue, unharmed."""
-    given = [
-        released(job, now, proposal.because, proposal.backoff)
-        for job in _holders(state, proposal.leases, proposal.node)
-        if type(job.phase) is Placed
-    ]
-    return together(state, given, now), Done()
+    held = _holders(state, proposal.leases, proposal.node)
+    never_began = [(job, task) for job, task in held if _has_not_begun(job, task)]
+    return together(
+        state, _given_up(state, never_began, now, proposal.because, proposal.backoff), now
+    ), Done()
 
 
 def reclaim(state: State, proposal: Reclaim, now: int) -> tuple[list[AnyEvent], Reply]:
     """Leases that ran out: their tasks are lost, or never started for all that is known, which is the same."""
-    ran_out = [lost(state, job, now) for job in _holders(state, proposal.leases, proposal.node)]
-    return together(state, ran_out, now), Done()
+    ran_out = _holders(state, proposal.leases, proposal.node)
+    left: list[AnyEvent] = [lost(state, job, now) for job, task in ran_out if task is None]
+    for job, tasks in _gangs(ran_out):
+        left += tasks_end(state, job, [lost_task(state, job, task, now) for task in tasks], now)
+    return together(state, left, now), Done()
 
 
 def drain(state: State, proposal: Drain, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -143,7 +143,7 @@ def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Re
             f"agent {proposal.node} is {node.status}; stop it first, and it can be forgotten once it is lost"
         )
         return [], Refusal(Refused.CONFLICT, told)
-    if leases := len(node.holding) + len(node.ahead):
+    if leases := len(node.held):
         return [], Refusal(
             Refused.CONFLICT,
             f"agent {proposal.node} may still run {leases} jobs; wait until their leases have run out",
@@ -171,17 +171,25 @@ def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
     return node
 
 
-def _excess(node: Node, proposal: Register, kept: dict[JobId, None]) -> dict[JobId, None]:
+_Task: TypeAlias = tuple[Job, JobTask | None]
+"""A task that its agent speaks for: of a gang which one it is; None is all of a job."""
+
+
+def _key(lease: Lease) -> TaskKey:
+    return task_key(lease.job, lease.attempt, lease.task)
+
+
+def _excess(node: Node, proposal: Register, kept: dict[TaskKey, None]) -> dict[TaskKey, None]:
     """Leases that an agent has not started and that the queue it has now leaves no room for, the last ones first."""
-    waiting = {lease.job: None for lease in proposal.waiting}
+    waiting = dict.fromkeys(map(_key, proposal.waiting))
     free = proposal.capacity
-    for job, asked in node.holding.items():
-        if job in kept:
+    for task, asked in node.holding.items():
+        if task in kept:
             free = free - asked
-    ahead = [job for job in node.ahead if job in kept]
+    ahead = [task for task in node.ahead if task in kept]
     while ahead and node.ahead[ahead[0]].fits(free):
         free = free - node.ahead[ahead.pop(0)]
-    spare = [job for job in ahead if job in waiting]
+    spare = [task for task in ahead if task in waiting]
     return dict.fromkeys(spare[len(spare) - max(0, min(len(spare), len(ahead) - proposal.queue)) :])
 
 
@@ -190,14 +198,58 @@ def _is_wanted(job: Job) -> bool:
     return type(job.phase) is Placed and job.phase.thief is not None
 
 
-def _holders(state: State, leases: Iterable[Lease], node: NodeKey) -> list[Job]:
-    """The jobs that a node may speak for under these leases, each once."""
-    jobs = {lease.job: holder(state, lease, node) for lease in leases}
-    return [job for job in jobs.values() if job is not None]
+def _holders(state: State, leases: Iterable[Lease], node: NodeKey) -> list[_Task]:
+    """The tasks that a node may speak for under these leases, each once."""
+    found = {_key(lease): _task(state, lease, node) for lease in leases}
+    return [each for each in found.values() if each is not None]
+
+
+def _task(state: State, lease: Lease, node: NodeKey) -> _Task | None:
+    """The task that a node may speak for under a lease and that goes on; a driver speaks for all tasks of a job."""
+    job = holder(state, lease, node)
+    if job is None or job.extra.gang is None or node == DRIVER:
+        return None if job is None else (job, None)
+    task = job.extra.gang.tasks[lease.task]
+    return (job, task) if task.lives else None
+
+
+def _found(state: State, key: TaskKey) -> _Task:
+    """A task that the book has on a node of an agent."""
+    job_id, _, rank = split_task(key)
+    job = state.jobs[job_id]
+    return job, None if job.extra.gang is None else job.extra.gang.tasks[rank]
+
+
+def _has_not_begun(job: Job, task: JobTask | None) -> bool:
+    return type(job.phase) is Placed if task is None else task.state is JobState.PLACED
+
+
+def _given_up(
+    state: State, given: Iterable[_Task], now: int, because: str = "", backoff: int = 0
+) -> list[AnyEvent]:
+    """What becomes of tasks that their agent does not have (any more): back to the queue, or lost if they had begun."""
+    given = list(given)
+    events: list[AnyEvent] = [
+        released(job, now, because, backoff) if type(job.phase) is Placed else lost(state, job, now)
+        for job, task in given
+        if task is None
+    ]
+    for job, tasks in _gangs(given):
+        events += tasks_end(state, job, [given_up(state, job, task, now, because) for task in tasks], now)
+    return events
+
+
+def _gangs(found: Iterable[_Task]) -> list[tuple[Job, list[JobTask]]]:
+    """Those that are tasks of gangs, by their jobs."""
+    gangs: dict[JobId, tuple[Job, list[JobTask]]] = {}
+    for job, task in found:
+        if task is not None:
+            gangs.setdefault(job.id, (job, []))[1].append(task)
+    return list(gangs.values())
 
 
 def together(
-    state: State, each: Iterable[JobRequeued | JobEnded], now: int, before: Iterable[AnyEvent] = ()
+    state: State, each: Iterable[AnyEvent], now: int, before: Iterable[AnyEvent] = ()
 ) -> list[AnyEvent]:
     """All of these at once: an array ends with its last member also when several members end together."""
     events = list(before)
@@ -208,45 +260,3 @@ def together(
         else:
             events.append(event)
     return finish(state, endings, now, events)
-
-
-def _gone(state: State, job: Job, now: int) -> JobRequeued | JobEnded:
-    """What becomes of a lease that its agent does not know (any more)."""
-    return released(job, now) if type(job.phase) is Placed else lost(state, job, now)
-
-
-def lost(state: State, job: Job, now: int, because: str = "") -> JobRequeued | JobEnded:
-    """What becomes of a job whose lease is void while its task may have run."""
-    ran = elapsed(state, job, now)
-    cost = job.cost + (attempt_cost(state, job, ran) if type(job.phase) is Running else 0)
-    back = again(job, Outcome.LOST, None)
-    if back is not None:
-        return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, cost, because=because)
-    return _end_lost(job, now, ran, cost, because)
-
-
-def released(job: Job, now: int, because: str = "", backoff: int = 0) -> JobRequeued | JobEnded:
-    """Back to the queue with the same attempt, not to be tried there for a while; a job that is being stopped ends here."""
-    if isinstance(job.phase, Placed) and job.phase.stopping is not None:
-        if (back := again(job, Outcome.STOPPED, None)) is not None:
-            return JobRequeued(job.id, now, back, job.attempt + 1, job.seq + 1, job.cost)
-        return _end_lost(job, now, 0, job.cost)
-    backing_off = job.phase.cluster if backoff > 0 and isinstance(job.phase, Placed) else None
-    return JobRequeued(
-        job.id,
-        now,
-        Back.RELEASED,
-        job.attempt,
-        job.seq + 1,
-        job.cost,
-        because=because,
-        backing_off=backing_off,
-        until=now + backoff if backing_off is not None else 0,
-    )
-
-
-def _end_lost(job: Job, now: int, ran: int, cost: int, because: str = "") -> JobEnded:
-    """The end of a job whose task is gone and that is not tried again."""
-    ended, why = verdict(job, Outcome.LOST, because=because)
-    since = job.phase.since if type(job.phase) is Running else None
-    return JobEnded(job.id, now, ended, job.attempt, job.seq + 1, since, None, None, cost, Usage(ran), why)

@@ -88,8 +88,8 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
     return [JobReprioritised(job.id, now, proposal.who, proposal.priority)], Done()
 
 
-_GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN})
-"""Stops after which a job would be queued again, so that one for good comes before them."""
+_GOES_ON = frozenset({None, Stop.REQUEUE, Stop.RETURN, Stop.TASK_FAILED})
+"""Stops after which a job may be queued again, so that one for good comes before them."""
 _BOUNDS = frozenset({Stop.WALLTIME, Stop.DEADLINE})
 """Stops that let a task whose process has exited bring its files away, so that somebody may still want it gone before that."""
 

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from spillover.core.deciders.agents import lost, released, together
+from spillover.core.deciders.agents import together
 from spillover.core.deciders.endings import attempt_cost, elapsed
+from spillover.core.deciders.verdicts import lost, released
 from spillover.core.events import (
     AnyEvent,
     ClusterChanged,
@@ -90,7 +91,7 @@ def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyE
     unsent = {
         each: job for each, job in _held(state, cluster, proposal.unsent).items() if type(job.phase) is Placed
     }
-    there = {job: None for node in state.nodes.values() if node.cluster == cluster for job in node.holding}
+    there = {job: None for node in state.nodes.values() if node.cluster == cluster for job in node.jobs}
     left = [released(job, now, proposal.why) for job in unsent.values()]
     left += [
         ended
@@ -143,9 +144,11 @@ def see_bound(state: State, proposal: SeeBound, now: int) -> tuple[list[AnyEvent
 
 
 def _bound(job: Job, nodes: Sequence[NodeName]) -> tuple[NodeName, ...] | None:
-    """Where all tasks of a job are if some are on these nodes; None if the book has them there."""
+    """Where all tasks of a job are, by rank, if some are on these nodes; None if the book has them there."""
     before = _places(job)
     nodes = nodes[: len(before)]
+    if len(nodes) == len(before):
+        return None if tuple(nodes) == before else tuple(nodes)
     if Counter(nodes) <= Counter(before):
         return None
     spare = Counter(before) - Counter(nodes)
@@ -162,7 +165,7 @@ def _is_watched(state: State, cluster: ClusterName, name: NodeName) -> bool:
 def _places(job: Job) -> tuple[NodeName, ...]:
     """Where the book has the tasks of a job."""
     phase = job.phase
-    return (phase.node, *phase.others) if isinstance(phase, Placed | Running) else ()
+    return tuple([task.node for task in job.tasks]) if isinstance(phase, Placed | Running) else ()
 
 
 def _takes(spare: Counter[NodeName], name: NodeName) -> bool:

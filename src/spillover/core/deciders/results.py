@@ -2,25 +2,29 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from spillover.core.deciders.endings import attempt_cost, elapsed, finish
-from spillover.core.events import AnyEvent, Back, JobEnded, JobRequeued, JobStarted, JobState, Lease, Stop
-from spillover.core.jobs import Ended, Job, Placed, Running
-from spillover.core.proposals import DRIVER, Done, Outcome, Refusal, Refused, Reply, Result, Started, Verdict
-from spillover.core.state import State
-from spillover.model.ids import NodeKey
-from spillover.model.reasons import (
-    CancelledBy,
-    CouldNotStart,
-    Exited,
-    LostTooOften,
-    OutOfMemory,
-    OutputsNotKept,
-    PastCap,
-    PastDeadline,
-    PastWalltime,
-    Reason,
-    ReportUnusable,
+from spillover.core.deciders.gangs import tasks_end
+from spillover.core.deciders.verdicts import again, verdict
+from spillover.core.events import (
+    AnyEvent,
+    JobEnded,
+    JobRequeued,
+    JobStarted,
+    JobState,
+    Lease,
+    Outcome,
+    TaskEnd,
+    TasksEnded,
+    TasksStarted,
+    Usage,
 )
+from spillover.core.jobs import Ended, Job, Placed, Running
+from spillover.core.proposals import DRIVER, Done, Refusal, Refused, Reply, Result, Started, Verdict
+from spillover.core.state import State
+from spillover.core.tasks import deciding_end, state_of_end
+from spillover.model.ids import NodeKey
 
 EXITED: Final = Outcome.EXITED
 LOST: Final = Outcome.LOST
@@ -31,17 +35,22 @@ ACCEPTED: Final = Verdict.ACCEPTED
 
 
 def holder(state: State, lease: Lease, node: NodeKey) -> Job | None:
-    """The job that this node may speak for under this lease; where others run the cluster, its driver alone does."""
+    """The job of a task that this node may speak for under this lease; where others run the cluster, its driver alone does."""
     job = state.jobs.get(lease.job)
     if job is None or job.seq != lease.seq or job.attempt != lease.attempt:
         return None
     phase = job.phase
     if type(phase) is not Placed and type(phase) is not Running:
         return None
-    before = job.extra.placed_on
+    extra, rank = job.extra, lease.task
+    before, gang = extra.placed_on, extra.gang
     if phase.cluster in state.conditions or (before is not None and before.external):
         return job if node == DRIVER else None
-    return job if node == f"{phase.cluster}/{phase.node}" else None
+    if gang is None:
+        return job if rank == 0 and node == f"{phase.cluster}/{phase.node}" else None
+    if not 0 <= rank < len(gang.tasks):
+        return None
+    return job if node == f"{phase.cluster}/{gang.tasks[rank].node}" else None
 
 
 def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], Reply]:
@@ -49,20 +58,49 @@ def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], 
     job = holder(state, proposal.lease, proposal.node)
     if job is None:
         return [], Refusal(Refused.STALE, f"{proposal.lease.job} is not leased so any more")
+    at = now - proposal.age if proposal.age > 0 else now
+    if at < job.submitted:
+        at = job.submitted
+    if job.extra.gang is not None:
+        return _more_run(job, proposal, at), Done()
     if type(job.phase) is Running:
         return [], Done()
-    at = max(job.submitted, now - max(0, proposal.age))
     return [JobStarted(job.id, at, job.attempt, job.seq)], Done()
 
 
+def _more_run(job: Job, proposal: Started, at: int) -> list[AnyEvent]:
+    """What is new of the tasks of a gang that run."""
+    tasks, runs = job.tasks, type(job.phase) is Running
+    if proposal.node != DRIVER:
+        ranks = [proposal.lease.task]
+    elif proposal.ranks:
+        ranks = sorted({rank for rank in proposal.ranks if 0 <= rank < len(tasks)})
+    else:
+        ranks = [] if runs else [0]  # that the first one runs is as good as any
+    ranks = [rank for rank in ranks if tasks[rank].state is JobState.PLACED]
+    if not ranks:
+        return []
+    if runs:
+        return [TasksStarted(job.id, at, job.attempt, job.seq, tuple(ranks))]
+    started = JobStarted(job.id, at, job.attempt, job.seq, ranks[0])
+    if len(ranks) == 1:
+        return [started]
+    return [started, TasksStarted(job.id, at, job.attempt, job.seq, tuple(ranks[1:]))]
+
+
 def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Reply]:
-    """A task ended: its job ends, or is tried again."""
+    """A task ended: its job ends, or is tried again; of a gang, when the last one has."""
     lease = proposal.lease
     job = holder(state, lease, proposal.node)
     if job is None:
         known = state.jobs.get(lease.job)
         same = known is not None and (known.attempt, known.seq) == (lease.attempt, lease.seq)
         return [], Verdict.DUPLICATE if same and type(known.phase) is Ended else Verdict.FENCED  # type: ignore[union-attr]
+    told = None
+    if job.extra.gang is not None:
+        if proposal.node != DRIVER:
+            return _of_task(state, job, proposal, now)
+        told = _tasks_told(job, proposal, now)
     phase, outcome, ran = job.phase, proposal.outcome, proposal.usage.ran
     if ran < 0:
         ran = 0
@@ -78,7 +116,7 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
             requeued = JobRequeued(
                 job.id, now, back, attempt, job.seq + 1, cost, proposal.outputs, proposal.message
             )
-            return [requeued], ACCEPTED
+            return [requeued] if told is None else [told, requeued], ACCEPTED
         ended, why = verdict(job, outcome, proposal)
     finished = now - proposal.age if proposal.age > 0 else now
     if finished < job.submitted:
@@ -101,73 +139,42 @@ def result(state: State, proposal: Result, now: int) -> tuple[list[AnyEvent], Re
         proposal.value,
         proposal.value_digest,
         proposal.outputs,
+        0 if told is None else deciding_end(told.ends).rank,
     )
-    if state.members or job.id in state.waiters:
-        return finish(state, [ending], now), ACCEPTED
-    return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
+    if told is None and not state.members and job.id not in state.waiters:
+        return [ending], ACCEPTED  # most jobs have no array, and nobody who waits for them
+    return finish(state, [ending], now, () if told is None else (told,)), ACCEPTED
 
 
-def again(job: Job, outcome: Outcome, exit_code: int | None) -> Back | None:
-    """Why the job is to be tried again; None if it is not."""
-    stopping = job.phase.stopping if isinstance(job.phase, Placed | Running) else None
-    match outcome:
-        case Outcome.EXITED | Outcome.NOT_STARTED | Outcome.OUT_OF_MEMORY | Outcome.UNKEPT | Outcome.UNUSABLE:
-            bad = exit_code != 0 or outcome in {Outcome.UNKEPT, Outcome.UNUSABLE}
-            if stopping is Stop.REQUEUE and bad:
-                return Back.REQUESTED  # the task was faster than the request
-            if stopping is None and bad and job.exits < job.terms.retry.exit:
-                return Back.EXIT
-        case Outcome.LOST:
-            if stopping in {None, Stop.REQUEUE, Stop.RETURN} and job.lost < job.terms.retry.lost:
-                return Back.LOST
-        case Outcome.STOPPED:
-            if stopping is Stop.RETURN:
-                return Back.RETURNED
-            if stopping in {None, Stop.REQUEUE}:
-                return Back.REQUESTED  # also when its agent was shut down in good order
-        case Outcome.WALLTIME:
-            pass
-    return None
+def _tasks_told(job: Job, proposal: Result, now: int) -> TasksEnded | None:
+    """How tasks of a gang ended that its driver tells of together with the job; None if it tells of none."""
+    ends = {each.rank: each for each in proposal.tasks}
+    living = tuple(
+        replace(end, at=min(now, max(job.submitted, end.at)))  # by the clock of its cluster
+        for task in job.tasks
+        if task.lives and (end := ends.get(task.rank)) is not None
+    )
+    return TasksEnded(job.id, now, job.attempt, job.seq, living) if living else None
 
 
-def verdict(  # noqa: C901, PLR0911 - one answer for each outcome
-    job: Job, outcome: Outcome, told: Result | None = None, because: str = ""
-) -> tuple[JobState, Reason | None]:
-    """The terminal state that an outcome means, and why; a job that nobody told of was lost."""
-    phase = job.phase
-    stopping, by = (phase.stopping, phase.by) if isinstance(phase, Placed | Running) else (None, "")
-    if outcome is Outcome.WALLTIME:
-        return JobState.TIMED_OUT, _past_walltime(job)
-    if outcome in {Outcome.STOPPED, Outcome.LOST} and stopping is not None:
-        match stopping:
-            case Stop.CANCEL:
-                return JobState.CANCELLED, CancelledBy(by)
-            case Stop.DEADLINE:
-                return JobState.TIMED_OUT, PastDeadline()
-            case Stop.WALLTIME:
-                return JobState.TIMED_OUT, _past_walltime(job)
-            case Stop.REQUEUE | Stop.RETURN:
-                pass
-    if outcome is Outcome.LOST:
-        return JobState.FAILED, LostTooOften(job.lost + 1, told.message if told is not None else because)
-    exit_code, signal = (told.exit_code, told.signal) if told is not None else (None, None)
-    if outcome is Outcome.NOT_STARTED:
-        message = told.message if told is not None else ""
-        agent = f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else ""
-        return JobState.FAILED, CouldNotStart(message or "no reason was given", agent)
-    if outcome is Outcome.OUT_OF_MEMORY:
-        peak = told.usage.peak_memory if told is not None else 0
-        return JobState.FAILED, OutOfMemory(job.kind.shape.resources.memory, peak)
-    if outcome is Outcome.UNKEPT:
-        return JobState.FAILED, OutputsNotKept(told.message if told is not None else "")
-    if outcome is Outcome.UNUSABLE:
-        agent = f"{phase.cluster}/{phase.node}" if isinstance(phase, Placed | Running) else ""
-        return JobState.FAILED, ReportUnusable(told.message if told is not None else "", agent)
-    if exit_code == 0:
-        return JobState.SUCCEEDED, None
-    return JobState.FAILED, Exited(exit_code, signal)
-
-
-def _past_walltime(job: Job) -> Reason:
-    """That it ran as long as it may, and who says how long."""
-    return PastWalltime() if job.terms.walltime is not None or job.walltime is None else PastCap(job.walltime)
+def _of_task(state: State, job: Job, proposal: Result, now: int) -> tuple[list[AnyEvent], Verdict]:
+    """One task of a gang ended."""
+    task, outcome, used = job.tasks[proposal.lease.task], proposal.outcome, proposal.usage
+    if not task.lives:
+        return [], Verdict.DUPLICATE
+    ran = 0 if outcome is NOT_STARTED else max(0, used.ran)
+    if outcome is LOST:  # its agent does not know when it ended
+        ran = min(ran, elapsed(state, job, now))
+    end = TaskEnd(
+        task.rank,
+        max(job.submitted, now - max(0, proposal.age)),
+        state_of_end(outcome, proposal.exit_code),
+        outcome,
+        proposal.exit_code,
+        proposal.signal,
+        Usage(ran, used.cpu, used.peak_memory),
+        proposal.message,
+    )
+    events = tasks_end(state, job, [end], now)
+    last = events[-1]
+    return (finish(state, [last], now, events[:-1]) if type(last) is JobEnded else events), ACCEPTED

@@ -1,9 +1,9 @@
 """Leases that an idle agent takes over from a busy one: asked for here, given up there, moved in one event."""
 
 from spillover.core.book import takes_over
-from spillover.core.deciders.agents import released
 from spillover.core.deciders.endings import finish
 from spillover.core.deciders.results import holder
+from spillover.core.deciders.verdicts import released
 from spillover.core.events import AnyEvent, JobEnded, LeaseMoved, StealAsked, StealRefused, Unmoved
 from spillover.core.jobs import Job, Placed
 from spillover.core.nodes import Node
@@ -36,7 +36,7 @@ def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Rep
 def yielded(state: State, proposal: Yielded, now: int) -> tuple[list[AnyEvent], Reply]:
     """An agent answers. Said again, or too late, that changes nothing: it speaks of the very lease that it was asked for."""
     job = holder(state, proposal.lease, proposal.node)
-    if job is None or type(job.phase) is not Placed or job.phase.others:
+    if job is None or type(job.phase) is not Placed or job.extra.gang is not None:
         return [], Done()
     phase = job.phase
     if proposal.answer is not Yield.RELEASED:
@@ -64,7 +64,7 @@ def _may_move(state: State, job: Job, thief: Node) -> bool:
         and phase.cluster == thief.cluster
         and phase.thief is None
         and phase.stopping is None
-        and not phase.others
+        and job.extra.gang is None
         and set(thief.offers).issuperset(shape.needs)
         and (shape.rules is None or matches(shape.rules, thief.name, thief.labels))
         and _has_room(state, thief, job)

@@ -96,7 +96,7 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
 
 def _placed(state: State, project: str | None) -> dict[JobId, None]:
     """Jobs that have a place: all, or those of a project."""
-    ids = {job: None for node in state.nodes.values() for job in (*node.holding, *node.ahead)}
+    ids = {job: None for node in state.nodes.values() for job in node.jobs}
     if project is None:
         return ids
     return {job: None for job in ids if state.jobs[job].kind.project == project}

@@ -12,9 +12,11 @@ from spillover.core.events.base import (
     Event,
     JobState,
     Lease,
+    Outcome,
     PeriodRef,
     Reached,
     Stop,
+    TaskEnd,
     Unmoved,
     Usage,
 )
@@ -57,6 +59,8 @@ from spillover.core.events.leases import (
     StealAsked,
     StealRefused,
     TasksBound,
+    TasksEnded,
+    TasksStarted,
 )
 from spillover.core.events.server import (
     BudgetsConfigured,
@@ -111,6 +115,7 @@ __all__ = [
     "MembersDropped",
     "NodeUse",
     "NodesSeen",
+    "Outcome",
     "PeriodRef",
     "PolicyChanged",
     "PolicyDisabled",
@@ -119,7 +124,10 @@ __all__ = [
     "StealAsked",
     "StealRefused",
     "Stop",
+    "TaskEnd",
     "TasksBound",
+    "TasksEnded",
+    "TasksStarted",
     "TokenCreated",
     "TokenRevoked",
     "Unmoved",
@@ -138,6 +146,8 @@ AnyEvent: TypeAlias = (
     | MembersDropped
     | CostHeld
     | JobStarted
+    | TasksStarted
+    | TasksEnded
     | StealAsked
     | StealRefused
     | LeaseMoved

@@ -34,6 +34,30 @@ class Stop(StrEnum):
     REQUEUE = "requeue"
     RETURN = "return"
     """Its wait policy brings it back from rented capacity."""
+    TASK_FAILED = "task_failed"
+    """Another task of its gang did not end well."""
+
+
+class Outcome(StrEnum):
+    """How a task ended, in its agent's eyes."""
+
+    EXITED = "exited"
+    WALLTIME = "walltime"
+    """The agent stopped it at its walltime."""
+    STOPPED = "stopped"
+    """The agent stopped it because it was told to."""
+    LOST = "lost"
+    """It was running when its agent died, or could not be kept."""
+    NOT_STARTED = "not_started"
+    """No process could be made of it: the message says why."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """It was killed because it used more memory than it asked for."""
+    UNKEPT = "unkept"
+    """It ended well, and what it made could not be brought back: the message says why."""
+    UNUSABLE = "unusable"
+    """It ended, and what was reported of that cannot be used: the message says why."""
+    RELEASED = "released"
+    """Its agent gave it back before it began."""
 
 
 class Back(StrEnum):
@@ -80,6 +104,21 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Nanoseconds of CPU, user and system, with its children."""
     peak_memory: int = 0
     """Bytes, of the largest process."""
+
+
+class TaskEnd(Struct, frozen=True, array_like=True, gc=False):
+    """How one task of a gang ended."""
+
+    rank: int
+    at: int
+    state: JobState
+    outcome: Outcome | None = None
+    """None if nothing was told of it but how its job ended."""
+    exit_code: int | None = None
+    signal: int | None = None
+    usage: Usage = Usage()
+    message: str = ""
+    """What is said of it, for people; empty if nothing."""
 
 
 class PeriodRef(Struct, frozen=True, array_like=True, gc=False):

@@ -180,6 +180,8 @@ class JobEnded(JobEvent, frozen=True, tag="job_ended"):
     """The blob with that if it is not."""
     outputs: str = ""
     """The blob that lists the files that the attempt brought back; empty if there are none."""
+    rank: int = 0
+    """The task whose end decided it."""
 
     def __str__(self) -> str:
         ran = f" after {format_duration(self.usage.ran)}" if self.usage.ran else ""

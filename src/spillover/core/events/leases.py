@@ -1,6 +1,6 @@
 """Events of leases: where jobs are placed and started, and what moves them."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Final, Self
 
 from msgspec.structs import replace
@@ -13,12 +13,15 @@ from spillover.core.events.base import (
     JobState,
     PeriodRef,
     Reached,
+    TaskEnd,
     Unmoved,
 )
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
 from spillover.model.reasons import Reason
 from spillover.model.units import format_duration, format_money
 
+_FEW_RANKS: Final = 5
+"""Tasks of a gang that are named."""
 _UNMOVED: Final = {
     Unmoved.STARTED: "it has started there",
     Unmoved.UNKNOWN: "its agent has not seen it yet",
@@ -54,7 +57,7 @@ class GangPlaced(JobEvent, frozen=True, tag="gang_placed"):
     at: int
     cluster: ClusterName
     nodes: tuple[NodeName, ...]
-    """Where each task runs, in their order; the first one speaks for the job."""
+    """Where each task runs, by rank."""
     attempt: int
     seq: int
     why: Reason
@@ -112,11 +115,13 @@ class CostHeld(JobEvent, frozen=True, tag="cost_held"):
 
 
 class JobStarted(JobEvent, frozen=True, tag="job_started"):
-    """Its process runs."""
+    """Its process runs; of a gang, the first of its processes does."""
 
     at: int
     attempt: int
     seq: int
+    rank: int = 0
+    """The task that runs."""
 
     def __str__(self) -> str:
         return f"started (attempt {self.attempt})"
@@ -124,6 +129,43 @@ class JobStarted(JobEvent, frozen=True, tag="job_started"):
     def reached(self) -> tuple[Reached, ...]:
         """See Event."""
         return (Reached(self.job, self.at, JobState.RUNNING, self.attempt),)
+
+
+class TasksStarted(JobEvent, frozen=True, tag="tasks_started"):
+    """More tasks of a gang run, after the first."""
+
+    at: int
+    attempt: int
+    seq: int
+    ranks: tuple[int, ...]
+    """Those of the tasks that run."""
+
+    def __str__(self) -> str:
+        return f"{_ranks(self.ranks)} started"
+
+
+class TasksEnded(JobEvent, frozen=True, tag="tasks_ended"):
+    """Tasks of a gang ended, and hold nothing any more. What becomes of the job follows when the last one has."""
+
+    at: int
+    attempt: int
+    seq: int
+    ends: tuple[TaskEnd, ...]
+    """Of each: rank, at, state, outcome, exit_code, signal, usage, message."""
+
+    def __str__(self) -> str:
+        alike: dict[str, list[int]] = {}
+        for end in self.ends:
+            code = "" if end.exit_code is None else f", exit code {end.exit_code}"
+            how = f"{end.state}{code}" + (f": {end.message}" if end.message else "")
+            alike.setdefault(how, []).append(end.rank)
+        return "; ".join(f"{_ranks(ranks)} ended {how}" for how, ranks in alike.items())
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Some tasks of a gang, in words."""
+    few = ", ".join(map(str, ranks[:_FEW_RANKS])) + ("" if len(ranks) <= _FEW_RANKS else ", ...")
+    return f"task {few}" if len(ranks) == 1 else f"{len(ranks)} tasks ({few})"
 
 
 class StealAsked(JobEvent, frozen=True, tag="steal_asked"):
@@ -190,7 +232,7 @@ class TasksBound(Event, frozen=True, tag="tasks_bound"):
     at: int
     jobs: tuple[JobId, ...]
     nodes: tuple[tuple[NodeName, ...], ...]
-    """For each job where its tasks are, all of them; the first one speaks for the job."""
+    """For each job where its tasks are, by rank."""
     running: tuple[JobId, ...] = ()
     """Those of the jobs that run; the others have not started yet."""
 

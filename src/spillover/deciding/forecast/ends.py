@@ -1,7 +1,6 @@
 """What owned capacity is expected to look like later: who ends when, and when a job that does not fit now would."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,8 +15,9 @@ from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
-from spillover.model.ids import ClusterName, JobId
+from spillover.model.ids import ClusterName, JobId, NodeName, task_key
 from spillover.model.job import Shape
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE
 
 _AT = attrgetter("at")
@@ -85,7 +85,7 @@ class Ends:
             return
         began = began_at(phase, self._state.facts.jumped)
         at = began + self._expect(job)
-        end = self._of[job.id] = End(at, job.number, job.id, began, self._held(job.id, phase, cluster))
+        end = self._of[job.id] = End(at, job.number, job.id, began, self._held(job, phase, cluster))
         insort(self.sorted, end)
 
     def forget(self, job: JobId) -> None:
@@ -114,15 +114,26 @@ class Ends:
             turn = min(turn, self.sorted[after].at - MINUTE)
         return turn
 
-    def _held(self, job: JobId, phase: Placed | Running, cluster: Capacity) -> tuple[Held, ...]:
+    def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[Held, ...]:
         """What a job holds; nothing while it is prefetched."""
-        tasks = {phase.node: 1} if not phase.others else Counter((phase.node, *phase.others))
-        found: list[Held] = []
-        for name, many in tasks.items():
-            held = self._state.nodes[f"{phase.cluster}/{name}"].holding.get(job)
+        nodes = self._state.nodes
+        found: dict[NodeName, tuple[Resources, int]] = {}
+        for task in job.tasks:
+            name = task.node
+            held = (
+                nodes[f"{phase.cluster}/{name}"].holding.get(task_key(job.id, job.attempt, task.rank))
+                if task.lives
+                else None
+            )
             if held is not None:
-                found.append(Held(cluster, cluster.by_name[name], cluster.layout.held(held, many)))
-        return tuple(found)
+                before = found.get(name)
+                found[name] = (held, 1) if before is None else (before[0] + held, before[1] + 1)
+        return tuple(
+            [
+                Held(cluster, cluster.by_name[name], cluster.layout.held(held, many))
+                for name, (held, many) in found.items()
+            ]
+        )
 
 
 class ReservedCapacity:

@@ -27,6 +27,7 @@ from spillover.core.events import (
     MembersDropped,
     StealRefused,
     TasksBound,
+    TasksEnded,
     WaitsExpired,
 )
 from spillover.core.jobs import NO_EXTRA, Ended, Placed, Queued
@@ -116,6 +117,11 @@ def _started(index: SchedulingIndex, event: JobStarted) -> None:
         index.gained = index.gained or index.passed  # it ends later than was expected when it was placed
 
 
+def _tasks_ended(index: SchedulingIndex, event: TasksEnded) -> None:
+    if index.ends is not None:
+        index.ends.set(index.state.jobs[event.job])  # the others of its gang hold less
+
+
 def _moved(index: SchedulingIndex, event: LeaseMoved) -> None:
     job = index.state.jobs[event.job]
     if index.ends is not None:
@@ -161,7 +167,7 @@ def _jumped(index: SchedulingIndex, event: ClockJumped) -> None:
     del event
     if index.ends is not None:
         state = index.state
-        placed = (each for node in state.nodes.values() for each in (*node.holding, *node.ahead))
+        placed = (each for node in state.nodes.values() for each in node.jobs)
         for job in dict.fromkeys(placed):
             index.ends.set(state.jobs[job])
 
@@ -206,6 +212,7 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     MemberPlaced: _member_placed,
     MembersDropped: _members_left,
     JobStarted: _started,
+    TasksEnded: _tasks_ended,
     LeaseMoved: _moved,
     StealRefused: _not_moved,
     AgentRegistered: _registered,

@@ -27,7 +27,7 @@ from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
 from spillover.model.cluster import Health, Role
-from spillover.model.ids import ClusterName, JobId, NodeName
+from spillover.model.ids import ClusterName, JobId, NodeName, job_of_task, task_key
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
 
@@ -352,7 +352,7 @@ class SchedulingIndex:
         if type(job.phase) is not Placed:
             return False
         node = self.state.nodes.get(f"{job.phase.cluster}/{job.phase.node}")
-        return node is not None and job.id in node.ahead
+        return node is not None and task_key(job.id, job.attempt) in node.ahead
 
     def first_arrivals(self) -> Iterator[JobId]:
         """Queued jobs that no cycle has looked at, each once, those first that were submitted first."""
@@ -520,7 +520,7 @@ class SchedulingIndex:
         """Jobs whose prefetched leases a node may be asked for, each with when it was placed."""
         node = self.state.nodes.get(key)
         for each in () if node is None else node.ahead:
-            job = self.state.jobs[each]
+            job = self.state.jobs[job_of_task(each)]
             phase = job.phase
             if type(phase) is Placed and not phase.revoked and phase.stopping is None and phase.thief is None:
                 yield job, phase.at

@@ -7,7 +7,7 @@ import pytest
 from spillover.clusters.kubernetes.objects import Pod
 from spillover.clusters.kubernetes.reading import read
 from spillover.clusters.kubernetes.sightings import Known, Sighting
-from spillover.core.events import Usage
+from spillover.core.events import JobState, TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import NodeName
 from spillover.model.resources import Resources
@@ -163,9 +163,43 @@ def test_a_job_that_succeeded_ran_from_its_first_start_to_its_last_end() -> None
         a_pod("Succeeded", a_container(terminated=ended(0, 2, 8)), index=1),
     )
     told = seen(*pods, conditions=(COMPLETE,))
-    assert told.ending == Ending(Outcome.EXITED, 0, None, Usage(7 * SECOND), when(8))
+    tasks = (
+        TaskEnd(0, when(5), JobState.SUCCEEDED, Outcome.EXITED, 0, None, Usage(4 * SECOND)),
+        TaskEnd(1, when(8), JobState.SUCCEEDED, Outcome.EXITED, 0, None, Usage(6 * SECOND)),
+    )
+    assert told.ending == Ending(Outcome.EXITED, 0, None, Usage(7 * SECOND), when(8), tasks=tasks)
+    assert told.began == (0, 1)
     assert told.uses == ()
     assert told.started == when(1)
+
+
+def test_each_task_is_told_with_its_own_end() -> None:
+    """The first that fails has the Job delete the others."""
+    stopped = a_pod("Failed", a_container(terminated=ended(137, 1, 6)), index=2, name="third", deleted=5)
+    told = ending(
+        a_pod("Succeeded", a_container(terminated=ended(0, 1, 3)), index=0),
+        failed(a_container(terminated=ended(7, 1, 4)), index=1, name="second"),
+        stopped,
+    )
+    assert (told.outcome, told.exit_code) == (Outcome.EXITED, 7)
+    assert [(each.rank, each.state, each.exit_code) for each in told.tasks] == [
+        (0, "SUCCEEDED", 0),
+        (1, "FAILED", 7),
+        (2, "CANCELLED", None),
+    ]
+    assert "second" in told.tasks[1].message
+
+
+def test_of_one_task_and_of_pods_that_are_not_counted_nothing_more_is_told() -> None:
+    assert ending(failed(a_container(terminated=ended(3)))).tasks == ()
+    assert ending(failed(a_container(terminated=ended(3)), index=0)).tasks == ()
+    pods = [failed(a_container(terminated=ended(3)), name=name) for name in ("a", "b")]
+    assert ending(*pods).tasks == ()
+
+
+def test_tasks_that_run_are_told_by_rank() -> None:
+    pods = (a_pod("Running", RUNNING, index=2), a_pod("Pending", index=0), a_pod("Running", RUNNING, index=1))
+    assert seen(*pods).began == (1, 2)
 
 
 def test_the_end_of_pods_is_waited_for_as_it_may_be_heard_later_than_that_of_the_job() -> None:

@@ -10,7 +10,7 @@ from spillover.control.driving.attempts import LASTS
 from spillover.control.driving.drivers import Drivers
 from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
 from spillover.control.views import why_view
-from spillover.core.events import JobState, Lease, SeenNode, Usage
+from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
 from spillover.core.jobs import Running
 from spillover.core.proposals import (
     DRIVER,
@@ -132,6 +132,50 @@ def test_the_book_follows_to_the_node_that_the_cluster_chose(bench: Bench) -> No
     assert orders.proposals[-1] == SeeBound(CLUSTER, (lease,), ((chosen,),))
     assert bench.world.where(lease.job) == f"onprem/{chosen}"
     assert bench.do().proposals == []
+
+
+def gang(bench: Bench) -> Lease:
+    """A gang of three: ranks 0 and 1 on the first node, 2 on the second."""
+    (job,) = bench.world.submit(a_job("gang").tasks(3))
+    bench.note()
+    assert [task.node for task in bench.world.job(job).tasks] == [N1, N1, N2]
+    lease = bench.world.job(job).lease
+    bench.made(lease)
+    return lease
+
+
+def test_the_tasks_of_a_gang_start_one_by_one(bench: Bench) -> None:
+    lease = gang(bench)
+    bench.see(replace(running(lease, bench.now, N1, N1, N2), began=(1,)))
+    bench.do()
+    assert [task.state for task in bench.world.job("gang").tasks] == ["PLACED", "RUNNING", "PLACED"]
+    bench.see(replace(running(lease, bench.now, N1, N1, N2), began=(0, 1, 2)))
+    bench.do()
+    assert [task.state for task in bench.world.job("gang").tasks] == ["RUNNING"] * 3
+    bench.see(replace(running(lease, bench.now, N1, N1, N2), began=(0, 1, 2)))
+    assert bench.do().proposals == []
+
+
+def test_the_book_knows_which_task_of_a_gang_is_where(bench: Bench) -> None:
+    lease = gang(bench)
+    bench.see(running(lease, bench.now, N2, N1, N1))
+    bench.do()
+    assert [task.node for task in bench.world.job("gang").tasks] == [N2, N1, N1]
+    assert bench.do().proposals == []
+
+
+def test_the_ends_of_the_tasks_of_a_gang_are_told_with_its_own(bench: Bench) -> None:
+    lease, began = gang(bench), bench.now
+    bench.world.wait(seconds=5)
+    tasks = (
+        TaskEnd(0, bench.now, JobState.CANCELLED, Outcome.STOPPED),
+        TaskEnd(2, bench.now, JobState.FAILED, Outcome.EXITED, 3),
+    )
+    seen = ended(lease, began, bench.now, 3)
+    assert seen.ending is not None
+    bench.see(replace(seen, ending=replace(seen.ending, tasks=tasks)))
+    bench.do()
+    assert [task.state for task in bench.world.job("gang").tasks] == ["CANCELLED", "CANCELLED", "FAILED"]
 
 
 def test_what_ended_is_left_for_a_while_and_then_deleted(bench: Bench) -> None:

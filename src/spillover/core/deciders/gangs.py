@@ -1,0 +1,97 @@
+"""Gangs whose tasks are told of one by one: when one does not end well the others are stopped, and the job ends with the last."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from spillover.core.deciders.endings import ITSELF, attempt_cost, elapsed
+from spillover.core.deciders.verdicts import again, released, verdict
+from spillover.core.events import (
+    AnyEvent,
+    JobEnded,
+    JobRequeued,
+    JobState,
+    JobStopping,
+    Outcome,
+    Stop,
+    TaskEnd,
+    TasksEnded,
+    Usage,
+)
+from spillover.core.jobs import Job, Placed, Running
+from spillover.core.state import State
+from spillover.core.tasks import Gang, JobTask, deciding_end, usage_of
+
+
+def tasks_end(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> list[AnyEvent]:
+    """What follows when these tasks of a gang, which went on, have ended.
+
+    A `JobEnded` among it, the last event then, has consequences for other jobs: see `finish`.
+    """
+    gang, phase = job.extra.gang, job.phase
+    if gang is None or not isinstance(phase, Placed | Running):
+        raise TypeError(job)
+    events: list[AnyEvent] = [TasksEnded(job.id, now, job.attempt, job.seq, tuple(ends))]
+    if gang.live == len(ends):
+        return [*events, _conclusion(state, job, _all_ends(gang, ends), now)]
+    if phase.stopping is None and any(end.state is not JobState.SUCCEEDED for end in ends):
+        events.append(JobStopping(job.id, now, Stop.TASK_FAILED, ITSELF))
+    return events
+
+
+def given_up(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
+    """The end of a task whose agent does not have it (any more): it never began, or it is lost."""
+    if task.state is JobState.PLACED:
+        return TaskEnd(task.rank, now, JobState.CANCELLED, Outcome.RELEASED, message=because)
+    return lost_task(state, job, task, now, because)
+
+
+def lost_task(state: State, job: Job, task: JobTask, now: int, because: str = "") -> TaskEnd:
+    """The end of a task whose lease is void while it may have run."""
+    ran = elapsed(state, job, now)
+    if task.started is None:
+        ran = 0
+    elif isinstance(job.phase, Running):
+        ran = max(0, ran - (task.started - job.phase.since))
+    return TaskEnd(task.rank, now, JobState.FAILED, Outcome.LOST, usage=Usage(ran), message=because)
+
+
+def _all_ends(gang: Gang, last: Sequence[TaskEnd]) -> list[TaskEnd]:
+    """How all tasks of a gang ended, with the last ones."""
+    return [*(task.end for task in gang.tasks if task.end is not None), *last]
+
+
+def _conclusion(state: State, job: Job, ends: Sequence[TaskEnd], now: int) -> JobRequeued | JobEnded:
+    """What becomes of a job all of whose tasks have ended."""
+    end, used = deciding_end(ends), usage_of(ends)
+    phase, outcome = job.phase, end.outcome or Outcome.EXITED
+    began = type(phase) is Running or used.ran > 0
+    if outcome is Outcome.RELEASED:
+        if not began:
+            back = released(job, now, end.message)
+            return replace(back, rank=end.rank) if type(back) is JobEnded else back
+        outcome = Outcome.STOPPED  # what had begun is not unharmed
+    cost = job.cost + (attempt_cost(state, job, used.ran) if began else 0)
+    if end.state is not JobState.SUCCEEDED:
+        why_back = again(job, outcome, end.exit_code)
+        if why_back is not None:
+            return JobRequeued(job.id, now, why_back, job.attempt + 1, job.seq + 1, cost, because=end.message)
+    finished = max(each.at for each in ends)
+    since = phase.since if type(phase) is Running else None
+    if since is None and began:
+        since = max(job.submitted, finished - used.ran)
+    ended, why = verdict(job, outcome, end)
+    return JobEnded(
+        job.id,
+        finished if since is None else max(since, finished),
+        ended,
+        job.attempt,
+        job.seq,
+        since,
+        end.exit_code,
+        end.signal,
+        cost,
+        used,
+        why,
+        rank=end.rank,
+    )
