@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import inspect
 
+from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.clusters import Clusters, read_clusters
 from spillover.forms.checking import check, nearest
 from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.ports.kinds import ClusterKind
 from spillover.wire.configfile import ClusterDoc
 
 OPTION: Final = "--cluster"
@@ -15,55 +18,56 @@ FORM: Final = "NAME=KIND:OPTION,..."
 _ROLES: Final = ("owned", "rented")
 _PRICES: Final = {"cpu": "cpu_hour", "memory": "memory_gib_hour", "gpu": "gpu_hour"}
 """Prices of an hour, as a command line calls them."""
-_REACHED: Final = (
-    "kubeconfig",
-    "context",
-    "namespace",
-    "image",
-    "bind_within",
-    "start_within",
-    "shun_for",
-    "keep",
-    "failed_after",
-)
 _LABEL: Final = "label."
 _MOST_JOBS: Final = 10_000_000
 _MANY: Final = 10
 """Digits that a number of jobs does not have."""
-_KINDS: Final = ("agents", "kubernetes")
-_ALONE: Final = (*_ROLES, "in_cluster")
-"""Options that are words without a value."""
 _KNOWN: Final = (*_ROLES, "region", "startup", "jobs", *_PRICES, f"{_LABEL}KEY")
 _CALLED: Final = {field: key for key, field in _PRICES.items()}
 
 
 def read_options(options: Sequence[str]) -> Clusters:
     """What all `--cluster` options say; raises BadForm with all that is wrong with them."""
+    kinds = load_kinds()
     problems: list[Problem] = []
     docs: list[ClusterDoc] = []
     names: dict[str, None] = {}
     for option in options:
         found = Findings()
-        value = _value(option, found)
-        doc = _doc(value, found) if value else None
+        value = _value(option, kinds, found)
+        doc = _doc(value, kinds, found) if value else None
         if doc is not None:
             if doc.name in names:
                 found.add(("name",), f"{shown(doc.name)} is the name of another cluster too")
             names[doc.name] = None
             docs.append(doc)
             meaning = Findings()
-            read_clusters([doc], meaning)
+            read_clusters([doc], meaning, kinds)
             found.found += [(path[2:], message) for path, message in meaning.found]
-        problems += [
-            Problem("", None, f"{OPTION} {option}", f"{_called(path[-1])}: {message}" if path else message)
-            for path, message in found.found
-        ]
+        problems += _told(f"{OPTION} {option}", found)
     if problems:
         raise BadForm(problems)
-    return read_clusters(docs, Findings())
+    return read_clusters(docs, Findings(), kinds)
 
 
-def _value(option: str, found: Findings) -> dict[str, Any]:
+def read_option(option: str) -> dict[str, Any]:
+    """One option as spill.yaml would have it, to be sent to a server; raises BadForm with what is wrong with its form."""
+    found = Findings()
+    value = _value(option, load_kinds(), found)
+    if problems := _told(option, found):
+        raise BadForm(problems)
+    return value
+
+
+def _told(option: str, found: Findings) -> list[Problem]:
+    """What is wrong with an option, each by the words of the command line."""
+    return [
+        Problem("", None, option, f"{_called(path[-1])}: {message}" if path else message)
+        for path, message in found.found
+    ]
+
+
+def _value(option: str, kinds: Kinds, found: Findings) -> dict[str, Any]:
     """One option as spill.yaml would have it, without what is wrong with it; empty if nothing can be made of it."""
     name, equals, rest = option.partition("=")
     kind, _, words = rest.partition(":")
@@ -72,31 +76,52 @@ def _value(option: str, found: Findings) -> dict[str, Any]:
         return {}
     value: dict[str, Any] = {"name": name, "kind": kind}
     # Which options an unknown kind would have, nobody knows; that there is no such kind is told with its form.
-    if kind not in _KINDS:
+    if kind not in kinds:
         return value
+    own = _own(kinds[kind])
     told: dict[str, str] = {}
     for word in words.split(",") if words else ():
         key = word.partition("=")[0]
         what = "role" if key in _ROLES else key
         if told.setdefault(what, word) != word:
             found.add((), f"{shown(told[what])} and {shown(word)} cannot both be; leave one of them out")
-        elif (wrong := _wrong(word, kind)) is not None:
+        elif (wrong := _wrong(word, kind, own)) is not None:
             found.add((), wrong)
         else:
-            _put(value, word)
+            _put(value, word, own, section_of(kinds[kind]))
     if found.found and "role" not in value:
         value["role"] = "rented"  # its role may be what is wrong: a price is not to be blamed for that
     return value
 
 
-def _wrong(word: str, kind: str) -> str | None:
+def _own(kind: ClusterKind) -> dict[str, bool]:
+    """Options of a kind: the fields of its section that are one word; whether each is one without a value."""
+    if kind.section is None:
+        return {}
+    form = inspect.type_info(kind.form)
+    fields = form.fields if isinstance(form, inspect.StructType) else ()
+    kept = {each.encode_name: _bare(each.type) for each in fields}
+    return {name: isinstance(each, inspect.BoolType) for name, each in kept.items() if each is not None}
+
+
+def _bare(kind: inspect.Type) -> inspect.Type | None:
+    """The type of one word, without what is said about it; None if a value has several."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if isinstance(kind, inspect.UnionType):
+        return next((found for each in kind.types if (found := _bare(each)) is not None), None)
+    simple = inspect.StrType | inspect.BoolType | inspect.LiteralType
+    return kind if isinstance(kind, simple) else None
+
+
+def _wrong(word: str, kind: str, own: dict[str, bool]) -> str | None:
     """What is wrong with one word after the kind; None if its form is right."""
     key, equals, said = word.partition("=")
-    known = (*_KNOWN, *_REACHED, "in_cluster") if kind == "kubernetes" else _KNOWN
+    known = (*_KNOWN, *own)
     label = key.startswith(_LABEL) and key != _LABEL
     if not label and key not in known:
         return f"{shown(key)} is not an option of a cluster of kind {kind}{nearest(key, known)}"
-    if key in _ALONE:
+    if key in _ROLES or own.get(key):
         return f"{key} takes no value; write it alone" if equals else None
     if not equals:
         return f"{key} needs a value; write {key}=..."
@@ -107,7 +132,7 @@ def _wrong(word: str, kind: str) -> str | None:
     return None
 
 
-def _put(value: dict[str, Any], word: str) -> None:
+def _put(value: dict[str, Any], word: str, own: dict[str, bool], section: str) -> None:
     """Note what a word says where spill.yaml has it."""
     key, _, said = word.partition("=")
     if key in _ROLES:
@@ -121,7 +146,7 @@ def _put(value: dict[str, Any], word: str) -> None:
     elif key in {"region", "startup"}:
         value[key] = said
     else:
-        value.setdefault("kubernetes", {})[key] = said if key in _REACHED else True
+        value.setdefault(section, {})[key] = True if own[key] else said
 
 
 def _called(part: str | int) -> str:
@@ -129,10 +154,10 @@ def _called(part: str | int) -> str:
     return _CALLED.get(str(part), str(part))
 
 
-def _doc(value: dict[str, Any], found: Findings) -> ClusterDoc | None:
+def _doc(value: dict[str, Any], kinds: Kinds, found: Findings) -> ClusterDoc | None:
     """The cluster of an option; None with everything noted that is wrong with its form."""
     try:
-        return msgspec.convert(value, ClusterDoc)
+        return msgspec.convert(value, kinds.cluster_doc)
     except msgspec.ValidationError:
-        check(ClusterDoc, value, found)
+        check(kinds.cluster_doc, value, found)
         return None

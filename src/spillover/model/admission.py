@@ -11,6 +11,8 @@ REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
 FOR_NOW: Final = "node.kubernetes.io/"
 """What taints begin with that Kubernetes itself gives nodes, for as long as they are cordoned or something is wrong with them."""
+KUBERNETES: Final = "kubernetes"
+"""The kind of clusters that run pods."""
 PODS: Final = "pods"
 """What only clusters of Kubernetes do, and they always: several pods, or such of more than one plain container."""
 NAME: Final = "metadata.name"
@@ -39,10 +41,10 @@ def refused_by(where: Where, spec: ClusterSpec) -> str:
 
 def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
     """What a job needs that a cluster cannot do; empty if it can do everything."""
-    able = spec.runs
+    able, pods = spec.runs, spec.kind == KUBERNETES
     if able is None:
-        return PODS if PODS in runs and not spec.external else ""
-    return next((word for word in runs if word not in able and (word != PODS or not spec.external)), "")
+        return PODS if PODS in runs and not pods else ""
+    return next((word for word in runs if word not in able and not (word == PODS and pods)), "")
 
 
 def may_run(shape: Shape, spec: ClusterSpec) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 from msgspec import structs
 
+from spillover.clusters.kinds import load_kinds
 from spillover.config.clusteroption import read_options
 from spillover.config.config import Address, Config
 from spillover.config.read import check_reach, read_address, read_config
@@ -27,7 +28,7 @@ from spillover.forms.problems import BadForm, Findings, Problem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
-from spillover.server.external import Unusable, check_access
+from spillover.server.clusters import Unusable, check_access
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
@@ -63,6 +64,8 @@ def run(
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
+        for line in load_kinds().unusable.values():
+            structlog.get_logger().warning(line)
         files = _open_many_files()
         gc.freeze()  # what is loaded stays
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
@@ -133,9 +136,7 @@ def settings_of(
                 ("--slots",), "is of the cluster that a server has by itself; leave it out beside --cluster"
             )
         named = read_options(clusters)
-        settings = structs.replace(
-            settings, clusters=named.specs, agents=named.agents, kubernetes=named.kubernetes
-        )
+        settings = structs.replace(settings, clusters=named.specs, forms=named.forms)
     if http is not None:
         settings = structs.replace(settings, http=read_address(http, ("--http",), found) or settings.http)
     if grpc is not None:

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from spillover.control.driving.ledger import Orders
-from spillover.control.driving.pilot import Manner, Pilot
+from spillover.control.driving.pilot import Pilot
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease
 from spillover.core.jobs import Job, Placed
@@ -18,7 +18,7 @@ from spillover.model.units import SECOND
 from spillover.ports.blobs import BlobError
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.commands import CommandError
-from spillover.ports.driver import Answer, Driver, DriverError, Link, Made
+from spillover.ports.driver import Answer, Driver, DriverError, Link, Made, Manner
 from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
@@ -57,6 +57,12 @@ class Driving:
         self._reads = asyncio.Semaphore(AT_ONCE)
         """Apart, so that output that does not come keeps nothing from being started or stopped."""
         loop.listen(self._see)
+
+    def retire(self) -> None:
+        """Take in nothing more: the cluster is not one of ours any longer."""
+        self._loop.unlisten(self._see)
+        for each in self._loop.aside.of(self.work):
+            self._loop.aside.done(self.work, each.subject)
 
     async def run(self) -> None:
         """Watch and act until cancelled."""

@@ -1,0 +1,81 @@
+"""The example of a kind of cluster runs jobs on a real server; one that is broken is named in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ServerProcess, wait_until
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "clusters"
+CLUSTERS = [
+    {"name": "onprem", "local": [{"name": "n1", "cpu": 1}]},
+    {"name": "scratch", "kind": "subprocesses", "subprocesses": {"cpu": 2}},
+]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for packages that every server and command of this test sees, with the example in it."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    paths = [str(folder), str(EXAMPLE / "src"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths).strip(":"))
+    register(folder, "subprocesses", "spillover_subprocesses:SubprocessesKind")
+    return folder
+
+
+def register(site: Path, name: str, where: str) -> None:
+    """As an installed package is."""
+    info = site / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[spillover.clusters]\n{name} = {where}\n")
+
+
+def test_jobs_run_on_a_kind_of_cluster_that_a_package_brings(
+    site: Path, servers: Callable[..., ServerProcess]
+) -> None:
+    (site / "broken_kind.py").write_text("import no_such_module\n")
+    register(site, "broken", "broken_kind:Broken")
+    server = servers(clusters=CLUSTERS).up()
+    assert "the cluster kind broken of broken cannot be used: ModuleNotFoundError" in server.last_words()
+
+    def ready() -> bool:
+        found = json.loads(server.spill("clusters", "--json").stdout)
+        return ("scratch", "READY") in [(each["name"], each["state"]) for each in found]
+
+    wait_until(ready, "the cluster is ready")
+    job = "apiVersion: spillover/v1\nkind: Job\nmetadata: {name: NAME}\nspec: {run: 'COMMAND', where: {cluster: scratch}}\n"
+    good = job.replace("NAME", "good").replace("COMMAND", "echo hello from $SPILL_CLUSTER")
+    done = server.spill("submit", "-", "--wait", typed=good)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert server.spill("logs", "good").stdout == "hello from scratch\n"
+    bad = server.spill("submit", "-", "--wait", typed=job.replace("NAME", "bad").replace("COMMAND", "exit 3"))
+    assert bad.returncode == 1
+    shown = json.loads(server.spill("show", "bad", "--json").stdout)
+    assert (shown["cluster"], shown["node"], shown["exit_code"]) == ("scratch", "here", 3)
+    server.spill("submit", "-", typed=job.replace("NAME", "long").replace("COMMAND", "sleep 100"))
+    wait_until(
+        lambda: json.loads(server.spill("show", "long", "--json").stdout)["state"] == "RUNNING", "it runs"
+    )
+    assert server.spill("cancel", "long").returncode == 0
+    assert server.spill("wait", "long").returncode == 1
+    assert json.loads(server.spill("show", "long", "--json").stdout)["state"] == "CANCELLED"
+
+
+def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE / "tests")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLE / "src")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
