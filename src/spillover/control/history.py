@@ -22,8 +22,14 @@ from spillover.core.events import (
     BackoffEnded,
     BudgetsConfigured,
     ClockJumped,
+    ClusterAdded,
     ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
     ClustersConfigured,
+    ClusterUpdated,
     CostHeld,
     Decided,
     DependencyEnded,
@@ -253,6 +259,12 @@ Places: TypeAlias = (
     | AgentsConfigured
     | NodesSeen
     | ClusterChanged
+    | ClusterAdded
+    | ClusterUpdated
+    | ClusterOpened
+    | ClusterDraining
+    | ClusterResumed
+    | ClusterRemoved
     | TasksBound
 )
 """Events of agents, of nodes of external clusters, and of external clusters."""
@@ -277,6 +289,21 @@ def _of_places(event: Places) -> str:
             return _nodes_seen(event)
         case ClusterChanged():
             return f"cluster {event.cluster} is {event.health}" + (f": {event.why}" if event.why else "")
+        case ClusterAdded():
+            return (
+                f"cluster {event.spec.name} ({event.spec.kind}, {event.spec.role}) was added by {event.who}"
+            )
+        case ClusterUpdated():
+            return f"cluster {event.spec.name} is configured otherwise, by {event.who}"
+        case ClusterOpened():
+            return f"cluster {event.cluster} is open"
+        case ClusterDraining():
+            leaving = f", to be removed ({event.leaving})" if event.leaving is not None else ""
+            return f"cluster {event.cluster} was drained by {event.who}{leaving}"
+        case ClusterResumed():
+            return f"cluster {event.cluster} was resumed by {event.who}"
+        case ClusterRemoved():
+            return f"cluster {event.cluster} is gone"
         case TasksBound():
             many = f"{len(event.jobs)} jobs are"
             return f"{'is' if len(event.jobs) == 1 else many} bound to other nodes of {event.cluster} than planned"

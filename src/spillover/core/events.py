@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterSpec, Health, Taint
+from spillover.model.cluster import ClusterSpec, Health, Leave, Taint
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import After, Range, Shape, Terms
 from spillover.model.policy import PolicySet
@@ -366,6 +366,68 @@ class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
     clusters: tuple[ClusterSpec, ...]
 
 
+class ClusterAdded(Event, frozen=True, tag="cluster_added"):
+    """A cluster was added while the server runs; it is tried after the others."""
+
+    spec: ClusterSpec
+    """What deciding knows of it."""
+    at: int
+    who: str
+    form: str = ""
+    """Its entry of spill.yaml as JSON, if the configuration does not name it; else empty."""
+    anew: bool = False
+    """Whether everybody who waits is given a new wait: it is the first that is rented, or the only one that somebody asks for."""
+
+
+class ClusterUpdated(Event, frozen=True, tag="cluster_updated"):
+    """A cluster is configured otherwise. What is placed there pays what it was placed for."""
+
+    spec: ClusterSpec
+    """What deciding knows of it."""
+    at: int
+    who: str
+    form: str = ""
+    """As of `cluster_added`."""
+    anew: bool = False
+    """Likewise."""
+
+
+class ClusterOpened(Event, frozen=True, tag="cluster_opened"):
+    """The server has opened a cluster that was added: it watches it, or takes its agents."""
+
+    cluster: ClusterName
+    at: int
+
+
+class ClusterDraining(Event, frozen=True, tag="cluster_draining"):
+    """A cluster is given nothing more; what runs there goes on."""
+
+    cluster: ClusterName
+    at: int
+    who: str
+    leaving: Leave | None = None
+    """What becomes of its jobs, if it is being removed; null if it is only drained."""
+    form: str = ""
+    """Its entry of spill.yaml as JSON, if it is being removed because the configuration does not name it any more."""
+
+
+class ClusterResumed(Event, frozen=True, tag="cluster_resumed"):
+    """A cluster that was drained, or was being removed, may be given work again."""
+
+    cluster: ClusterName
+    at: int
+    who: str
+
+
+class ClusterRemoved(Event, frozen=True, tag="cluster_removed"):
+    """Nothing of ours is left on a cluster that was to be removed: it is gone."""
+
+    cluster: ClusterName
+    at: int
+    anew: bool = False
+    """Whether everybody who waits is given a new wait, as it was the last that is rented."""
+
+
 class BudgetsConfigured(Event, frozen=True, tag="budgets_configured"):
     """The budgets of this server."""
 
@@ -624,6 +686,12 @@ AnyEvent: TypeAlias = (
     | JobReprioritised
     | JobsArchived
     | ClustersConfigured
+    | ClusterAdded
+    | ClusterUpdated
+    | ClusterOpened
+    | ClusterDraining
+    | ClusterResumed
+    | ClusterRemoved
     | BudgetsConfigured
     | AgentRegistered
     | AgentDraining

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from spillover.model.cluster import ClusterSpec, Taint
+from spillover.model.cluster import ClusterSpec, Role, Taint
 from spillover.model.job import Shape
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 
@@ -37,6 +37,11 @@ def refused_by(where: Where, spec: ClusterSpec) -> str:
         if spec.labels.get(name) != value:
             return f"labels: {name}={value}"
     return ""
+
+
+def only_rented(where: Where, specs: Iterable[ClusterSpec]) -> bool:
+    """Whether all clusters that a job asks for are rented, so that there is no owned one to wait for."""
+    return {spec.role for spec in specs if not refused_by(where, spec)} == {Role.RENTED}
 
 
 def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:

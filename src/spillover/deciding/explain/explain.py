@@ -27,6 +27,7 @@ from spillover.model.reasons import (
     BehindOthers,
     BeyondDepth,
     ClusterDown,
+    ClusterDrained,
     Fresh,
     GangUnsupported,
     Held,
@@ -239,7 +240,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
     return limited[0] if limited and not names else NoRoom(shape.resources, names)
 
 
-AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, NotObserved)
+AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
 """Why a cluster takes nothing now, whatever room it has; what is told first if each cluster has another reason."""
 
 

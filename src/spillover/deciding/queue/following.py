@@ -8,7 +8,13 @@ from msgspec.structs import replace
 from spillover.core.events import (
     BackoffEnded,
     ClockJumped,
+    ClusterAdded,
     ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
+    ClusterUpdated,
     CostHeld,
     EpochStarted,
     GangPlaced,
@@ -127,9 +133,20 @@ def _bound(index: SchedulingIndex, event: TasksBound) -> None:
     index.gained = index.gained or index.passed  # room that somebody waits for comes to be elsewhere
 
 
-def _opened(index: SchedulingIndex, event: ClusterChanged | EpochStarted) -> None:
+def _opened(
+    index: SchedulingIndex,
+    event: ClusterChanged | EpochStarted | ClusterOpened | ClusterDraining | ClusterResumed,
+) -> None:
     del event
     index.open_clusters()
+
+
+def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated) -> None:
+    index.take_cluster(event.spec)
+
+
+def _cluster_gone(index: SchedulingIndex, event: ClusterRemoved) -> None:
+    index.drop_cluster(event.cluster)
 
 
 def _jumped(index: SchedulingIndex, event: ClockJumped) -> None:
@@ -183,8 +200,18 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     TasksBound: _bound,
     ClusterChanged: _opened,
     EpochStarted: _opened,
+    ClusterOpened: _opened,
+    ClusterDraining: _opened,
+    ClusterResumed: _opened,
     CostHeld: _held,
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,
 }
+
+CLUSTER_FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
+    ClusterAdded: _cluster_taken,
+    ClusterUpdated: _cluster_taken,
+    ClusterRemoved: _cluster_gone,
+}
+"""Likewise, unless such an event gives everybody a new wait: then an index is built anew."""

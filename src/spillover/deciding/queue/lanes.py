@@ -58,6 +58,11 @@ class Lane:
         self.gangs_rented: list[GangCandidates] | None = None
         """Likewise on rented capacity."""
 
+    def forget_clusters(self) -> None:
+        """There are other clusters: where its jobs may run has to be asked again."""
+        self.owned = self.rented = None
+        self.gangs_owned = self.gangs_rented = None
+
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
 
