@@ -14,7 +14,7 @@ from tests.support.processes import ServerProcess, wait_until
 EXAMPLE = Path(__file__).parents[2] / "examples" / "clusters"
 CLUSTERS = [
     {"name": "onprem", "local": [{"name": "n1", "cpu": 1}]},
-    {"name": "scratch", "kind": "subprocesses", "subprocesses": {"cpu": 2}},
+    {"name": "scratch", "kind": "subprocesses", "subprocesses": {"slots": 2}},
 ]
 
 
@@ -66,6 +66,29 @@ def test_jobs_run_on_a_kind_of_cluster_that_a_package_brings(
     assert server.spill("cancel", "long").returncode == 0
     assert server.spill("wait", "long").returncode == 1
     assert json.loads(server.spill("show", "long", "--json").stdout)["state"] == "CANCELLED"
+
+
+def test_a_kind_that_is_installed_while_the_server_runs_can_be_used_at_once(
+    site: Path, servers: Callable[..., ServerProcess]
+) -> None:
+    info = site / "subprocesses-1.dist-info"
+    info.rename(site / "later")
+    server = servers(clusters=CLUSTERS[:1]).up()
+    entry = json.dumps({"name": "scratch", "kind": "subprocesses"})
+    assert server.spill("clusters", "add", "-f", "-", typed=entry).returncode == 2
+    (site / "later").rename(info)
+    assert server.spill("clusters", "add", "scratch=subprocesses:slots=2").returncode == 0
+    job = "apiVersion: spillover/v1\nkind: Job\nspec: {run: 'echo here', where: {cluster: scratch}}\n"
+    done = server.spill("submit", "-", "--wait", typed=job)
+    assert (done.returncode, done.stderr) == (0, "")
+    long = server.spill("submit", "-", typed=job.replace("echo here", "sleep 100")).stdout.strip()
+    wait_until(
+        lambda: json.loads(server.spill("show", long, "--json").stdout)["state"] == "RUNNING", "it runs"
+    )
+    assert server.spill("clusters", "remove", "scratch", "--cancel").returncode == 0
+    assert server.spill("wait", long).returncode == 1
+    wait_until(lambda: "scratch" not in server.spill("clusters").stdout, "the cluster is gone")
+    assert not [*(server.data / "subprocesses" / "scratch").iterdir()], "what had ended there is deleted"
 
 
 def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:

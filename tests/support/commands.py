@@ -22,10 +22,17 @@ from spillover.wire.api import (
     AgentView,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigChange,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     CostView,
     EventView,
+    FieldProblem,
     FilesView,
     FileView,
     Forecast,
@@ -297,6 +304,30 @@ class FakeCommands:
         """One."""
         self._called("agents")
         return [AgentView("n1", "onprem", "ready", {"cpu": 2.0}, {"cpu": 0.0}, 0, 0, [], {}, _AT)]
+
+    async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:
+        """It has a name, and is not there yet."""
+        name = str(request.cluster.get("name", ""))
+        self._called(f"{who}: add {name} {msgspec.json.encode(request.cluster).decode()}")
+        if not name:
+            raise CommandError(Kind.INVALID, "name: is missing", [FieldProblem("name", "is missing")])
+        if name == "onprem":
+            raise CommandError(Kind.CONFLICT, "there is a cluster 'onprem' already; remove it first")
+        return ClusterView(name, "agents", "owned", "REQUESTED", 0, {}, {}, 0, {}, life="requested")
+
+    async def act_on_clusters(self, action: ClusterAction, who: str) -> ClusterNames:
+        """Its one cluster is configured."""
+        self._called(f"{who}: {action.act} {' '.join(action.clusters)} {action.jobs}")
+        for name in action.clusters:
+            if name != "onprem":
+                raise CommandError(Kind.UNKNOWN, f"there is no cluster {name!r} here; known: onprem")
+        return ClusterNames(action.clusters)
+
+    async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
+        """One cluster more."""
+        self._called(f"{who}: configure {request.dry_run} {request.jobs}")
+        changes = [ConfigChange("cluster lab", "added", "of kind agents, owned")]
+        return ConfigOutcome(changes, done=not request.dry_run)
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Its one agent is neither lost nor unknown."""

@@ -39,8 +39,8 @@ async def ended(driver: Subprocesses) -> Ending:
 def test_a_form_is_checked() -> None:
     kind = SubprocessesKind()
     assert kind.check(SubprocessesForm(), SCRATCH) == []
-    (flaw,) = kind.check(SubprocessesForm(memory="much"), SCRATCH)
-    assert flaw.path == ("memory",)
+    (flaw,) = kind.check(SubprocessesForm(ram="much"), SCRATCH)
+    assert flaw.path == ("ram",)
 
 
 def test_a_command_runs_and_its_output_is_there_until_it_is_forgotten(tmp_path: Path) -> None:

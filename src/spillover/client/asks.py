@@ -19,7 +19,12 @@ from spillover.wire.api import (
     BlobKept,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     Digests,
     FilesView,
@@ -29,6 +34,7 @@ from spillover.wire.api import (
     Ids,
     JobDetail,
     JobPage,
+    JobsThere,
     JobView,
     NewToken,
     Overview,
@@ -171,6 +177,28 @@ def past(
 def clusters() -> Ask[list[ClusterView]]:
     """All clusters."""
     return Ask("GET", "/v1/clusters", _reader(list[ClusterView]))
+
+
+def add_cluster(cluster: Mapping[str, Any], *, check: bool) -> Ask[ClusterView]:
+    """Use one more cluster."""
+    body = msgspec.json.encode(ClusterRequest(dict(cluster), check))
+    return Ask("POST", "/v1/clusters", _reader(ClusterView), body=body)
+
+
+def act_on_clusters(
+    act: Literal["drain", "resume", "remove"], clusters: Sequence[str], jobs: JobsThere = "finish"
+) -> Ask[list[str]]:
+    """Drain, resume or remove clusters."""
+    body = msgspec.json.encode(ClusterAction(act, list(clusters), jobs))
+    return Ask(
+        "POST", "/v1/clusters/actions", lambda answer: _reader(ClusterNames)(answer).clusters, body=body
+    )
+
+
+def configure(*, dry_run: bool, jobs: JobsThere) -> Ask[ConfigOutcome]:
+    """Read the configuration again."""
+    body = msgspec.json.encode(ConfigRequest(dry_run, jobs))
+    return Ask("POST", "/v1/config", _reader(ConfigOutcome), body=body)
 
 
 def agents() -> Ask[list[AgentView]]:

@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, structs
 
 from spillover.clusters.agents.machine import cpus, memory
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.prices import read_billing, read_price
+from spillover.forms.checking import check
 from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
 from spillover.forms.quantities import MOST_CPU, check_name, duration, read_cpu, read_memory
 from spillover.model.backoff import reason_of
@@ -28,6 +30,8 @@ class Clusters(Struct, frozen=True):
     """In the order they are tried."""
     forms: dict[ClusterName, Struct]
     """What each says in the form of its kind."""
+    entries: dict[ClusterName, str]
+    """The entry of each in spill.yaml, as JSON."""
 
 
 def this_machine(slots: int | None) -> Clusters:
@@ -37,7 +41,23 @@ def this_machine(slots: int | None) -> Clusters:
         raise BadForm([Problem("", None, "--slots", message)])
     name = ClusterName("local")
     agent = LocalDoc("local-1", slots or cpus(), memory())
-    return Clusters((ClusterSpec(name, AGENTS, Role.OWNED),), {name: LocalAgentsDoc([agent])})
+    form = LocalAgentsDoc([agent])
+    entry = msgspec.json.encode({"name": name, "local": form.local}).decode()
+    return Clusters((ClusterSpec(name, AGENTS, Role.OWNED),), {name: form}, {name: entry})
+
+
+def read_cluster(value: object, kinds: Kinds, found: Findings) -> Clusters | None:
+    """One cluster, as an entry of spill.yaml says it; None with everything noted that is wrong with it."""
+    try:
+        doc = msgspec.convert(value, kinds.cluster_doc)
+    except (msgspec.ValidationError, RecursionError):
+        check(kinds.cluster_doc, value, found)
+        return None
+    meaning = Findings()
+    clusters = read_clusters([doc], meaning, kinds)
+    for path, message in meaning.found:
+        found.add(path[2:], message)
+    return None if meaning.found else clusters
 
 
 def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None = None) -> Clusters:
@@ -47,6 +67,7 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
         found.add(("clusters",), "is empty; write at least one cluster, or leave it out for this machine")
     specs: dict[ClusterName, ClusterSpec] = {}
     forms: dict[ClusterName, Struct] = {}
+    entries: dict[ClusterName, str] = {}
     agents: dict[str, None] = {}
     for at, doc in enumerate(docs):
         path: Path = ("clusters", at)
@@ -59,13 +80,28 @@ def read_clusters(docs: list[ClusterDoc], found: Findings, kinds: Kinds | None =
             continue
         form = forms[name] = _said(doc, kinds[doc.kind]) or kinds[doc.kind].form()
         specs[name] = _spec(doc, kinds[doc.kind], form, path, found)
+        entries[name] = _entry(doc)
         _check_form(doc, form, kinds, path, found)
         for index, local in enumerate(form.local if isinstance(form, LocalAgentsDoc) else ()):
             if local.name in agents:
                 message = f"{shown(local.name)} is the name of another agent too"
                 found.add((*path, "local", index, "name"), message)
             agents[local.name] = None
-    return Clusters(tuple(specs.values()), forms)
+    return Clusters(tuple(specs.values()), forms, entries)
+
+
+def _entry(doc: ClusterDoc) -> str:
+    """A cluster as it was written, without what it need not say: kinds that are not installed later leave nothing unknown in it."""
+    fields = {each.name: each for each in structs.fields(doc)}
+    said = {name: getattr(doc, name) for name in fields}
+    kept = {name: value for name, value in said.items() if value != _default(fields[name])}
+    return msgspec.json.encode(kept).decode()
+
+
+def _default(each: structs.FieldInfo) -> object:
+    if each.default_factory is not msgspec.NODEFAULT:
+        return each.default_factory()
+    return each.default
 
 
 def _check_form(doc: ClusterDoc, form: Struct, kinds: Kinds, path: Path, found: Findings) -> None:

@@ -95,6 +95,8 @@ class Config(Struct, frozen=True):
     """In the order they are tried."""
     forms: dict[ClusterName, Struct] = field(default_factory=dict)
     """What each cluster says in the form of its kind."""
+    entries: dict[ClusterName, str] = field(default_factory=dict)
+    """The entry of each cluster in spill.yaml, as JSON."""
     data: str = "./spill-data"
     """Folder; a relative one is seen from where the server starts."""
     store: str = "sqlite"

@@ -72,7 +72,7 @@ def read_config(
 def default_config(slots: int | None = None) -> Config:
     """This machine as one owned cluster with one agent of `slots` CPUs, or of all that it has."""
     clusters = this_machine(slots)
-    return Config(clusters.specs, clusters.forms)
+    return Config(clusters.specs, clusters.forms, clusters.entries)
 
 
 def read_address(text: str, path: Path, found: Findings) -> Address | None:
@@ -195,6 +195,7 @@ def _understand(
     return Config(
         clusters=clusters.specs,
         forms=clusters.forms,
+        entries=clusters.entries,
         data=doc.data,
         store=doc.store,
         http=http,

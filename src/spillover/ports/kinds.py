@@ -70,8 +70,8 @@ class AgentHost(Protocol):
         """Keep them alive until cancelled."""
         ...
 
-    async def stop(self) -> None:
-        """Stop them, tasks included."""
+    async def stop(self, successor: object = None) -> None:
+        """Stop them, tasks included; those that a successor runs as they are go on."""
         ...
 
 

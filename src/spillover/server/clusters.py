@@ -94,6 +94,8 @@ class OpenClusters:
         archive = OutputArchive(around.blobs, config.output_limit)
         self._keep = archive.keep if config.keep_output else None
         self.kinds = load_kinds()
+        self._serves = False
+        """Whether agents find the server."""
         self.identity = ""
         """What the server is known by on clusters of others; empty until the book is loaded."""
 
@@ -104,20 +106,35 @@ class OpenClusters:
         return iter(self._open)
 
     @property
+    def forms(self) -> dict[ClusterName, Struct]:
+        """What each says in the form of its kind."""
+        return {name: each.form for name, each in self._open.items()}
+
+    @property
     def has_drivers(self) -> bool:
         """Whether others run any of them."""
         return any(each.driving is not None for each in self._open.values())
 
-    def form_of(self, cluster: ClusterName) -> Struct:
-        """What an open cluster says in the form of its kind."""
-        return self._open[cluster].form
+    def look_for_kinds(self) -> None:
+        """Know kinds too that were installed while the server runs."""
+        self.kinds = load_kinds()
 
     def open(self, name: ClusterName, kind: str, form: Struct) -> None:
         """Open a cluster, without running it; raises CannotOpen."""
-        around, config = self._around, self._around.config
+        around = self._around
         if kind not in self.kinds:
             raise CannotOpen(self.kinds.unusable.get(kind, f"there is no kind {kind!r} of clusters here"))
-        opening = Opening(
+        opened, manner = _opened(self.kinds, kind, form, self._opening(name))
+        driving = None
+        if kind != AGENTS:
+            driver = cast("Driver", opened)
+            driving = Driving(around.loop, driver, around.runner.starts, manner, self._keep)
+            around.drivers.add(driving)
+        self._open[name] = _Open(kind, form, opened, driving)
+
+    def _opening(self, name: ClusterName) -> Opening:
+        around, config = self._around, self._around.config
+        return Opening(
             cluster=name,
             owner=owner_of(self.identity, name),
             lead=around.loop,
@@ -128,19 +145,16 @@ class OpenClusters:
             files=around.files,
             agent_options=("--isolation", config.isolation, "--output-limit", str(config.output_limit)),
         )
-        opened, manner = _opened(self.kinds, kind, form, opening)
-        driving = None
-        if kind != AGENTS:
-            driver = cast("Driver", opened)
-            driving = Driving(around.loop, driver, around.runner.starts, manner, self._keep)
-            around.drivers.add(driving)
-        self._open[name] = _Open(kind, form, opened, driving)
 
     async def check(self, clusters: Iterable[ClusterName]) -> list[str]:
         """What keeps some of them from being used, a line for each problem; agents are not asked."""
         drivings = [driving for each in clusters if (driving := self._open[each].driving) is not None]
         found = await asyncio.gather(*[_problems(each.driver) for each in drivings])
-        return [line for lines in found for line in lines]
+        return [
+            f"cluster {each.driver.cluster}: {line}"
+            for each, lines in zip(drivings, found, strict=True)
+            for line in lines
+        ]
 
     def watch(self) -> None:
         """Run those that others run and that do not run yet."""
@@ -149,7 +163,15 @@ class OpenClusters:
                 self._run(each, each.driving.work, each.driving.run)
 
     def start_agents(self) -> None:
-        """Run the agents of this machine that do not run yet; they look for the server where it says that it is."""
+        """Run the agents of this machine, now that the server says where it is, and from now on those of clusters that are opened."""
+        self._serves = True
+        self.start()
+
+    def start(self) -> None:
+        """Run what is open and does not run yet."""
+        self.watch()
+        if not self._serves:
+            return
         for name, each in self._open.items():
             if each.driving is None and each.task is None:
                 self._run(each, f"local agents of {name}", cast("AgentHost", each.opened).run)
@@ -158,16 +180,58 @@ class OpenClusters:
         each.task = asyncio.create_task(surviving(work, run, self._around.loop.aside), name=work)
 
     async def close(self, cluster: ClusterName) -> None:
-        """Let go of a cluster: its agents on this machine are stopped, and what its driver watches is not watched any more."""
+        """Let go of a cluster that was removed: its agents on this machine are stopped, and what has ended on it is deleted."""
         each = self._open.pop(cluster)
-        await _end(each)
+        if each.driving is not None:
+            await each.driving.clear()
+        await self._let_go(each)
         if each.driving is None:
             await cast("AgentHost", each.opened).stop()
-            return
-        each.driving.retire()
-        self._around.drivers.remove(cluster)
-        if each.task is None:
-            await each.driving.driver.close()
+
+    async def reopen(self, cluster: ClusterName, form: Struct) -> None:
+        """Open a cluster that is configured otherwise in the place of what it was; raises CannotOpen, and then nothing has changed.
+
+        Agents of this machine that are as they were run on. A driver's successor learns anew what is there.
+        """
+        each = self._open[cluster]
+        if each.driving is not None:
+            self._around.drivers.remove(cluster)
+        try:
+            self.open(cluster, each.kind, form)
+        except CannotOpen:
+            if each.driving is not None:
+                self._around.drivers.add(each.driving)
+            raise
+        await _end(each)
+        if each.driving is not None:
+            each.driving.retire()
+        else:
+            await cast("AgentHost", each.opened).stop(self._open[cluster].opened)
+
+    async def _let_go(self, each: _Open) -> None:
+        await _end(each)
+        if each.driving is not None:
+            each.driving.retire()
+            self._around.drivers.remove(each.driving.driver.cluster)
+            if each.task is None:
+                await each.driving.driver.close()
+
+    async def try_out(self, name: ClusterName, kind: str, form: Struct) -> list[str]:
+        """What keeps a cluster from being used that is not open yet, each in one line."""
+        try:
+            lines = list(self.kinds[kind].missing(form, os.environ, Path.home()))
+            opened = None if lines else _opened(self.kinds, kind, form, self._opening(name))[0]
+        except CannotOpen as error:
+            return [str(error)]
+        except Exception as error:  # noqa: BLE001 - a kind may not be ours
+            return [f"the kind {kind} failed to look at it: {reason_of(error)}"]
+        if kind == AGENTS or opened is None:
+            return lines
+        driver = cast("Driver", opened)
+        try:
+            return await _problems(driver)
+        finally:
+            await driver.close()
 
     async def stop_agents(self, *, tasks_too: bool) -> None:
         """Mind the agents of this machine no more, and stop them and their tasks if that is wanted."""
@@ -204,6 +268,6 @@ async def _end(each: _Open) -> None:
 
 async def _problems(driver: Driver) -> list[str]:
     try:
-        return [f"cluster {driver.cluster}: {line}" for line in await driver.check()]
+        return list(await driver.check())
     except Exception as error:  # noqa: BLE001 - a driver may not be ours
-        return [f"cluster {driver.cluster}: its check failed: {reason_of(error)}"]
+        return [f"its check failed: {reason_of(error)}"]

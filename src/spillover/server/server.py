@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import structlog
 
 from spillover.api.grpc.agents import AgentsService, serve_agents
+from spillover.api.grpc.clusters import ClustersService
 from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.door import Door
@@ -50,8 +51,10 @@ from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.ports.kinds import CannotOpen
+from spillover.server.administration import ClusterAdministration
 from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
+from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.tls import Identity, Renewal
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
@@ -80,6 +83,7 @@ class Server:
         umask: int = -1,
         files: int | None = None,
         identity: Identity | None = None,
+        reload: Callable[[], Config] | None = None,
     ) -> None:
         self._config = config
         self._data = data
@@ -139,6 +143,8 @@ class Server:
         self._clusters = OpenClusters(
             ClusterParts(config, data, self.loop, self._runner, self._blobs, drivers, umask, files)
         )
+        self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
+        self.administration = ClusterAdministration(config, self.loop, self._clusters, self._lives, reload)
         self.commands = Commands(
             Parts(
                 self.loop,
@@ -153,6 +159,7 @@ class Server:
                 tokens=self._tokens,
                 gauge=self._gauge,
                 drivers=drivers,
+                clusters=self.administration,
             )
         )
 
@@ -190,10 +197,12 @@ class Server:
             service = AgentsService(
                 self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
             )
-            jobs = JobsService(self.commands.of, self._tokens, self._gauge)
+            people = [
+                each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)
+            ]
             renewal = Renewal(self._identity, self.loop.now) if self._identity is not None else None
             pair = renewal.pair if renewal is not None else None
-            grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
+            grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, people)
             tasks: list[asyncio.Task[None]] = []
             try:
                 await self._begin(epoch, last, tasks)
@@ -234,6 +243,7 @@ class Server:
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
             "removed clusters": RemovedClusters(self.loop).run,
+            "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
         }
         if self._config.stealing:

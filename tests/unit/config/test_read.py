@@ -1,6 +1,8 @@
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from spillover.clusters.agents import machine
 from spillover.clusters.agents.kind import local_specs
@@ -77,7 +79,7 @@ agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, keep_output: true
 retention: {jobs: 30d, logs: 0s, events: 1d}
 clock: {jump: 10m, away: 7d}
 """)
-    assert config == Config(
+    assert structs.replace(config, entries={}) == Config(
         clusters=(
             ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED),
             ClusterSpec(
@@ -124,6 +126,31 @@ clock: {jump: 10m, away: 7d}
         ),
         LocalSpec(ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0)),
     ]
+    assert msgspec.json.decode(config.entries[ClusterName("cloud")]) == {
+        "name": "cloud",
+        "role": "rented",
+        "local": [
+            {
+                "name": "v1",
+                "cpu": 1.5,
+                "memory": "8Gi",
+                "gpu": 0,
+                "queue": None,
+                "offers": [],
+                "labels": {},
+                "engine": None,
+                "engine_options": [],
+            }
+        ],
+        "price": {
+            "cpu_hour": 0.04,
+            "memory_gib_hour": 1,
+            "gpu_hour": "2.5",
+            "node": None,
+            "egress_gb": 0,
+        },
+        "billing": {"step": "60s", "minimum": "2m"},
+    }
     assert str(config.grpc) == "[::1]:7071"
     assert str(config.http.at(81)) == "localhost:81"
 

@@ -31,8 +31,9 @@ PIECE = 65_536
 class SubprocessesForm(Struct, frozen=True, forbid_unknown_fields=True):
     """What this machine gives."""
 
-    cpu: str | int | float = 1
-    memory: str | int = "1Gi"
+    slots: str | int | float = 1
+    """CPUs; `cpu` and `memory` are prices on a command line."""
+    ram: str | int = "1Gi"
 
 
 class SubprocessesKind(ClusterKind):
@@ -60,8 +61,8 @@ class SubprocessesKind(ClusterKind):
 
 
 def _capacity(form: SubprocessesForm, found: Findings) -> Resources:
-    cpu = read_cpu(form.cpu, ("cpu",), found) or 0
-    return Resources(cpu, read_memory(form.memory, ("memory",), found) or 0)
+    cpu = read_cpu(form.slots, ("slots",), found) or 0
+    return Resources(cpu, read_memory(form.ram, ("ram",), found) or 0)
 
 
 class _Attempt:

@@ -41,7 +41,12 @@ from spillover.wire.api import (
     BlobKept,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     Digests,
     EventView,
@@ -229,6 +234,21 @@ async def clusters(call: Call[NoQuery, None]) -> Reply:
     return as_json(await call.commands.clusters())
 
 
+async def add_cluster(call: Call[NoQuery, ClusterRequest]) -> Reply:
+    """Use one more cluster."""
+    return as_json(await call.commands.add_cluster(call.body, call.user), HTTPStatus.CREATED)
+
+
+async def act_on_clusters(call: Call[NoQuery, ClusterAction]) -> Reply:
+    """Drain, resume or remove clusters."""
+    return as_json(await call.commands.act_on_clusters(call.body, call.user))
+
+
+async def configure(call: Call[NoQuery, ConfigRequest]) -> Reply:
+    """Read the configuration again."""
+    return as_json(await call.commands.configure(call.body, call.user))
+
+
 async def agents(call: Call[NoQuery, None]) -> Reply:
     """List agents."""
     return as_json(await call.commands.agents())
@@ -393,6 +413,9 @@ ROUTES: Final[tuple[Route[Any, Any], ...]] = (
     Route("GET", "/v1/events", events, "Read history as lines of JSON", EventView, EventsQuery, media=NDJSON, errors=(*_JOB, *_BUSY)),
     Route("GET", "/v1/past", past, "Read jobs that have ended as lines of JSON, with all that a simulation needs", PastJob, PastQuery, media=NDJSON, errors=_BUSY),
     Route("GET", "/v1/clusters", clusters, "List clusters", list[ClusterView], NoQuery, errors=_BUSY),
+    Route("POST", "/v1/clusters", add_cluster, "Add a cluster, to be used from now on", ClusterView, NoQuery, json_body(ClusterRequest), 201, roles=ADMINS, errors=(HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
+    Route("POST", "/v1/clusters/actions", act_on_clusters, "Drain, resume or remove clusters", ClusterNames, NoQuery, json_body(ClusterAction), roles=ADMINS, errors=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
+    Route("POST", "/v1/config", configure, "Read the configuration again and do as it says, or say what that would change", ConfigOutcome, NoQuery, json_body(ConfigRequest), roles=ADMINS, errors=(HTTPStatus.CONFLICT, *_BODY, *_BUSY)),
     Route("GET", "/v1/agents", agents, "List agents", list[AgentView], NoQuery, errors=_BUSY),
     Route("GET", "/v1/server", server, "Show the server", ServerView, NoQuery, errors=_BUSY),
     Route("GET", "/v1/clock", clock, "Show what the server believes of the clock of its machine", ClockView, NoQuery, errors=_BUSY),

@@ -64,6 +64,18 @@ class Driving:
         for each in self._loop.aside.of(self.work):
             self._loop.aside.done(self.work, each.subject)
 
+    async def clear(self) -> None:
+        """Delete what has ended and was left there for whoever wanted to look at it: nobody will later."""
+        for lease in self.ledger.leases():
+            try:
+                async with asyncio.timeout(AGAIN):
+                    await self.driver.stop(lease, 0)
+            except (DriverError, TimeoutError) as error:
+                log.warning(
+                    "cannot delete what is left", cluster=self.driver.cluster, job=lease.job, error=str(error)
+                )
+                return  # which the others would fail for too
+
     async def run(self) -> None:
         """Watch and act until cancelled."""
         await self._adopt()

@@ -221,6 +221,10 @@ class Ledger:
         """How many attempts are there, and may run, that the book has not."""
         return sum(attempt.is_left_over(monotonic) for attempt in self._attempts())
 
+    def leases(self) -> tuple[Lease, ...]:
+        """Of all attempts that are there, or may be."""
+        return tuple([attempt.lease for attempt in self._attempts()])
+
     def unsent(self) -> tuple[Lease, ...]:
         """Leases that the cluster surely knows nothing of."""
         return tuple(attempt.lease for attempt in self._attempts() if attempt.is_unsent)

@@ -34,6 +34,7 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.jobs import NO_EXTRA, Ended, Queued
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.ids import member_id
 
@@ -142,11 +143,36 @@ def _opened(
 
 
 def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated) -> None:
-    index.take_cluster(event.spec)
+    """One more cluster, or another in the place of one: only what is on it is looked at."""
+    state, name = index.state, event.spec.name
+    cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
+    cluster.open = state.is_open(name)
+    for node in state.nodes.values():
+        if node.cluster == name:
+            cluster.refresh(node)
+    _look_elsewhere(index)
+    for job in [state.jobs[each] for each in state.jobs_on(name)]:
+        index.move_in(job)
+        index.alarms.set(job)  # it may have come to be rented
+        if index.ends is not None:
+            index.ends.set(job)
+    index.gained = True
 
 
 def _cluster_gone(index: SchedulingIndex, event: ClusterRemoved) -> None:
-    index.drop_cluster(event.cluster)
+    """One cluster less, on which nothing is left."""
+    index.capacity.pop(event.cluster, None)
+    _look_elsewhere(index)
+
+
+def _look_elsewhere(index: SchedulingIndex) -> None:
+    """The clusters are others: lanes have to find out anew where their jobs may run, and stay what they are else."""
+    clusters = index.capacity
+    index.limited = [cluster.limits for cluster in clusters.values() if cluster.limits is not None]
+    index.grown = [one for one in index.grown if clusters.get(one[0].name) is one[0]]
+    index.finder.forget()
+    for lane in index.lanes.values():
+        lane.forget_clusters()
 
 
 def _jumped(index: SchedulingIndex, event: ClockJumped) -> None:

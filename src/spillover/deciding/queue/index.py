@@ -25,7 +25,7 @@ from spillover.deciding.queue.lanes import Entry, JobQueue, Lane
 from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
-from spillover.model.cluster import ClusterSpec, Role
+from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
@@ -360,35 +360,6 @@ class SchedulingIndex:
         """Let clusters be given work that may be, and no others; their machines are looked at apart."""
         for name, cluster in self.capacity.items():
             cluster.open = self.state.is_open(name)
-
-    def take_cluster(self, spec: ClusterSpec) -> None:
-        """One more cluster, or another in the place of one: only what is on it is looked at."""
-        state, name = self.state, spec.name
-        cluster = self.capacity[name] = Capacity(spec, state.facts.ahead)
-        cluster.open = state.is_open(name)
-        for node in state.nodes.values():
-            if node.cluster == name:
-                cluster.refresh(node)
-        self._look_elsewhere()
-        for job in [state.jobs[each] for each in state.jobs_on(name)]:
-            self.move_in(job)
-            self.alarms.set(job)  # it may have come to be rented
-            if self.ends is not None:
-                self.ends.set(job)
-        self.gained = True
-
-    def drop_cluster(self, name: ClusterName) -> None:
-        """One cluster less, on which nothing is left."""
-        self.capacity.pop(name, None)
-        self._look_elsewhere()
-
-    def _look_elsewhere(self) -> None:
-        """The clusters are others: lanes have to find out anew where their jobs may run, and stay what they are else."""
-        self.limited = [cluster.limits for cluster in self.capacity.values() if cluster.limits is not None]
-        self.grown = [one for one in self.grown if self.capacity.get(one[0].name) is one[0]]
-        self.finder.forget()
-        for lane in self.lanes.values():
-            lane.forget_clusters()
 
     def _drop(self, nodes: Iterable[str]) -> None:
         """Nodes are not in the book any more."""
