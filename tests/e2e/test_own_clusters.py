@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.processes import ServerProcess, wait_until
 
@@ -89,6 +90,63 @@ def test_a_kind_that_is_installed_while_the_server_runs_can_be_used_at_once(
     assert server.spill("wait", long).returncode == 1
     wait_until(lambda: "scratch" not in server.spill("clusters").stdout, "the cluster is gone")
     assert not [*(server.data / "subprocesses" / "scratch").iterdir()], "what had ended there is deleted"
+
+
+FLAKY = """
+from pathlib import Path
+from msgspec import Struct
+from spillover.ports.kinds import CannotOpen
+from spillover_subprocesses import SubprocessesKind
+
+class Form(Struct, frozen=True, forbid_unknown_fields=True):
+    door: str = ""
+    slots: str = "1"
+    ram: str = "1Gi"
+
+class Flaky(SubprocessesKind):
+    name = "flaky"
+    form = Form
+
+    def missing(self, form, environ, home):
+        return [] if Path(form.door).exists() else [f"there is no {form.door}"]
+
+    def open(self, form, opening):
+        if not Path(form.door).exists():
+            raise CannotOpen(f"there is no {form.door}")
+        return super().open(form, opening)
+"""
+
+
+def test_one_that_cannot_be_opened_is_tried_again_and_one_that_changed_is_opened_anew(
+    site: Path, servers: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    (site / "flaky_kind.py").write_text(FLAKY)
+    register(site, "flaky", "flaky_kind:Flaky")
+    server = servers(clusters=CLUSTERS[:1]).up()
+    door = tmp_path / "door"
+    refused = server.spill("clusters", "add", f"shed=flaky:door={door}")
+    assert (refused.returncode, refused.stderr) == (2, f"spill: cluster shed: there is no {door}\n")
+    assert server.spill("clusters", "add", f"shed=flaky:door={door}", "--no-check").returncode == 0
+
+    def shed() -> dict[str, object]:
+        found = json.loads(server.spill("clusters", "--json").stdout)
+        return dict(next(each for each in found if each["name"] == "shed"))
+
+    wait_until(lambda: shed()["why"] == f"there is no {door}", "it says why")
+    assert shed()["life"] == "requested"
+    server.stop()
+    server.up()
+    assert shed()["life"] == "requested", "the server starts without it"
+    door.touch()
+    wait_until(lambda: shed()["life"] == "ready", "it is opened after all")
+    config = yaml.safe_load((tmp_path / "spill.yaml").read_text())
+    config["clusters"].append({"name": "shed", "kind": "flaky", "flaky": {"door": str(door), "slots": "3"}})
+    (tmp_path / "spill.yaml").write_text(yaml.safe_dump(config))
+    assert server.spill("config", "apply").returncode == 0
+    wait_until(lambda: shed()["capacity"] == {"cpu": 3.0, "memory": 2.0**30, "gpu": 0.0}, "it has more room")
+    assert (shed()["configured"], shed()["added_by"]) == (True, None)
+    job = "apiVersion: spillover/v1\nkind: Job\nspec: {run: 'true', where: {cluster: shed}}\n"
+    assert server.spill("submit", "-", "--wait", typed=job).returncode == 0
 
 
 def test_the_tests_of_the_example_pass(tmp_path: Path) -> None:

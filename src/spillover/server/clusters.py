@@ -236,15 +236,14 @@ class OpenClusters:
     async def stop_agents(self, *, tasks_too: bool) -> None:
         """Mind the agents of this machine no more, and stop them and their tasks if that is wanted."""
         agents = [each for each in self._open.values() if each.driving is None]
-        for each in agents:
-            await _end(each)
+        await asyncio.gather(*map(_end, agents))
         if tasks_too:
             await asyncio.gather(*[cast("AgentHost", each.opened).stop() for each in agents])
 
     async def end(self) -> None:
         """Watch nothing any more."""
+        await asyncio.gather(*map(_end, self._open.values()))
         for each in self._open.values():
-            await _end(each)
             if each.driving is not None and each.task is None:
                 await each.driving.driver.close()
 

@@ -125,6 +125,8 @@ class ClusterLives:
     def _form(self, name: ClusterName, record: ClusterRecord) -> Struct:
         """What a cluster says in the form of its kind; raises CannotOpen if that cannot be read any more."""
         if not record.form:
+            if name not in self.configured:
+                raise CannotOpen("the configuration does not say how it is opened; say `spill config apply`")
             return self.configured[name]
         found = Findings()
         read = read_cluster(msgspec.json.decode(record.form), self._clusters.kinds, found)
