@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
+from keyword import iskeyword
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import Meta, Struct
 
 from spillover.model.backoff import reason_of
 from spillover.ports.kinds import ClusterKind
-from spillover.wire.configfile import ClusterDoc, ConfigDoc
+from spillover.wire.configfile import ClusterDoc, ConfigDoc, LocalAgentsDoc
 
 GROUP: Final = "spillover.clusters"
 BUILT_IN: Final = {
@@ -22,6 +23,8 @@ BUILT_IN: Final = {
     "kubernetes": "spillover.clusters.kubernetes.kind:KubernetesKind",
 }
 """Our own, as pyproject.toml registers them: they are known in a source tree too that nobody installed again, and nobody replaces them."""
+_TAKEN: Final = frozenset((*ClusterDoc.__struct_fields__, *LocalAgentsDoc.__struct_fields__, *BUILT_IN))
+"""Keys of clusters that no other kind may have."""
 _PARTS: Final = ("name", "form", "section", "capabilities", "open", "check", "missing", "manner")
 
 
@@ -97,11 +100,17 @@ def _made(point: EntryPoint) -> ClusterKind:
     form: object = kind.form
     if not (isinstance(form, type) and issubclass(form, Struct)):
         raise TypeError("its form is no msgspec.Struct")
-    if section_of(kind) in ClusterDoc.__struct_fields__ or section_of(kind) in BUILT_IN:
-        raise ValueError(f"its section {section_of(kind)!r} is a key of all clusters")
+    section = section_of(kind)
+    if kind.section is None or not _is_word(section) or section in _TAKEN:
+        raise ValueError(f"its section {section!r} is not a word of its own, of letters, digits and _")
     msgspec.json.schema(kind.form)
     kind.form()  # so that a cluster may leave its section out
     return kind
+
+
+def _is_word(name: str) -> bool:
+    """Whether spill.yaml can have this as a key that our code can have as a field."""
+    return name.isidentifier() and name.isascii() and not iskeyword(name) and not name.startswith("_")
 
 
 def _brought(point: EntryPoint) -> str:
@@ -128,7 +137,9 @@ def _docs(
         else:
             told = Meta(description=f"Of kind {name}: how it is reached.")
             fields.append((section or name, Annotated[form | None, told], None))
-    fields += [(name, dict[str, Any] | None, None) for name in unusable]
+    fields += [
+        (name, dict[str, Any] | None, None) for name in unusable if _is_word(name) and name not in _TAKEN
+    ]
     options: dict[str, Any] = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
     cluster = msgspec.defstruct(
         "ClusterDoc", fields, bases=(ClusterDoc,), namespace={"__doc__": ClusterDoc.__doc__}, **options

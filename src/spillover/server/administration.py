@@ -42,6 +42,8 @@ from spillover.wire.api import (
 )
 from spillover.wire.configfile import LocalAgentsDoc
 
+MOST_ENTRY: Final = 256 << 10
+"""Characters of a cluster that is added: it is journaled as it was written."""
 _LIVE: Final = frozenset({"clusters", "forms", "entries", "policies", "budgets", "ahead"})
 """What a configuration says that a running server can do otherwise; all else needs a restart."""
 
@@ -78,6 +80,8 @@ class ClusterAdministration:
             raise _invalid(found.located())
         (spec,) = read.specs
         form = read.forms[spec.name]
+        if len(read.entries[spec.name]) > MOST_ENTRY:
+            found.add((), f"has more than {MOST_ENTRY // 1024} KiB; write fewer agents and shorter labels")
         self._check_agents(read, found)
         if found.found:
             raise _invalid(found.located())

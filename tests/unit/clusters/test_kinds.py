@@ -145,6 +145,26 @@ def test_one_that_cannot_be_loaded_is_named_in_one_line_and_breaks_nothing(
     assert str(error.value) == f"spill.yaml:3: clusters[0].kind: {line}"
 
 
+@pytest.mark.parametrize("name", ["my-kind", "price", "local", "class", "kubernetes2"])
+def test_whatever_a_kind_is_called_the_others_go_on(install: Install, name: str) -> None:
+    install(GOOD.replace('"toy"', f'"{name}"'), point=f"{name} = toy_kind:Toy")
+    install("import no_such_module", "broken", f"{name} = broken:Broken")
+    kinds = load_kinds()
+    assert ([*kinds], [*kinds.unusable]) == (
+        (["agents", "kubernetes", name], []) if name == "kubernetes2" else (["agents", "kubernetes"], [name])
+    )
+    assert read("clusters: [{name: a, price: {}, local: [{name: n, cpu: 1}]}]").clusters
+    config_schema(kinds.config_doc)
+
+
+def test_two_packages_may_call_their_forms_alike(install: Install) -> None:
+    install(GOOD)
+    install(GOOD.replace('"toy"', '"other"'), "other_kind", "other = other_kind:Toy")
+    assert [*load_kinds()] == ["agents", "kubernetes", "other", "toy"]
+    schema = config_schema(load_kinds().config_doc)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
 def test_nobody_replaces_a_kind_of_ours(install: Install) -> None:
     install(GOOD.replace('"toy"', '"agents"'), point="agents = toy_kind:Toy")
     kinds = load_kinds()

@@ -76,11 +76,11 @@ class RemovedClusters:
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         stopping = [event.job for event in events if type(event) is JobStopping]
+        for event in events:
+            if type(event) is ClusterChanged and event.health is Health.FAILED:
+                stopping += self._loop.state.jobs_on(event.cluster)
         if stopping and self._stopping is not None:
             self._stopping.update(dict.fromkeys(stopping))
-            self._news.set()
-        if any(isinstance(event, ClusterChanged) and event.health is Health.FAILED for event in events):
-            self._stopping = None
             self._news.set()
 
 

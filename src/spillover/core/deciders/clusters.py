@@ -1,5 +1,7 @@
 """Clusters that are added, changed, drained, resumed and removed while a server runs."""
 
+from typing import Final
+
 from spillover.core.deciders.changes import change
 from spillover.core.events import (
     AnyEvent,
@@ -32,6 +34,9 @@ from spillover.model.admission import only_rented
 from spillover.model.cluster import ClusterLife, ClusterSpec, Leave, Role
 from spillover.model.ids import ClusterName
 
+MOST_CLUSTERS: Final = 1000
+"""As many as a configuration may name."""
+
 
 def add(state: State, proposal: AddCluster, now: int) -> tuple[list[AnyEvent], Reply]:
     """One more cluster, under a name that no other has."""
@@ -43,6 +48,9 @@ def add(state: State, proposal: AddCluster, now: int) -> tuple[list[AnyEvent], R
             else _how_to(known.form)
         )
         return [], Refusal(Refused.CONFLICT, f"there is a cluster {spec.name!r} already; {told}")
+    if len(state.clusters) >= MOST_CLUSTERS:
+        told = f"there are {MOST_CLUSTERS} clusters already, which is the most; remove one first"
+        return [], Refusal(Refused.CONFLICT, told)
     events: list[AnyEvent] = []
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
