@@ -210,7 +210,7 @@ class Commands:
     @property
     def _desk(self) -> ClusterDesk:
         if self._parts.clusters is None:
-            raise CommandError(Kind.UNAVAILABLE, "this server cannot change its clusters")
+            raise CommandError(Kind.CONFLICT, "this server cannot change its clusters")
         return self._parts.clusters
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:

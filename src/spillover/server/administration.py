@@ -146,9 +146,7 @@ class ClusterAdministration:
     def _read(self) -> Config:
         """The configuration as it is now."""
         if self._reload is None:
-            raise CommandError(
-                Kind.UNAVAILABLE, "this server was started without a configuration to read again"
-            )
+            raise CommandError(Kind.CONFLICT, "this server was started without a configuration to read again")
         try:
             return self._reload()
         except BadForm as bad:
