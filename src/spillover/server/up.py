@@ -165,6 +165,9 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGHUP, lambda: None
+    )  # until there is somebody to tell
     check_access(config)
     identity = load_identity(config.tls, time.time()) if config.tls is not None else None
     listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
@@ -208,6 +211,9 @@ _APPLYING: Final[set[asyncio.Task[None]]] = set()
 
 async def _applied(server: Server) -> None:
     log = structlog.get_logger()
+    if not server.loop.epoch:
+        log.warning("the configuration was not applied: this server does not lead")
+        return
     try:
         outcome = await server.administration.configure(ConfigRequest(), "spillover")
     except CommandError as error:

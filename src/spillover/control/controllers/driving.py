@@ -27,6 +27,8 @@ LINGER: Final = 0.02
 """Seconds between two looks at the least: what comes meanwhile is dealt with together."""
 AGAIN: Final = 1.0
 """Seconds until another look while a cluster does not answer, or nothing can be written."""
+CLEARED_WITHIN: Final = 30.0
+"""Seconds that a cluster which was removed has to delete what is left there."""
 AT_ONCE: Final = 32
 """Calls that a cluster is asked at a time."""
 
@@ -66,15 +68,21 @@ class Driving:
 
     async def clear(self) -> None:
         """Delete what has ended and was left there for whoever wanted to look at it: nobody will later."""
-        for lease in self.ledger.leases():
-            try:
-                async with asyncio.timeout(AGAIN):
-                    await self.driver.stop(lease, 0)
-            except (DriverError, TimeoutError) as error:
-                log.warning(
-                    "cannot delete what is left", cluster=self.driver.cluster, job=lease.job, error=str(error)
-                )
-                return  # which the others would fail for too
+        left = self.ledger.leases()
+        try:
+            async with asyncio.timeout(CLEARED_WITHIN):
+                await asyncio.gather(*[self._delete(lease) for lease in left])
+        except (DriverError, TimeoutError) as error:
+            log.warning(
+                "cannot delete all that is left",
+                cluster=self.driver.cluster,
+                jobs=len(left),
+                error=str(error),
+            )
+
+    async def _delete(self, lease: Lease) -> None:
+        async with self._calls:
+            await self.driver.stop(lease, 0)
 
     async def run(self) -> None:
         """Watch and act until cancelled."""
