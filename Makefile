@@ -81,7 +81,7 @@ format: $(STAMP)
 	@$(BIN)/ruff format --quiet
 
 proto: $(STAMP)
-	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto src/spillover/wire/jobs.proto
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/spillover/wire/agents.proto src/spillover/wire/clusters.proto src/spillover/wire/jobs.proto
 
 # The client that blocks is made from the one for asyncio; a test checks that it was.
 client: $(STAMP)

@@ -56,6 +56,11 @@ def cluster_life() -> str:
     return f"```mermaid\n{transitions.cluster_figure()}```\n"
 
 
+def cluster_lives() -> str:
+    """The life of a cluster."""
+    return f"```mermaid\n{transitions.life_figure()}```\n"
+
+
 def event_types() -> str:
     """Every event with its fields."""
     parts = []
@@ -98,6 +103,7 @@ WRITERS: Final[dict[str, Callable[[], str]]] = {
     "agent-life": agent_life,
     "node-life": node_life,
     "cluster-life": cluster_life,
+    "life": cluster_lives,
     "events": event_types,
     "reasons": reason_codes,
     "kubernetes-needs": kubernetes_needs,

@@ -101,7 +101,7 @@ def test_a_store_in_postgresql_is_examined(postgresql: PostgresqlServer, tmp_pat
     (tmp_path / "token").write_text("token")
     (tmp_path / "token").chmod(0o600)
     for where, well in ((url, True), (f"{url}x", False)):
-        config = Config(clusters=(), agents=(), store=where)
+        config = Config(clusters=(), store=where)
         report = examine(Inspection(data=tmp_path, config=config, connect=_nobody))
         found = {each.check: each for each in report.findings}
         assert (found["store"].level is Level.OK) is well, found

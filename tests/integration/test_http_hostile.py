@@ -13,14 +13,23 @@ import pytest
 
 from spillover.api.http import build_app
 from spillover.clusters.agents.hub import Hub
+from spillover.config.config import Config
 from spillover.control.commands import Commands, Parts
+from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
+from spillover.control.runner import Runner
 from spillover.control.submitting import Submitting
+from spillover.control.tickets import Tickets
 from spillover.control.tokens import Tokens
+from spillover.server.administration import ClusterAdministration
+from spillover.server.clusters import ClusterParts, OpenClusters
+from spillover.server.lives import ClusterLives
 from spillover.stores.blobs import MemoryBlobs
 from spillover.stores.open import open_store
 from spillover.stores.store import Store
+from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import AgentsAddress
+from spillover.wire.configfile import LocalAgentsDoc
 from spillover.wire.endpoints import ENDPOINTS, JSON, Endpoint
 from tests.support.http import path_of
 from tests.support.inside import leading
@@ -124,6 +133,20 @@ BODIES: Final[dict[str, Any]] = {
     "/v1/actions": {"act": "cancel", "jobs": ["j"]},
     "/v1/policy": {"policy": {"order": "fifo"}},
     "/v1/blobs/missing": {"digests": ["0" * 64]},
+    "/v1/clusters": {
+        "cluster": {
+            "name": "lab",
+            "kind": "agents",
+            "role": "rented",
+            "labels": {"a": "b"},
+            "price": {"cpu_hour": 1},
+            "limits": {"jobs": 1},
+            "local": [{"name": "m", "cpu": 1}],
+        },
+        "check": False,
+    },
+    "/v1/clusters/actions": {"act": "drain", "clusters": ["onprem"], "jobs": "finish"},
+    "/v1/config": {"dry_run": False, "jobs": "finish"},
     "/v1/agents/actions": {"act": "drain", "agents": ["a"]},
     "/v1/tokens": {
         "role": "submit",
@@ -156,6 +179,11 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         store, blobs = control.store, MemoryBlobs()
         files = FileDesk(blobs)
         submitting = Submitting(control.loop, store.archive, control.lookup, control.specs, files=files)
+        names = (OWNED.name, RENTED.name)
+        config = Config((OWNED, RENTED), dict.fromkeys(names, LocalAgentsDoc()), dict.fromkeys(names, "{}"))
+        runner = Runner(control.loop, Hub(), control.specs, Tickets())
+        clusters = OpenClusters(ClusterParts(config, tmp_path, control.loop, runner, blobs, Drivers()))
+        lives = ClusterLives(control.loop, clusters, dict(config.forms))
         parts = Parts(
             control.loop,
             store.journal,
@@ -166,6 +194,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             submitting,
             tokens=Tokens(OWN, control.loop),
             files=files,
+            clusters=ClusterAdministration(config, control.loop, clusters, lives, lambda: config),
         )
         app = build_app(Commands(parts), OWN, None, blobs=blobs, address=AgentsAddress(None, 7071))
         async with httpx.AsyncClient(

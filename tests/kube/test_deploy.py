@@ -20,6 +20,7 @@ import yaml
 
 from spillover.client import Client
 from spillover.config.read import read_config
+from spillover.wire.configfile import KubernetesDoc
 from tests.support.kube import Cluster, merge_kubeconfigs
 from tests.support.kube.deployed import NAMESPACE, Pod, Typed
 from tests.support.kube.serving import PATIENCE, a_job
@@ -155,7 +156,7 @@ def test_the_example_is_in_nobodys_way(example: Typed) -> None:
 def test_the_configuration_of_the_example_names_what_its_server_has(example: Typed, cloud: Cluster) -> None:
     objects = built(example, EXAMPLE)
     [text] = [each["data"]["spill.yaml"] for (kind, _, _), each in objects.items() if kind == "ConfigMap"]
-    owned, rented = read_config(text).kubernetes
+    owned, rented = [each for each in read_config(text).forms.values() if isinstance(each, KubernetesDoc)]
     assert (owned.in_cluster, owned.namespace) == (True, "batch-jobs")
     assert ("Namespace", None, "batch-jobs") in objects
     pod = objects["Deployment", "batch", "server"]["spec"]["template"]["spec"]

@@ -9,7 +9,7 @@ from spillover.deciding.queue import turns
 from spillover.deciding.replay import Replay
 from spillover.policies.loading import load, load_surely
 from tests.support.sameness import Checkpoints, said_by
-from tests.support.scheduling_stories import Story, TightStory, WilderStory
+from tests.support.scheduling_stories import ClustersStory, Story, TightStory, WilderStory
 
 STEPS = 150
 
@@ -39,6 +39,11 @@ def test_a_server_that_starts_anew_decides_the_same(seed: int) -> None:
 @pytest.mark.parametrize("seed", [*range(12), 50, 127, 191])
 def test_so_it_does_when_policies_agents_and_the_configuration_change(seed: int) -> None:
     tell(WilderStory(seed))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_so_it_does_when_clusters_come_and_go(seed: int) -> None:
+    tell(ClustersStory(seed))
 
 
 @pytest.mark.parametrize("seed", [*range(8), 11, 17, 170])

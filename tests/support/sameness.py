@@ -17,6 +17,7 @@ def said_by(state: State) -> dict[str, Any]:
         "nodes": [msgspec.to_builtins(node) for node in state.nodes.values()],
         "conditions": {name: msgspec.to_builtins(each) for name, each in state.conditions.items()},
         "clusters": list(state.clusters),
+        "lives": [msgspec.to_builtins(each) for each in state.lives.values()],
         "keys": sorted(state.keys),
         "waiters": {job: sorted(waiters) for job, waiters in state.waiters.items()},
         "members": {job: sorted(members) for job, members in state.members.items()},

@@ -5,33 +5,44 @@ from random import Random
 
 from msgspec.structs import replace
 
-from spillover.core.events import JobState, Usage
+from spillover.core.events import JobState, SeenNode, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.nodes import Node
 from spillover.core.proposals import (
     Act,
+    AddCluster,
     AgentGone,
     Change,
+    ClearedCluster,
     Drain,
+    DrainCluster,
     Forget,
     HandBack,
     Jump,
+    OpenedCluster,
     Outcome,
     Proposal,
     Register,
+    RemoveCluster,
     Result,
+    ResumeCluster,
+    SeeCluster,
+    SeeNodes,
     SetPolicies,
     SetPriority,
     Started,
     StartEpoch,
     Submit,
+    UpdateCluster,
 )
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import ClusterSpec, Price, Role
-from spillover.model.ids import ClusterName, JobId, split_task
+from spillover.model.cluster import ClusterSpec, Health, Leave, Price, Role
+from spillover.model.ids import ClusterName, JobId, NodeName, split_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
+from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, MINUTE, SECOND
+from spillover.model.where import Where
 from spillover.policies.loading import load
 from spillover.testing.builders import JobBuilder, a_job
 from spillover.testing.world import OWNED, RENTED, World
@@ -215,6 +226,78 @@ class WilderStory(Story):
         return Register(
             node.cluster, node.name, incarnation, capacity, node.offers, node.labels, node.queue, tuple(held)
         )
+
+
+class ClustersStory(Story):
+    """The same, in which clusters are added, changed, drained, resumed and removed."""
+
+    def _happens(self, which: float) -> Iterator[Proposal]:
+        dice, state = self.dice, self.world.state
+        yield from super()._happens(which)
+        names = list(state.lives) or [ClusterName("x0")]
+        match dice.randrange(14):
+            case 0 | 1:
+                yield AddCluster(self._spec(), "x", form="{}")
+            case 2 | 13:
+                yield OpenedCluster(dice.choice(names))
+            case 3:
+                yield DrainCluster(dice.choice(names), "x")
+            case 4:
+                yield ResumeCluster(dice.choice(names), "x")
+            case 5:
+                how = dice.choice(list(Leave))
+                yield RemoveCluster(dice.choice(names), "x", how, form=dice.choice(["", "{}"]))
+            case 6:
+                for name in names:
+                    yield ClearedCluster(name)
+            case 7:
+                spec = self._spec(dice.choice(names))
+                known = state.clusters.get(spec.name, spec)
+                yield UpdateCluster(replace(spec, kind=known.kind), "x", form="{}")
+            case 8 | 9:
+                number = state.facts.incarnations + 1
+                agents = [each.name for each in state.facts.clusters if not each.external]
+                if agents:
+                    yield self._register(dice.choice(agents), number)
+            case 10 | 11:
+                external = [each.name for each in state.facts.clusters if each.external]
+                if external:
+                    yield from self._seen(dice.choice(external))
+            case 12 if which < 0.3:
+                configured = state.policies.configured
+                yield StartEpoch(state.facts.epoch + 1, CLUSTERS, configured, budgets=self.budgets)
+
+    def _spec(self, name: ClusterName | None = None) -> ClusterSpec:
+        dice = self.dice
+        role = dice.choice(list(Role))
+        return ClusterSpec(
+            name or ClusterName(f"x{dice.randrange(3)}"),
+            dice.choice(["agents", "kubernetes"]),
+            role,
+            Price(cpu_hour=dice.choice([1_000_000, 9_000_000])) if role is Role.RENTED else Price(),
+            gangs=dice.random() < 0.5,
+            most_jobs=dice.choice([None, 1, 3]),
+            labels={"tier": "spot"} if dice.random() < 0.5 else {},
+        )
+
+    def _register(self, cluster: ClusterName, number: int) -> Register:
+        name = NodeName(f"{cluster}-{self.dice.randrange(2)}")
+        known = self.world.state.nodes.get(f"{cluster}/{name}")
+        jobs = self.world.state.jobs
+        held = [jobs[each].lease for each in known.jobs] if known is not None else []
+        capacity = Resources(self.dice.choice([2000, 4000]), 2**40, self.dice.choice([0, 2]))
+        return Register(cluster, name, number, capacity, (), {}, self.dice.choice([0, 2]), tuple(held))
+
+    def _seen(self, cluster: ClusterName) -> Iterator[Proposal]:
+        dice = self.dice
+        yield SeeNodes(cluster, (SeenNode(NodeName("e"), Resources(4000, 2**40), Resources()),), whole=True)
+        yield SeeCluster(cluster, dice.choice([Health.READY, Health.READY, Health.DEGRADED]), "x")
+
+    def _job(self) -> JobBuilder:
+        job = super()._job()
+        if self.dice.random() < 0.1:
+            job.where(Where(labels=(("tier", "spot"),)))
+        return job
 
 
 class TightStory(Story):

@@ -14,6 +14,7 @@ import yaml
 from spillover.cli.main import load, make_parser
 from spillover.config.read import read_config
 from spillover.model.units import SECOND, parse_duration
+from spillover.wire.configfile import KubernetesDoc
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -172,7 +173,8 @@ def instructions() -> list[tuple[str, str]]:
 def test_servers_in_kubernetes_are_configured(path: Path) -> None:
     """What the cluster makes of it all is in tests/kube."""
     config = read_config(path.read_bytes(), path.name)
-    assert config.kubernetes[0].in_cluster
+    (form, *_) = [each for each in config.forms.values() if isinstance(each, KubernetesDoc)]
+    assert form.in_cluster
     assert config.tls is not None
     assert str(config.data) == "/data"
 

@@ -45,7 +45,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "set": Entry("commands.change", "change the priority of a job"),
     "cost": Entry("commands.cost", "what was spent on rented capacity"),
     "budgets": Entry("commands.cost", "how far budgets are"),
-    "clusters": Entry("commands.places", "list clusters"),
+    "clusters": Entry("commands.clusters", "list clusters; add, drain, resume and remove them"),
     "agents": Entry("commands.places", "list agents"),
     "agent": Entry("commands.agent", "run an agent on this machine, for a server anywhere"),
     "token": Entry("commands.token", "let people and agents in: create, list, revoke"),
@@ -53,6 +53,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "commands.clock", "whether the server believes the clock of its machine; have it followed"
     ),
     "cert": Entry("commands.cert", "make a certificate for TLS"),
+    "config": Entry("commands.config", "check spill.yaml, compare it with the server, apply it"),
     "policy": Entry("commands.policy", "which policies decide; change them"),
     "events": Entry("commands.events", "what happened"),
     "doctor": Entry("commands.doctor", "whether a server and its data are healthy"),

@@ -19,9 +19,11 @@ from spillover.wire.api import (
     Action,
     AgentAction,
     BlobKept,
+    ClusterAction,
     Digests,
     Forecast,
     JobPage,
+    JobsThere,
     JobView,
     Problem,
     ResultPage,
@@ -162,6 +164,14 @@ def logs(query: LogsQuery) -> Ask[bytes]:
 def events(query: EventsQuery) -> Ask[bytes]:
     """History."""
     return ask(endpoints.EVENTS, query, seconds=KEEP_ALIVE if query.follow else QUICK)
+
+
+def act_on_clusters(
+    what: Literal["drain", "resume", "remove"], clusters: Sequence[str], jobs: JobsThere = "finish"
+) -> Ask[list[str]]:
+    """Drain, resume or remove clusters."""
+    done = ask(endpoints.ACT_ON_CLUSTERS, body=ClusterAction(what, list(clusters), jobs))
+    return done.giving(lambda names: names.clusters)
 
 
 def missing(digests: Sequence[str]) -> Ask[list[str]]:

@@ -9,9 +9,8 @@ from msgspec import Struct, field
 from spillover.control.clock import ClockBounds
 from spillover.model.budget import Budget
 from spillover.model.cluster import ClusterSpec
-from spillover.model.ids import ClusterName, NodeName
+from spillover.model.ids import ClusterName
 from spillover.model.policy import PolicySet
-from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
 from spillover.ports.blobs import GIB, Bounds
 
@@ -58,44 +57,6 @@ class Tls(Struct, frozen=True):
     """None if the authority is known everywhere."""
 
 
-class LocalAgent(Struct, frozen=True):
-    """An agent that the server starts on its own machine."""
-
-    cluster: ClusterName
-    name: NodeName
-    capacity: Resources
-    queue: int | None = None
-    """Leases that it takes beyond those its capacity runs; None lets the server choose."""
-    offers: tuple[str, ...] = ()
-    """Words, sorted."""
-    labels: dict[str, str] = field(default_factory=dict)
-    engine: str | None = None
-    """Program that runs containers; None lets the agent find one."""
-    engine_options: tuple[str, ...] = ()
-    """Given to it with every container."""
-
-
-class Kubernetes(Struct, frozen=True):
-    """How a Kubernetes cluster is reached, and how what runs there is dealt with; times in nanoseconds."""
-
-    cluster: ClusterName
-    kubeconfig: str | None = None
-    """A file; None is where kubectl looks for it."""
-    context: str | None = None
-    """None is the current one of that file."""
-    in_cluster: bool = False
-    """Whether the server runs there itself."""
-    namespace: str | None = None
-    """None is that of the context."""
-    image: str | None = None
-    """For jobs that are commands; None if such jobs do not run there."""
-    bind_within: int = 30 * SECOND
-    start_within: int = 10 * MINUTE
-    shun_for: int = 5 * MINUTE
-    keep: int = 10 * MINUTE
-    failed_after: int = 2 * MINUTE
-
-
 class Retention(Struct, frozen=True):
     """How long ended things are kept, in nanoseconds."""
 
@@ -132,10 +93,10 @@ class Config(Struct, frozen=True):
 
     clusters: tuple[ClusterSpec, ...]
     """In the order they are tried."""
-    agents: tuple[LocalAgent, ...]
-    """Those to start on this machine, of all clusters."""
-    kubernetes: tuple[Kubernetes, ...] = ()
-    """Clusters of that kind."""
+    forms: dict[ClusterName, Struct] = field(default_factory=dict)
+    """What each cluster says in the form of its kind."""
+    entries: dict[ClusterName, str] = field(default_factory=dict)
+    """The entry of each cluster in spill.yaml, as JSON."""
     data: str = "./spill-data"
     """Folder; a relative one is seen from where the server starts."""
     store: str = "sqlite"

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 import msgspec
 
 from spillover.agent.nursery.holes import LEAST_LIMIT
+from spillover.clusters.kinds import Kinds, load_kinds
 from spillover.config.clusters import read_clusters, this_machine
 from spillover.config.config import Address, Config, Limits, OnShutdown, Rate, Retention, Tls
 from spillover.config.policies import read_policies
@@ -53,10 +54,11 @@ def read_config(
     *,
     policies: Collection[str] | None = None,
     slots: int | None = None,
+    kinds: Kinds | None = None,
 ) -> Config:
     """The configuration of a file, or the default one for None; raises BadForm with all that is wrong with it.
 
-    `policies` are the known ones as `wait.compute`; None takes those that are installed.
+    `policies` are the known ones as `wait.compute`, `kinds` those of clusters; None takes those that are installed.
     """
     if text is None:
         return default_config(slots)
@@ -64,13 +66,13 @@ def read_config(
     if len(documents) > 1:
         message = f"has {len(documents)} documents; a configuration is one"
         raise BadForm([Problem(source, None, "", message)])
-    return _read(documents[0], source, policies, slots)
+    return _read(documents[0], source, policies, slots, load_kinds() if kinds is None else kinds)
 
 
 def default_config(slots: int | None = None) -> Config:
     """This machine as one owned cluster with one agent of `slots` CPUs, or of all that it has."""
     clusters = this_machine(slots)
-    return Config(clusters.specs, clusters.agents)
+    return Config(clusters.specs, clusters.forms, clusters.entries)
 
 
 def read_address(text: str, path: Path, found: Findings) -> Address | None:
@@ -105,33 +107,37 @@ def check_reach(address: Address, path: Path, found: Findings, *, tls: bool) -> 
         )
 
 
-def _read(document: Document, source: str, policies: Collection[str] | None, slots: int | None) -> Config:
+def _read(
+    document: Document, source: str, policies: Collection[str] | None, slots: int | None, kinds: Kinds
+) -> Config:
     """The configuration of one document."""
     found = Findings()
     try:
-        doc = msgspec.convert(document.value, ConfigDoc)
+        doc = msgspec.convert(document.value, kinds.config_doc)
     except (msgspec.ValidationError, RecursionError):
         config = None
-        _explain(check(ConfigDoc, document.value, found), found, policies, slots)
+        _explain(check(kinds.config_doc, document.value, found), found, policies, slots, kinds)
         _look_at_budgets(document.value, found)
     else:
-        config = _understand(doc, found, policies, slots)
+        config = _understand(doc, found, policies, slots, kinds)
     problems = [*document.problems, *found.located(source, document.lines)]
     if problems or config is None:
         raise BadForm(sorted(problems, key=lambda problem: problem.line or 0))
     return config
 
 
-def _explain(right: object, found: Findings, policies: Collection[str] | None, slots: int | None) -> None:
+def _explain(
+    right: object, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
+) -> None:
     """Note what is wrong with the meaning of those parts whose form is right."""
     if not isinstance(right, dict):
         return
     meaning = Findings()
     try:
-        doc = msgspec.convert({"apiVersion": "spillover/v1", "kind": "Config"} | right, ConfigDoc)
+        doc = msgspec.convert({"apiVersion": "spillover/v1", "kind": "Config"} | right, kinds.config_doc)
     except (msgspec.ValidationError, RecursionError):  # a list that is too long: noted, and not mended
         return
-    _understand(doc, meaning, policies, slots)
+    _understand(doc, meaning, policies, slots, kinds)
     for path, message in meaning.found:
         found.add(found.written(path), message)
 
@@ -146,7 +152,7 @@ def _look_at_budgets(value: object, found: Findings) -> None:
 
 
 def _understand(
-    doc: ConfigDoc, found: Findings, policies: Collection[str] | None, slots: int | None
+    doc: ConfigDoc, found: Findings, policies: Collection[str] | None, slots: int | None, kinds: Kinds
 ) -> Config | None:
     """What a document means; None with everything noted that is wrong with it."""
     if _STORE.fullmatch(doc.store) is None:
@@ -167,7 +173,7 @@ def _understand(
     chosen = read_policies(doc.policy, policies, found)
     if slots is not None and doc.clusters is not None:
         found.add((), "names agents of its own; leave out --slots, or its clusters")
-    clusters = this_machine(slots) if doc.clusters is None else read_clusters(doc.clusters, found)
+    clusters = this_machine(slots) if doc.clusters is None else read_clusters(doc.clusters, found, kinds)
     slow_after = duration(
         doc.policy.slow_after, ("policy", "slow_after"), found, least=SECOND // 1000, most=60 * SECOND
     )
@@ -188,8 +194,8 @@ def _understand(
         return None
     return Config(
         clusters=clusters.specs,
-        agents=clusters.agents,
-        kubernetes=clusters.kubernetes,
+        forms=clusters.forms,
+        entries=clusters.entries,
         data=doc.data,
         store=doc.store,
         http=http,

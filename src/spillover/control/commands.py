@@ -19,7 +19,7 @@ from spillover.control.files import FileDesk
 from spillover.control.history import history
 from spillover.control.limits import Gauge
 from spillover.control.listing import list_jobs
-from spillover.control.lookup import Found, Lookup, Pending, id_of
+from spillover.control.lookup import Found, Lookup, Pending, id_of, is_among
 from spillover.control.loop import Loop
 from spillover.control.overview import (
     Pace,
@@ -40,7 +40,6 @@ from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.tasks import task_view, tasks_of
 from spillover.control.tokens import Tokens
-from spillover.core import ranges
 from spillover.core.events import AnyEvent, JobEnded, MembersDropped
 from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import Act, Change, Refusal, SetPriority
@@ -48,13 +47,13 @@ from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.forms.jobs import JobForm, to_doc
 from spillover.model.budget import CostBy
-from spillover.model.ids import JobId, split_member
+from spillover.model.ids import ClusterName, JobId
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import CommandError, JobChanges, JobQuery, Kind, Span, refused
+from spillover.ports.commands import ClusterDesk, CommandError, JobChanges, JobQuery, Kind, Span, refused
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -63,7 +62,12 @@ from spillover.wire.api import (
     AgentView,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     EventView,
     FilesView,
@@ -115,6 +119,8 @@ class Parts(Struct, frozen=True):
     """None where nothing is limited."""
     drivers: Drivers = field(default_factory=Drivers)
     """External clusters."""
+    clusters: ClusterDesk | None = None
+    """Who adds, drains and removes clusters; None where nobody can."""
 
 
 class Commands:
@@ -190,6 +196,26 @@ class Commands:
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:
         """Drain, resume or forget agents."""
         return await act_on_agents(self._loop, action, who)
+
+    async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:
+        """Use one more cluster."""
+        await self._desk.add(request, who)
+        state = (await self._loop.read()).state
+        return views.cluster_view(state, state.clusters[ClusterName(request.cluster["name"])])
+
+    async def act_on_clusters(self, action: ClusterAction, who: str) -> ClusterNames:
+        """Drain, resume or remove clusters."""
+        return await self._desk.act(action, who)
+
+    async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
+        """Read the configuration again."""
+        return await self._desk.configure(request, who)
+
+    @property
+    def _desk(self) -> ClusterDesk:
+        if self._parts.clusters is None:
+            raise CommandError(Kind.CONFLICT, "this server cannot change its clusters")
+        return self._parts.clusters
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
         """Decide by other policies."""
@@ -323,8 +349,11 @@ class Commands:
 
     async def clusters(self) -> list[ClusterView]:
         """All clusters."""
-        state = (await self._loop.read()).state
-        return [views.cluster_view(state, spec) for spec in state.facts.clusters]
+        return self._clusters((await self._loop.read()).state)
+
+    def _clusters(self, state: State) -> list[ClusterView]:
+        problem = self._parts.clusters.problem if self._parts.clusters is not None else lambda _: None
+        return [views.cluster_view(state, spec, problem(spec.name)) for spec in state.facts.clusters]
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
@@ -355,7 +384,7 @@ class Commands:
             server=self._server(state),
             ended_a_minute=self._pace.ended(),
             cost_an_hour=views.money(cost_an_hour(state, placed)),
-            clusters=[views.cluster_view(state, spec) for spec in state.facts.clusters],
+            clusters=self._clusters(state),
             agents=self._agents(state, itertools.islice(state.agents, agents)),
             agents_in_all=len(state.agents),
             running=[views.job_view(engine, job, reasons) for job in longest_first(placed, running)],
@@ -480,7 +509,7 @@ class Commands:
                 case JobEnded():
                     self._wake(event.job)
                 case MembersDropped():
-                    for job in [each for each in self._waiting if _is_among(each, event)]:
+                    for job in [each for each in self._waiting if is_among(each, event)]:
                         self._wake(job)
                 case _:
                     pass
@@ -489,9 +518,3 @@ class Commands:
         for future in self._waiting.pop(job, ()):
             if not future.done():
                 future.set_result(None)
-
-
-def _is_among(job: JobId, dropped: MembersDropped) -> bool:
-    """Whether a job is one of the members that were dropped, of which there may be a million."""
-    member = split_member(job)
-    return member is not None and member[0] == dropped.array and ranges.contains(dropped.members, member[1])

@@ -6,10 +6,12 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from spillover.control.loop import Loop
+from spillover.core import ranges
 from spillover.core.deciders.changes import pending_member
+from spillover.core.events import MembersDropped
 from spillover.core.jobs import Job
 from spillover.core.state import START, State
-from spillover.model.ids import JobId, is_name, member_id
+from spillover.model.ids import JobId, is_name, member_id, split_member
 from spillover.ports.archive import Archive, Finished, Query
 from spillover.ports.commands import CommandError, Kind
 
@@ -160,3 +162,9 @@ def _ambiguous(ref: str, ids: list[str]) -> CommandError:
     return CommandError(
         Kind.AMBIGUOUS, f"{ref!r} means several jobs, among them {ids[0]} and {ids[1]}: say which by its id"
     )
+
+
+def is_among(job: JobId, dropped: MembersDropped) -> bool:
+    """Whether a job is one of the members that were dropped, of which there may be a million."""
+    member = split_member(job)
+    return member is not None and member[0] == dropped.array and ranges.contains(dropped.members, member[1])

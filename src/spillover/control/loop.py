@@ -129,6 +129,10 @@ class Loop:
         """Be told of events once they are durable, from now on."""
         self._listeners.append(listener)
 
+    def unlisten(self, listener: Listener) -> None:
+        """Be told of nothing more."""
+        self._listeners.remove(listener)
+
     async def load(self) -> int:
         """Bring the state to where the journal ends; returns the time of the last event."""
         self.loading = Progress()
@@ -376,7 +380,7 @@ class Loop:
         """Let out what has become durable."""
         self.gate.open(revision)
         self.subscribers.tell(revision - len(events), events, self.state.jobs)
-        for listener in self._listeners:
+        for listener in tuple(self._listeners):
             listener(revision, events)
         if revision >= self.applied:
             self._let_read()

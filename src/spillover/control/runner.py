@@ -21,6 +21,7 @@ from spillover.core.events import (
     AgentRegistered,
     AgentResumed,
     AnyEvent,
+    ClusterRemoved,
     CostHeld,
     JobPlaced,
     JobStopping,
@@ -138,6 +139,10 @@ class Runner:
                 case AgentForgotten():
                     self._incarnations.pop(f"{event.cluster}/{event.node}", None)
                     self._agents.close(f"{event.cluster}/{event.node}")
+                case ClusterRemoved():
+                    for node in [each for each in self._incarnations if each.startswith(f"{event.cluster}/")]:
+                        del self._incarnations[node]
+                        self._agents.close(node)
                 case TokenRevoked():
                     self._agents.end(event.token)
                 case JobStopping():

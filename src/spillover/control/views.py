@@ -9,6 +9,7 @@ import msgspec
 from spillover.control.projects import reason_within
 from spillover.control.set_aside import SetAside
 from spillover.core import ranges
+from spillover.core.clusters import Condition
 from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Spread
 from spillover.core.nodes import Node
@@ -19,7 +20,7 @@ from spillover.deciding.explain.explain import Explanation, explain, reason_of
 from spillover.deciding.forecast.costs import cheapest, quote
 from spillover.deciding.forecast.estimates import estimate, expected_end
 from spillover.deciding.queue.index import SchedulingIndex
-from spillover.model.cluster import ClusterSpec
+from spillover.model.cluster import ClusterLife, ClusterSpec
 from spillover.model.ids import JobId, task_key
 from spillover.model.reasons import ClusterDown, Reason, Stopping, TooDear, code_of
 from spillover.model.resources import Resources
@@ -421,8 +422,9 @@ def agent_view(state: State, node: Node, contact: Contact | None, heard_at: int 
     )
 
 
-def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
-    """One cluster."""
+def cluster_view(state: State, spec: ClusterSpec, problem: str | None = None) -> ClusterView:
+    """One cluster; `problem` is why it cannot be opened, if it cannot."""
+    life = state.lives[spec.name]
     nodes = [node for node in state.nodes.values() if node.cluster == spec.name]
     ready = [node for node in nodes if node.status == "ready"]
     capacity, used, foreign = Resources(), Resources(), Resources()
@@ -430,6 +432,9 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         capacity, used = capacity + node.capacity, used + node.used
         foreign = foreign if node.foreign is None else foreign + node.foreign
     price, condition = spec.price, state.conditions.get(spec.name)
+    since = None if life.life is ClusterLife.READY else life.since
+    if condition is not None:
+        since = condition.since
     more = {} if price.node is None else {"node_hour": money(price.node.hour)}
     if price.egress_gb:
         more["egress_gb"] = money(price.egress_gb)
@@ -437,7 +442,9 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         name=spec.name,
         kind=spec.kind,
         role=spec.role,
-        state=_cluster_state(nodes, ready) if condition is None else condition.health.upper(),
+        state=_cluster_state(life.life, nodes, ready)
+        if condition is None
+        else _external_state(life.life, condition),
         agents=len(ready),
         capacity=amounts(capacity),
         used=amounts(used),
@@ -453,13 +460,25 @@ def cluster_view(state: State, spec: ClusterSpec) -> ClusterView:
         node=None if price.node is None else amounts(price.node.resources),
         gangs=spec.gangs,
         foreign=amounts(foreign) if spec.external else {},
-        why=None if condition is None else condition.why or None,
-        since=None if condition is None else when(condition.since),
+        why=problem or (None if condition is None else condition.why or None),
+        since=when(since),
         region=spec.region,
         labels=spec.labels,
+        life=life.life,
+        configured=not life.form,
+        added_by=life.who or None,
+        drained_by=life.drained or None,
+        leaving=life.leaving,
     )
 
 
-def _cluster_state(nodes: Sequence[Node], ready: Sequence[Node]) -> str:
+def _external_state(life: ClusterLife, condition: Condition) -> str:
+    """How an external cluster is, unless it is drained."""
+    return life.upper() if life is ClusterLife.DRAINING else condition.health.upper()
+
+
+def _cluster_state(life: ClusterLife, nodes: Sequence[Node], ready: Sequence[Node]) -> str:
     """How a cluster is of which only its machines are known."""
+    if life in {ClusterLife.DRAINING, ClusterLife.REQUESTED}:
+        return life.upper()
     return "READY" if ready else "DEGRADED" if nodes else "PROVISIONING"

@@ -6,7 +6,7 @@ An event that is durable has been decided on this very state, so nothing here re
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.appliers import arrays, engine, external, jobs, leases, money, tokens
+from spillover.core.appliers import arrays, clusters, engine, external, jobs, leases, money, tokens
 from spillover.core.events import (
     AgentDraining,
     AgentForgotten,
@@ -18,8 +18,14 @@ from spillover.core.events import (
     BackoffEnded,
     BudgetsConfigured,
     ClockJumped,
+    ClusterAdded,
     ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
     ClustersConfigured,
+    ClusterUpdated,
     CostHeld,
     Decided,
     DependencyEnded,
@@ -87,6 +93,12 @@ APPLIERS: Final[dict[type, Callable[[State, Any], None]]] = {
     JobReprioritised: jobs.reprioritised,
     JobsArchived: jobs.archived,
     ClustersConfigured: engine.clusters,
+    ClusterAdded: clusters.added,
+    ClusterUpdated: clusters.updated,
+    ClusterOpened: clusters.opened,
+    ClusterDraining: clusters.draining,
+    ClusterResumed: clusters.resumed,
+    ClusterRemoved: clusters.removed,
     BudgetsConfigured: money.budgets,
     AgentRegistered: engine.agent_registered,
     AgentDraining: engine.agent_changed,

@@ -6,25 +6,42 @@ Each kind of proposal is decided in a module of its own; this one knows which.
 from collections.abc import Callable
 from typing import Any, Final
 
-from spillover.core.deciders import agents, changes, engine, external, results, stealing, submissions, tokens
+from spillover.core.deciders import (
+    agents,
+    changes,
+    clusters,
+    engine,
+    external,
+    results,
+    stealing,
+    submissions,
+    tokens,
+)
 from spillover.core.events import AnyEvent
 from spillover.core.proposals import (
+    AddCluster,
     AgentGone,
     Archived,
     AskSteal,
     Change,
+    ClearedCluster,
+    Configure,
     CreateToken,
     DisablePolicy,
     Drain,
+    DrainCluster,
     Forget,
     HandBack,
     Jump,
+    OpenedCluster,
     Proposal,
     Reclaim,
     Register,
+    RemoveCluster,
     Reply,
     Result,
     Resume,
+    ResumeCluster,
     RevokeToken,
     SeeBound,
     SeeCluster,
@@ -34,6 +51,7 @@ from spillover.core.proposals import (
     Started,
     StartEpoch,
     Submit,
+    UpdateCluster,
     Yielded,
 )
 from spillover.core.state import State
@@ -62,6 +80,14 @@ DECIDERS: Final[dict[type, Callable[[State, Any, int], tuple[list[AnyEvent], Rep
     SeeNodes: external.see_nodes,
     SeeCluster: external.see_cluster,
     SeeBound: external.see_bound,
+    AddCluster: clusters.add,
+    UpdateCluster: clusters.update,
+    OpenedCluster: clusters.opened,
+    DrainCluster: clusters.drain,
+    ResumeCluster: clusters.resume,
+    RemoveCluster: clusters.remove,
+    ClearedCluster: clusters.cleared,
+    Configure: engine.configure,
     Archived: engine.archived,
     CreateToken: tokens.create,
     RevokeToken: tokens.revoke,

@@ -11,6 +11,7 @@ from spillover.core.nodes import Node
 from spillover.core.state import START, State
 from spillover.core.tasks import asked_by
 from spillover.core.transitions import TERMINAL
+from spillover.model.cluster import ClusterLife, Health
 from spillover.model.ids import JobId, NodeName, TaskKey, member_id, split_member, task_key
 from spillover.model.resources import Resources
 
@@ -67,6 +68,7 @@ def _of(asked: Resources, used: Resources) -> Resources:
 def breaches(state: State) -> list[str]:
     """All breaches, in words."""
     return [
+        *_clusters(state),
         *_nodes(state),
         *_leases(state),
         *_backoffs(state),
@@ -106,6 +108,19 @@ def _nodes(state: State) -> list[str]:
         if node.ahead and next(iter(node.ahead.values())).fits(node.capacity - node.used):
             found.append(f"{node.key} has room for {next(iter(node.ahead))}, which waits for it")
     return found
+
+
+def _clusters(state: State) -> list[str]:
+    """Each cluster that is configured has a life, in that order, and one that others run is ready only when it answers."""
+    if list(state.lives) != [spec.name for spec in state.facts.clusters]:
+        return [f"clusters are {list(state.clusters)}, and lives are told of {list(state.lives)}"]
+    return [
+        f"cluster {name} is {record.life}, and seen as {health}"
+        for name, record in state.lives.items()
+        if (health := state.health(name)) is not None
+        and record.life is ClusterLife.READY
+        and health is not Health.READY
+    ]
 
 
 def _external_node(state: State, node: Node) -> list[str]:

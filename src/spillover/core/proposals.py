@@ -8,7 +8,7 @@ from msgspec import Struct
 from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - whoever proposes a result finds it here
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterSpec, Health
+from spillover.model.cluster import ClusterSpec, Health, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
@@ -280,6 +280,74 @@ class SeeBound(Struct, frozen=True):
     """For each lease the nodes of its tasks, as far as they were given any, in the order of the tasks."""
 
 
+class AddCluster(Struct, frozen=True):
+    """Use one more cluster."""
+
+    spec: ClusterSpec
+    who: str
+    form: str = ""
+    """Its entry of spill.yaml as JSON; empty if the configuration names it."""
+    identity: str = ""
+    """As of `StartEpoch`: for a cluster that others run."""
+
+
+class UpdateCluster(Struct, frozen=True):
+    """Use a cluster as it is configured now."""
+
+    spec: ClusterSpec
+    who: str
+    form: str = ""
+    """As of `AddCluster`."""
+    restated: bool = False
+    """Whether what only its driver knows is another: then it is written down although deciding sees no difference."""
+
+
+class OpenedCluster(Struct, frozen=True):
+    """The server has opened a cluster."""
+
+    cluster: ClusterName
+
+
+class DrainCluster(Struct, frozen=True):
+    """Give a cluster nothing more."""
+
+    cluster: ClusterName
+    who: str
+
+
+class ResumeCluster(Struct, frozen=True):
+    """Give a cluster work again, and do not remove it."""
+
+    cluster: ClusterName
+    who: str
+
+
+class RemoveCluster(Struct, frozen=True):
+    """Drain a cluster, and be rid of it once nothing of ours is there."""
+
+    cluster: ClusterName
+    who: str
+    how: Leave = Leave.FINISH
+    form: str = ""
+    """Its entry of spill.yaml as JSON, if the configuration named it so far and does not any more; else empty."""
+
+
+class ClearedCluster(Struct, frozen=True):
+    """Look whether a cluster that is being removed can go."""
+
+    cluster: ClusterName
+
+
+class Configure(Struct, frozen=True):
+    """Decide by what a configuration says beyond clusters."""
+
+    who: str
+    policies: PolicySet
+    budgets: tuple[Budget, ...] = ()
+    ahead: int = SECOND // 10
+    """As of `StartEpoch`."""
+
+
 class Archived(Struct, frozen=True):
     """The archive holds these ended jobs durably."""
 
@@ -373,6 +441,14 @@ Proposal: TypeAlias = (
     | SeeNodes
     | SeeCluster
     | SeeBound
+    | AddCluster
+    | UpdateCluster
+    | OpenedCluster
+    | DrainCluster
+    | ResumeCluster
+    | RemoveCluster
+    | ClearedCluster
+    | Configure
     | Archived
     | CreateToken
     | RevokeToken

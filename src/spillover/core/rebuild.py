@@ -5,8 +5,9 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from spillover.core.appliers.clusters import enroll
 from spillover.core.appliers.queue import granted, live_of, weight
-from spillover.core.clusters import Condition
+from spillover.core.clusters import ClusterRecord, Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import NO_EXTRA, Extra, Job, Kind, Placed, Queued, Running
 from spillover.core.money import BudgetPeriod
@@ -23,7 +24,9 @@ from spillover.model.ids import TaskKey, job_of_task, split_member, task_key
 from spillover.model.resources import Resources
 from spillover.model.tokens import Token
 
-AnyRecord: TypeAlias = Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token
+AnyRecord: TypeAlias = (
+    Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token
+)
 
 STEP: Final = 500
 """Jobs that are taken in before somebody else may have a turn: some milliseconds."""
@@ -61,6 +64,8 @@ class Rebuilding:
                     state.holders += record.rate > 0
                 case Condition():
                     state.conditions[record.cluster] = record
+                case ClusterRecord():
+                    state.lives[record.cluster] = record
                 case BudgetPeriod():
                     state.budget_periods[record.key] = record
                 case PolicyBook():
@@ -75,6 +80,7 @@ class Rebuilding:
     def index(self) -> Iterator[None]:
         """Put all in order, jobs in that of their submission and nodes in that of their joining, a step at a time."""
         state = self.state
+        enroll(state, state.facts.now)  # those of a checkpoint that knew no lives
         for sample in sorted(self._samples, key=lambda sample: int(sample.key)):
             state.history[sample.about] = state.samples[sample.key] = sample
         tokens = sorted(self._tokens, key=lambda each: (each.created, each.id))

@@ -164,7 +164,7 @@ class StateSnapshot(State):
         self.lost = live.lost
         self.registered = dict(live.registered)
         self.clusters = dict(live.clusters)
-        self.conditions = dict(live.conditions)
+        self.conditions, self.lives = dict(live.conditions), dict(live.lives)
         self.keys = live.keys.copy()
         self.holders, self.uses = live.holders, live.uses
         self.caps = live.caps

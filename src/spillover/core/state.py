@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
-from spillover.core.clusters import Condition
+from spillover.core.clusters import ClusterRecord, Condition
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job, Kind, Placed, Queued, Running
 from spillover.core.keys import Keys
@@ -14,7 +14,7 @@ from spillover.core.policy_book import PolicyBook
 from spillover.core.samples import About, Sample
 from spillover.core.sharing import KeptUsing, Using
 from spillover.model.budget import Caps
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterLife, ClusterSpec, Health, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
 from spillover.model.tokens import Token
@@ -67,6 +67,8 @@ class State:
         self.clusters: dict[ClusterName, ClusterSpec] = {}
         self.conditions: dict[ClusterName, Condition] = {}
         """Of the external clusters."""
+        self.lives: dict[ClusterName, ClusterRecord] = {}
+        """Of all clusters."""
         self.keys = Keys()
         """Idempotency keys of jobs that are not archived yet, and of some that were archived lately."""
         self.waiters: dict[JobId, dict[JobId, None]] = {}
@@ -220,13 +222,23 @@ class State:
             return None
         return self.conditions[cluster].health if cluster in self.conditions else Health.UNOBSERVED
 
+    def is_open(self, cluster: ClusterName) -> bool:
+        """Whether anything may be placed on a cluster."""
+        known = self.lives.get(cluster)
+        return known is not None and known.life is ClusterLife.READY
+
+    def jobs_on(self, cluster: ClusterName) -> list[JobId]:
+        """Jobs that are placed on a cluster, or run there, each once."""
+        nodes = [node for node in self.nodes.values() if node.cluster == cluster]
+        return list(dict.fromkeys(job for node in nodes for job in node.jobs))
+
     def can_rent(self) -> bool:
         """Whether any cluster is rented."""
         return any(spec.role is Role.RENTED for spec in self.facts.clusters)
 
     def record(  # noqa: PLR0911 - one for each kind of record
         self, kind: str, key: str
-    ) -> "Facts | Job | Node | Condition | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token | None":
+    ) -> "Facts | Job | Node | Condition | ClusterRecord | BudgetPeriod | PolicyBook | Sample | KeptUsing | Token | None":
         """One record as a checkpoint keeps it; None if it is gone."""
         match kind:
             case "job":
@@ -235,6 +247,8 @@ class State:
                 return self.nodes.get(key)
             case "cluster":
                 return self.conditions.get(ClusterName(key))
+            case "life":
+                return self.lives.get(ClusterName(key))
             case "purse":
                 return self.budget_periods.get(key)
             case "history":
@@ -260,6 +274,10 @@ class State:
     def touch_cluster(self, cluster: ClusterName) -> None:
         """Remember that the condition of a cluster has to be written at the next checkpoint."""
         self.dirty["cluster"][cluster] = None
+
+    def touch_life(self, cluster: ClusterName) -> None:
+        """Remember that the life of a cluster has to be written at the next checkpoint."""
+        self.dirty["life"][cluster] = None
 
     def touch_budget_period(self, key: str) -> None:
         """Remember that a period has to be written at the next checkpoint."""

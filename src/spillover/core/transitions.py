@@ -8,6 +8,13 @@ from spillover.core.events import (
     AgentRegistered,
     AgentResumed,
     BackoffEnded,
+    ClusterAdded,
+    ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
+    ClustersConfigured,
     EpochStarted,
     Event,
     GangPlaced,
@@ -29,7 +36,7 @@ from spillover.core.events import (
     TasksEnded,
     TasksStarted,
 )
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterLife, Health
 
 S: Final = JobState
 
@@ -132,6 +139,47 @@ CLUSTER: Final[dict[Health, tuple[Health, ...]]] = {
 waits for; every start of a server makes it unobserved."""
 
 
+L: Final = ClusterLife
+AGENTS_OPEN: Final = "agents"
+"""What the table says of a cluster of agents, where it names the health of an external one."""
+_BY_HEALTH: Final = {
+    H.UNOBSERVED: L.CONNECTING,
+    H.READY: L.READY,
+    H.DEGRADED: L.UNREACHABLE,
+    H.FAILED: L.UNREACHABLE,
+    H.CLEARING: L.CONNECTING,
+}
+
+LIFE: Final[dict[tuple[ClusterLife | None, type[Event], str], ClusterLife]] = {
+    (None, ClustersConfigured, AGENTS_OPEN): L.READY,
+    **{(None, ClustersConfigured, health): life for health, life in _BY_HEALTH.items()},
+    (None, ClusterAdded, ""): L.REQUESTED,
+    (L.REQUESTED, ClusterOpened, AGENTS_OPEN): L.READY,
+    **{(L.REQUESTED, ClusterOpened, health): life for health, life in _BY_HEALTH.items()},
+    (L.DRAINING, ClusterOpened, ""): L.DRAINING,
+    **{
+        (before, ClusterChanged, health): life
+        for before in (L.REQUESTED, L.CONNECTING, L.READY, L.UNREACHABLE)
+        for health, life in _BY_HEALTH.items()
+        if health is not H.UNOBSERVED
+    },
+    (L.DRAINING, ClusterChanged, ""): L.DRAINING,
+    **{
+        (before, ClusterDraining, ""): L.DRAINING
+        for before in (L.REQUESTED, L.CONNECTING, L.READY, L.UNREACHABLE, L.DRAINING)
+    },
+    (L.DRAINING, ClusterResumed, AGENTS_OPEN): L.READY,
+    **{(L.DRAINING, ClusterResumed, health): life for health, life in _BY_HEALTH.items()},
+    **{(before, EpochStarted, ""): L.CONNECTING for before in (L.CONNECTING, L.READY, L.UNREACHABLE)},
+    (L.REQUESTED, EpochStarted, ""): L.REQUESTED,
+    (L.DRAINING, EpochStarted, ""): L.DRAINING,
+    (L.READY, EpochStarted, AGENTS_OPEN): L.READY,
+    (L.DRAINING, ClusterRemoved, ""): L.GONE,
+}
+"""The life of a cluster after each event that concerns it: None is before it, and the last part says how an external one is, where that
+matters. Only one that is ready is given work."""
+
+
 class Impossible(Exception):
     """An event that no state allows: a bug of ours, with the story of the job."""
 
@@ -167,3 +215,11 @@ def cluster_figure() -> str:
         lines += [f"    {health} --> {target}: ClusterChanged" for target in following]
     lines += [f"    {health} --> {H.UNOBSERVED}: EpochStarted" for health in CLUSTER]
     return "\n".join(lines) + "\n"
+
+
+def life_figure() -> str:
+    """The life of a cluster as a Mermaid diagram."""
+    lines = ["stateDiagram-v2"]
+    for (life, event, how), target in LIFE.items():
+        lines.append(f"    {life or '[*]'} --> {target}: {event.__name__}{f' ({how})' if how else ''}")
+    return "\n".join([*lines, f"    {L.GONE} --> [*]"]) + "\n"

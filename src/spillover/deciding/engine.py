@@ -15,7 +15,10 @@ from spillover.core.deciders import changes
 from spillover.core.events import (
     AgentsConfigured,
     AnyEvent,
+    ClusterAdded,
+    ClusterRemoved,
     ClustersConfigured,
+    ClusterUpdated,
     PolicyChanged,
     PolicyDisabled,
 )
@@ -24,7 +27,7 @@ from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import RULES, Plan, digest_of, events_of, unwritable
 from spillover.deciding.protocols import Policies
-from spillover.deciding.queue.following import FOLLOWERS
+from spillover.deciding.queue.following import CLUSTER_FOLLOWERS, FOLLOWERS
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.backoff import Backoff, reason_of
 from spillover.model.ids import JobId
@@ -43,6 +46,8 @@ _CHANGES: Final = {kind: (applier, FOLLOWERS.get(kind)) for kind, applier in APP
 """For each event what changes the state, and what the index follows it by, if anything."""
 _NEW_INDEX: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChanged, PolicyDisabled})
 """Events after which everything is looked at anew."""
+_CLUSTERS: Final = (ClusterAdded, ClusterUpdated, ClusterRemoved)
+"""Events that are followed, unless they give everybody a new wait."""
 SLICE = 1000
 """Jobs that a new index takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
@@ -378,8 +383,10 @@ class Engine:
             if follow is not None:
                 if not self._outdated:
                     follow(index, event)
-            elif type(event) in _NEW_INDEX:
+            elif type(event) in _NEW_INDEX or (isinstance(event, _CLUSTERS) and event.anew):
                 self._ready, self._outdated = False, True  # one index for all such events, once it is needed
+            elif isinstance(event, _CLUSTERS) and not self._outdated:
+                CLUSTER_FOLLOWERS[type(event)](index, event)
         step.events += decided
         step.encoded += encoded
 

@@ -53,9 +53,9 @@ def job_schema() -> dict[str, Any]:
     return _schema(JobDoc, "Job")
 
 
-def config_schema() -> dict[str, Any]:
-    """The schema of spill.yaml."""
-    return _schema(ConfigDoc, "Config")
+def config_schema(kind: type[ConfigDoc]) -> dict[str, Any]:
+    """The schema of spill.yaml, with the kinds of clusters that there are."""
+    return _schema(kind, "Config")
 
 
 def _schema(kind: type, title: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from spillover.model.cluster import ClusterSpec, Taint
+from spillover.model.cluster import ClusterSpec, Role, Taint
 from spillover.model.job import Shape
 from spillover.model.where import NodeTerm, Requirement, Rules, Toleration, Where
 
@@ -11,6 +11,8 @@ REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 """Effects of taints that keep tasks off; any other only asks for other nodes to be tried first."""
 FOR_NOW: Final = "node.kubernetes.io/"
 """What taints begin with that Kubernetes itself gives nodes, for as long as they are cordoned or something is wrong with them."""
+KUBERNETES: Final = "kubernetes"
+"""The kind of clusters that run pods."""
 PODS: Final = "pods"
 """What only clusters of Kubernetes do, and they always: several pods, or such of more than one plain container."""
 NAME: Final = "metadata.name"
@@ -37,12 +39,17 @@ def refused_by(where: Where, spec: ClusterSpec) -> str:
     return ""
 
 
+def only_rented(where: Where, specs: Iterable[ClusterSpec]) -> bool:
+    """Whether all clusters that a job asks for are rented, so that there is no owned one to wait for."""
+    return {spec.role for spec in specs if not refused_by(where, spec)} == {Role.RENTED}
+
+
 def cannot_run(runs: Iterable[str], spec: ClusterSpec) -> str:
     """What a job needs that a cluster cannot do; empty if it can do everything."""
-    able = spec.runs
+    able, pods = spec.runs, spec.kind == KUBERNETES
     if able is None:
-        return PODS if PODS in runs and not spec.external else ""
-    return next((word for word in runs if word not in able and (word != PODS or not spec.external)), "")
+        return PODS if PODS in runs and not pods else ""
+    return next((word for word in runs if word not in able and not (word == PODS and pods)), "")
 
 
 def may_run(shape: Shape, spec: ClusterSpec) -> bool:

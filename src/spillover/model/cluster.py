@@ -90,6 +90,32 @@ class Health(StrEnum):
     """It answers again after it had failed: what nobody waits for any more is deleted before anything is placed there."""
 
 
+class ClusterLife(StrEnum):
+    """Where a cluster is between being asked for and being gone. Only one that is ready is given work."""
+
+    REQUESTED = "requested"
+    """Somebody added it, and the server has not opened it yet."""
+    CONNECTING = "connecting"
+    """It is open; what is there was not seen since the server started, or is being cleared."""
+    READY = "ready"
+    DRAINING = "draining"
+    """Somebody drained it, or it is being removed: what runs there goes on, nothing new is placed."""
+    UNREACHABLE = "unreachable"
+    """It does not answer."""
+    GONE = "gone"
+    """It was removed, and is in the book no more."""
+
+
+class Leave(StrEnum):
+    """What becomes of jobs on a cluster that is removed."""
+
+    FINISH = "finish"
+    """They end there; the cluster is removed after the last."""
+    MOVE = "move"
+    """They are stopped and go back to the queue."""
+    CANCEL = "cancel"
+
+
 class Taint(Struct, frozen=True, array_like=True, gc=False):
     """What keeps tasks off a node unless they tolerate it."""
 

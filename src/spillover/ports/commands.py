@@ -22,7 +22,12 @@ from spillover.wire.api import (
     AgentView,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     EventView,
     FieldProblem,
@@ -167,6 +172,26 @@ def refused(refusal: Refusal) -> CommandError:
     return CommandError(_KINDS[refusal.kind], refusal.message)
 
 
+class ClusterDesk(Protocol):
+    """Whoever can read configurations and knows which clusters are open: the server itself."""
+
+    async def add(self, request: ClusterRequest, who: str) -> None:
+        """Use one more cluster."""
+        ...
+
+    async def act(self, action: ClusterAction, who: str) -> ClusterNames:
+        """Drain, resume or remove clusters."""
+        ...
+
+    async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
+        """Read the configuration again."""
+        ...
+
+    def problem(self, cluster: str) -> str | None:
+        """Why a cluster cannot be opened; None if it is, or was not tried."""
+        ...
+
+
 class Commands(Protocol):
     """Everything the API does. A job is named by its id, a unique prefix of it, or a unique name."""
 
@@ -253,6 +278,18 @@ class Commands(Protocol):
 
     async def agents(self) -> list[AgentView]:
         """All agents."""
+        ...
+
+    async def add_cluster(self, request: ClusterRequest, who: str) -> ClusterView:
+        """Use one more cluster from now on."""
+        ...
+
+    async def act_on_clusters(self, action: ClusterAction, who: str) -> ClusterNames:
+        """Drain, resume or remove clusters."""
+        ...
+
+    async def configure(self, request: ConfigRequest, who: str) -> ConfigOutcome:
+        """Read the configuration again and do as it says, or say what that would change."""
         ...
 
     async def act_on_agents(self, action: AgentAction, who: str) -> AgentNames:

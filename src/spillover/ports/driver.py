@@ -14,6 +14,7 @@ from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
+from spillover.model.units import MINUTE, SECOND
 from spillover.ports.cluster import Start
 
 
@@ -154,6 +155,27 @@ class Answer(Struct, frozen=True):
 
     made: Made
     message: str = ""
+
+
+class Patience(Struct, frozen=True):
+    """How long things are left as they are, in nanoseconds."""
+
+    bind: int = 30 * SECOND
+    """Until an attempt that no node takes, or that a quota refuses, goes back to the queue."""
+    start: int = 10 * MINUTE
+    """Until one fails whose image or volumes cannot be had."""
+    backoff: int = 5 * MINUTE
+    """For which a job is not tried there again, after it went back."""
+    keep: int = 10 * MINUTE
+    """For which what ended is left there, for whoever wants to look at it."""
+
+
+class Manner(Struct, frozen=True):
+    """How a cluster is dealt with."""
+
+    patience: Patience = Patience()
+    failed_after: int = 2 * MINUTE
+    """Nanoseconds without an answer after which a cluster has failed."""
 
 
 class DriverError(Exception):

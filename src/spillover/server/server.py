@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,18 +13,17 @@ from typing import Final, TypeVar
 import structlog
 
 from spillover.api.grpc.agents import AgentsService, serve_agents
+from spillover.api.grpc.clusters import ClustersService
 from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.door import Door
 from spillover.api.http.serving import Bounds, serving
 from spillover.clusters.agents.hub import Hub
-from spillover.clusters.agents.local import LocalAgents, LocalSpec
-from spillover.config.config import Address, Config, LocalAgent, OnShutdown
+from spillover.config.config import Address, Config, OnShutdown
 from spillover.control.agents import Desk
 from spillover.control.clock import SystemClock
 from spillover.control.commands import Commands, Parts
 from spillover.control.controllers.archiving import Archiving
-from spillover.control.controllers.driving import Driving
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.indexing import Indexing
 from spillover.control.controllers.keeping import Keeping, Retention
@@ -51,8 +50,11 @@ from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
 from spillover.ports.commands import CommandError, Kind
 from spillover.ports.journal import StoreError, Unwritable
-from spillover.server.external import check_newcomers, identity_for, open_clusters
+from spillover.ports.kinds import CannotOpen
+from spillover.server.administration import ClusterAdministration
+from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, identity_for
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
+from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
 from spillover.server.tls import Identity, Renewal
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
@@ -81,6 +83,7 @@ class Server:
         umask: int = -1,
         files: int | None = None,
         identity: Identity | None = None,
+        reload: Callable[[], Config] | None = None,
     ) -> None:
         self._config = config
         self._data = data
@@ -126,23 +129,6 @@ class Server:
             limits.body,
         )
         self._metrics = Metrics(self.loop, self._gauge, self._blobs)
-        self._local = LocalAgents(
-            data,
-            tuple(
-                LocalSpec(
-                    each.cluster,
-                    each.name,
-                    each.capacity,
-                    each.queue,
-                    each.offers,
-                    each.labels,
-                    _options(config, each),
-                )
-                for each in config.agents
-            ),
-            umask,
-            files,
-        )
         submitting = Submitting(
             self.loop,
             store.archive,
@@ -153,9 +139,12 @@ class Server:
             files=desk,
             gauge=self._gauge,
         )
-        self._drivers = Drivers()
-        self._known_as = ""
-        """What is made on clusters of others is known by this."""
+        drivers = Drivers()
+        self._clusters = OpenClusters(
+            ClusterParts(config, data, self.loop, self._runner, self._blobs, drivers, umask, files)
+        )
+        self._lives = ClusterLives(self.loop, self._clusters, dict(config.forms))
+        self.administration = ClusterAdministration(config, self.loop, self._clusters, self._lives, reload)
         self.commands = Commands(
             Parts(
                 self.loop,
@@ -169,7 +158,8 @@ class Server:
                 files=desk,
                 tokens=self._tokens,
                 gauge=self._gauge,
-                drivers=self._drivers,
+                drivers=drivers,
+                clusters=self.administration,
             )
         )
 
@@ -202,19 +192,21 @@ class Server:
                 serving(door, http, self._files_of_tls(), self._bounds())
             )
             last = await self.loop.load()
-            drivings = await self._open_clusters()
+            await self._open_clusters()
             self.loop.begin(epoch, last)
             service = AgentsService(
                 self._desk, self._hub, self._tokens, lambda: self.loop.epoch, self._blobs, self._runner.starts
             )
-            jobs = JobsService(self.commands.of, self._tokens, self._gauge)
+            people = [
+                each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)
+            ]
             renewal = Renewal(self._identity, self.loop.now) if self._identity is not None else None
             pair = renewal.pair if renewal is not None else None
-            grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, [jobs])
+            grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, people)
             tasks: list[asyncio.Task[None]] = []
             try:
                 await self._begin(epoch, last, tasks)
-                self._start(tasks, drivings)
+                self._start(tasks)
                 app = self._app(self._address(grpc_port))
                 if renewal is not None:
                     renewal.on_change(partial(_show, listening.config.ssl, app))
@@ -225,8 +217,7 @@ class Server:
                 ca = self._identity.ca if self._identity is not None else None
                 where = Whereabouts(url, grpc, epoch, os.getpid(), str(ca) if ca is not None else None)
                 write_whereabouts(self._data, where)
-                minding = surviving("local agents", self._local.run, self.loop.aside)
-                tasks.append(asyncio.create_task(minding, name="local agents"))
+                self._clusters.start_agents()
                 door.open(app)
                 print(f"ready {url}", flush=True)  # noqa: T201 - what whoever started us waits for
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -236,7 +227,7 @@ class Server:
                 await stack.aclose()  # first of all: nobody is left who could answer
                 await self._end(tasks, grpc_server)
 
-    def _start(self, tasks: list[asyncio.Task[None]], drivings: Sequence[Driving]) -> None:
+    def _start(self, tasks: list[asyncio.Task[None]]) -> None:
         """Have all that is to be done again and again done."""
         keeping = Keeping(
             self.loop,
@@ -252,8 +243,8 @@ class Server:
             "files": self._files.run,
             "leases": Leases(self.loop, self._hub, self._desk, self._config.forget_after).run,
             "removed clusters": RemovedClusters(self.loop).run,
+            "clusters": self._lives.run,
             "pauses": self._metrics.pauses.run,
-            **{driving.work: driving.run for driving in drivings},
         }
         if self._config.stealing:
             controllers["stealing"] = Stealing(self.loop, self._specs).run
@@ -261,21 +252,29 @@ class Server:
             asyncio.create_task(surviving(name, run, self.loop.aside), name=name)
             for name, run in controllers.items()
         )
+        self._clusters.watch()
 
-    async def _open_clusters(self) -> list[Driving]:
-        """External clusters, ready to be watched; raises Unusable if one that is new cannot be used."""
-        identity = identity_for(self.loop.state)
-        drivings = open_clusters(self._config, identity, self.loop, self._runner, self._blobs)
-        self._known_as = identity if drivings else ""
+    async def _open_clusters(self) -> None:
+        """Open all clusters; raises Unusable if one that is new cannot be used."""
+        state, clusters = self.loop.state, self._clusters
+        clusters.identity = identity_for(state)
         try:
-            await check_newcomers(drivings, self.loop.state)
+            await self._open_configured()
         except BaseException:
-            for each in drivings:
-                await each.driver.close()
+            await clusters.end()
             raise
-        for each in drivings:
-            self._drivers.add(each)
-        return drivings
+
+    async def _open_configured(self) -> None:
+        """Open what the configuration names; raises Unusable."""
+        state, clusters = self.loop.state, self._clusters
+        for spec in self._config.clusters:
+            try:
+                clusters.open(spec.name, spec.kind, self._config.forms[spec.name])
+            except CannotOpen as error:
+                raise Unusable(f"cluster {spec.name}: {error}") from None
+        # One that was used before may be away for a while; the server starts without it.
+        if wrong := await clusters.check(each for each in clusters if each not in state.conditions):
+            raise Unusable("\n".join(wrong))
 
     async def show(self, http: socket.socket, why: str, take: Callable[[], Awaitable[Taken]]) -> Taken:
         """Show data that cannot be written on a socket, which is closed in the end: returns what `take` does once they can."""
@@ -342,7 +341,7 @@ class Server:
             gap if gap > GAP else 0,
             config.budgets,
             config.ahead,
-            self._known_as,
+            self._clusters.identity if self._clusters.has_drivers else "",
         )
         while True:
             taking = asyncio.create_task(self.loop.propose(proposal))
@@ -364,11 +363,11 @@ class Server:
     async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:
         """Stop in an order that lets last results in: agents, then their service, then the loop."""
         for task in tasks:
-            if task.get_name() in {"local agents", "leases"}:
+            if task.get_name() == "leases":
                 task.cancel()
         lost = self.loop.lost_lead.is_set()
-        if not lost and self._config.on_shutdown is OnShutdown.STOP:
-            await self._local.stop()
+        stop = not lost and self._config.on_shutdown is OnShutdown.STOP
+        await self._clusters.stop_agents(tasks_too=stop)
         with contextlib.suppress(StoreError, CommandError, TimeoutError):
             if not lost and self.loop.problem is None:
                 async with asyncio.timeout(1.0):
@@ -377,6 +376,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._clusters.end()
         forget_whereabouts(self._data)
 
 
@@ -385,10 +385,3 @@ def _show(context: ssl.SSLContext | None, app: App, identity: Identity) -> None:
     if context is not None:
         identity.load_into(context)
     app.answer_to(identity.hosts())
-
-
-def _options(config: Config, agent: LocalAgent) -> tuple[str, ...]:
-    """What else a local agent is told on its command line."""
-    words = ["--isolation", config.isolation, "--output-limit", str(config.output_limit)]
-    words += [] if agent.engine is None else ["--engine", agent.engine]
-    return (*words, *(f"--engine-option={option}" for option in agent.engine_options))

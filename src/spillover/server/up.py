@@ -10,13 +10,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 from msgspec import structs
 
+from spillover.clusters.kinds import load_kinds
 from spillover.config.clusteroption import read_options
 from spillover.config.config import Address, Config
 from spillover.config.read import check_reach, read_address, read_config
@@ -27,11 +29,12 @@ from spillover.forms.problems import BadForm, Findings, Problem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
-from spillover.server.external import Unusable, check_access
+from spillover.server.clusters import Unusable, check_access
 from spillover.server.files import read_whereabouts
 from spillover.server.server import Server
 from spillover.server.tls import BadCertificate, load_identity
 from spillover.stores.open import open_store
+from spillover.wire.api import ConfigRequest
 
 DEFAULT_CONFIG = "spill.yaml"
 COLLECT_AFTER = 20_000
@@ -63,11 +66,15 @@ def run(
     try:
         settings = settings_of(config, data, http, grpc, slots, clusters)
         _log_to_stderr()
+        for line in load_kinds().unusable.values():
+            structlog.get_logger().warning(line)
         files = _open_many_files()
         gc.freeze()  # what is loaded stays
         gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
         umask = os.umask(0o077)  # jobs and their environment are nobody else's business
-        return asyncio.run(_serve(settings, Path(settings.data).absolute(), umask, files, standby=standby))
+        reload = partial(settings_of, config, data, http, grpc, slots, clusters)
+        folder = Path(settings.data).absolute()
+        return asyncio.run(_serve(settings, folder, umask, files, standby=standby, reload=reload))
     except BadCertificate as error:
         print(f"spill: {_placed(error, config or DEFAULT_CONFIG)}", file=sys.stderr)  # noqa: T201 - likewise
         return 2
@@ -133,9 +140,7 @@ def settings_of(
                 ("--slots",), "is of the cluster that a server has by itself; leave it out beside --cluster"
             )
         named = read_options(clusters)
-        settings = structs.replace(
-            settings, clusters=named.specs, agents=named.agents, kubernetes=named.kubernetes
-        )
+        settings = structs.replace(settings, clusters=named.specs, forms=named.forms, entries=named.entries)
     if http is not None:
         settings = structs.replace(settings, http=read_address(http, ("--http",), found) or settings.http)
     if grpc is not None:
@@ -147,11 +152,22 @@ def settings_of(
     return settings if data is None else structs.replace(settings, data=data)
 
 
-async def _serve(config: Config, data: Path, umask: int, files: int | None = None, *, standby: bool) -> int:
+async def _serve(
+    config: Config,
+    data: Path,
+    umask: int,
+    files: int | None = None,
+    *,
+    standby: bool,
+    reload: Callable[[], Config] | None = None,
+) -> int:
     """Take the lead and serve."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGHUP, lambda: None
+    )  # until there is somebody to tell
     check_access(config)
     identity = load_identity(config.tls, time.time()) if config.tls is not None else None
     listener = _listener(config, data)  # before anything is made: a port that is taken changes nothing
@@ -160,7 +176,8 @@ async def _serve(config: Config, data: Path, umask: int, files: int | None = Non
         store = await open_store(config.store, data)
         leader = Leader(store.election, SystemClock(), _name(os.getpid()))
         try:
-            server = Server(config, data, store, umask=umask, files=files, identity=identity)
+            server = Server(config, data, store, umask=umask, files=files, identity=identity, reload=reload)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _apply_again, server)
             url = server.url(listener)
             taking = asyncio.create_task(_take(server, listener, leader, url, standby=standby))
             stopping = asyncio.create_task(stop.wait())
@@ -179,6 +196,33 @@ async def _serve(config: Config, data: Path, umask: int, files: int | None = Non
         finally:
             await leader.resign()
             await store.close()
+
+
+def _apply_again(server: Server) -> None:
+    """Do as the configuration says now, because a signal asks for it."""
+    task = asyncio.create_task(_applied(server), name="configuration")
+    _APPLYING.add(task)
+    task.add_done_callback(_APPLYING.discard)
+
+
+_APPLYING: Final[set[asyncio.Task[None]]] = set()
+"""Kept until they are done."""
+
+
+async def _applied(server: Server) -> None:
+    log = structlog.get_logger()
+    if not server.loop.epoch:
+        log.warning("the configuration was not applied: this server does not lead")
+        return
+    try:
+        outcome = await server.administration.configure(ConfigRequest(), "spillover")
+    except CommandError as error:
+        lines = [f"{each.path}: {each.message}" for each in error.problems] or [error.message]
+        log.error("the configuration was not applied", problems=lines)  # noqa: TRY400 - one line
+        return
+    for each in outcome.changes:
+        log.info("configuration", what=each.what, change=each.change, text=each.text)
+    log.info("the configuration was applied", changes=len(outcome.changes))
 
 
 async def _take(

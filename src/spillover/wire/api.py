@@ -3,7 +3,7 @@
 Times are RFC 3339 UTC or null, durations are seconds, costs are numbers in the server's currency.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
@@ -439,6 +439,62 @@ class AgentNames(Struct, frozen=True):
     """Each as CLUSTER/NAME."""
 
 
+JobsThere: TypeAlias = Literal["finish", "move", "cancel"]
+"""What becomes of jobs on a cluster that is removed: they end there, go back to the queue, or are cancelled."""
+
+
+class ClusterRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A cluster to add."""
+
+    cluster: dict[str, Any]
+    """As an entry of `clusters` in spill.yaml."""
+    check: bool = True
+    """Whether to refuse one that cannot be reached now."""
+
+
+class ClusterAction(Struct, frozen=True, forbid_unknown_fields=True):
+    """Something to do to clusters."""
+
+    act: Literal["drain", "resume", "remove"]
+    """Give it nothing more; give it work again; be rid of it."""
+    clusters: Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    jobs: JobsThere = "finish"
+    """To `remove`: what becomes of jobs that are there."""
+
+
+class ClusterNames(Struct, frozen=True):
+    """Clusters that something was done to."""
+
+    clusters: list[str]
+
+
+class ConfigRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Read the configuration again."""
+
+    dry_run: bool = False
+    """Whether to only say what that would change."""
+    jobs: JobsThere = "finish"
+    """What becomes of jobs on clusters that it does not name any more."""
+
+
+class ConfigChange(Struct, frozen=True):
+    """One difference between the configuration and what the server does."""
+
+    what: str
+    """`cluster NAME`, `policy`, `budgets`, or the name of a setting."""
+    change: str
+    """`added`, `changed`, `removed`; `kept` for what stays although the configuration does not name it; `restart` for what needs one."""
+    text: str
+
+
+class ConfigOutcome(Struct, frozen=True):
+    """What reading the configuration again changes, or would."""
+
+    changes: list[ConfigChange]
+    done: bool
+    """False if it was only asked."""
+
+
 class ClusterView(Struct, frozen=True):
     """One cluster."""
 
@@ -470,6 +526,16 @@ class ClusterView(Struct, frozen=True):
     """When its state came to be so; null if nobody watches it."""
     region: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    life: str = "ready"
+    """`requested`, `connecting`, `ready`, `draining` or `unreachable`."""
+    configured: bool = True
+    """Whether the configuration names it; if not, it was added while the server ran, or is being removed."""
+    added_by: str | None = None
+    """Who added it while the server ran; null if the configuration named it."""
+    drained_by: str | None = None
+    """Who drained it; null if nobody did."""
+    leaving: str | None = None
+    """What becomes of its jobs if it is being removed: `finish`, `move` or `cancel`; null if it is not."""
 
 
 class EventView(Struct, frozen=True):

@@ -155,25 +155,27 @@ class MostDoc(Struct, frozen=True, forbid_unknown_fields=True):
     )
 
 
-class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
-    """Somewhere jobs run."""
+class LocalAgentsDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cluster of kind agents says beside what all clusters do."""
 
-    name: Annotated[str, Meta(description="Unlike any other cluster's.")]
-    kind: Annotated[Literal["agents", "kubernetes"], Meta(description="Who runs the jobs.")] = "agents"
-    role: Annotated[Literal["owned", "rented"], Meta(description="There anyway, or paid for by use.")] = (
-        "owned"
-    )
     local: Annotated[
         list[LocalDoc], Meta(max_length=1000, description="Agents that are started on this machine.")
     ] = field(default_factory=list)
+
+
+class ClusterDoc(Struct, frozen=True, forbid_unknown_fields=True):
+    """Somewhere jobs run. Only what all kinds have in common: `clusters/kinds.py` adds what each kind takes."""
+
+    name: Annotated[str, Meta(description="Unlike any other cluster's.")]
+    kind: Annotated[str, Meta(description="Who runs the jobs.")] = "agents"
+    role: Annotated[Literal["owned", "rented"], Meta(description="There anyway, or paid for by use.")] = (
+        "owned"
+    )
     price: Annotated[PriceDoc, Meta(description="What use of it costs.")] = PriceDoc()
     billing: Annotated[BillingDoc, Meta(description="How use of it is rounded.")] = BillingDoc()
     startup: Annotated[
         Quantity, Meta(description="Between renting a machine and running on it; not billed.")
     ] = "0s"
-    kubernetes: Annotated[
-        KubernetesDoc | None, Meta(description="Of kind kubernetes: how it is reached.")
-    ] = None
     region: Annotated[str, Meta(max_length=63, description="Where it is; jobs may ask for it.")] = ""
     labels: Annotated[
         dict[str, str], Meta(max_length=100, description="Words of your own; jobs may ask for them.")

@@ -21,7 +21,12 @@ from spillover.wire.api import (
     BlobKept,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     Digests,
     EventView,
@@ -230,6 +235,21 @@ PAST: Final = Endpoint(
 CLUSTERS: Final = Endpoint(
     "clusters", "GET", "/v1/clusters", "List clusters",
     NoParameters, NO_BODY, json_of(list[ClusterView]),
+)
+ADD_CLUSTER: Final = Endpoint(
+    "add_cluster", "POST", "/v1/clusters", "Add a cluster, to be used from now on",
+    NoParameters, json_of(ClusterRequest), json_of(ClusterView), HTTPStatus.CREATED, FOR_ADMINS,
+    errors=(HTTPStatus.CONFLICT, *_BUSY),
+)
+ACT_ON_CLUSTERS: Final = Endpoint(
+    "act_on_clusters", "POST", "/v1/clusters/actions", "Drain, resume or remove clusters",
+    NoParameters, json_of(ClusterAction), json_of(ClusterNames), roles=FOR_ADMINS, errors=_LOOKUP,
+)
+CONFIGURE: Final = Endpoint(
+    "configure", "POST", "/v1/config",
+    "Read the configuration again and do as it says, or say what that would change",
+    NoParameters, json_of(ConfigRequest), json_of(ConfigOutcome), roles=FOR_ADMINS,
+    errors=(HTTPStatus.CONFLICT, *_BUSY),
 )
 AGENTS: Final = Endpoint(
     "agents", "GET", "/v1/agents", "List agents",

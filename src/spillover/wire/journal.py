@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spillover.core.clusters import Condition
+from spillover.core.clusters import ClusterRecord, Condition
 from spillover.core.events import AnyEvent
 from spillover.core.facts import Facts
 from spillover.core.jobs import Job
@@ -33,6 +33,7 @@ _records: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
     "job": msgspec.msgpack.Decoder(Job),
     "node": msgspec.msgpack.Decoder(Node),
     "cluster": msgspec.msgpack.Decoder(Condition),
+    "life": msgspec.msgpack.Decoder(ClusterRecord),
     "purse": msgspec.msgpack.Decoder(BudgetPeriod),
     "history": msgspec.msgpack.Decoder(Sample),
     "usage": msgspec.msgpack.Decoder(KeptUsing),

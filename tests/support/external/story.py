@@ -7,8 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.control.driving.ledger import Patience
-from spillover.control.driving.pilot import Manner, Pilot
+from spillover.control.driving.pilot import Pilot
 from spillover.core.events import (
     AnyEvent,
     Back,
@@ -30,7 +29,7 @@ from spillover.model.job import JobSpec, OnFailure, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Made
+from spillover.ports.driver import Made, Manner, Patience
 from spillover.testing.world import START
 from tests.support.external.cluster import Cluster
 from tests.support.external.driver import Watcher

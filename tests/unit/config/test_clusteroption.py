@@ -1,10 +1,10 @@
 import pytest
 
 from spillover.config.clusteroption import read_options
-from spillover.config.config import Kubernetes
 from spillover.forms.problems import BadForm
 from spillover.model.cluster import ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName
+from spillover.wire.configfile import KubernetesDoc
 
 ONPREM, CLOUD = ClusterName("onprem"), ClusterName("cloud")
 
@@ -30,10 +30,10 @@ def test_clusters_of_a_command_line() -> None:
             most_jobs=9,
         ),
     )
-    assert clusters.kubernetes == (
-        Kubernetes(ONPREM, context="kind-onprem"),
-        Kubernetes(CLOUD, context="kind-cloud", image="busybox"),
-    )
+    assert clusters.forms == {
+        ONPREM: KubernetesDoc(context="kind-onprem"),
+        CLOUD: KubernetesDoc(context="kind-cloud", image="busybox"),
+    }
 
 
 def test_a_cluster_of_agents_needs_no_options() -> None:

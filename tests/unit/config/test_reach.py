@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.config import machine
+from spillover.clusters.agents import machine
 from spillover.config.config import Tls
 from spillover.config.read import read_config
 from spillover.forms.problems import BadForm

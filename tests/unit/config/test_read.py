@@ -1,14 +1,17 @@
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
-from spillover.config import machine
+from spillover.clusters.agents import machine
+from spillover.clusters.agents.kind import local_specs
+from spillover.clusters.agents.local import LocalSpec
+from spillover.clusters.kinds import load_kinds
 from spillover.config.config import (
     Address,
     Config,
-    Kubernetes,
     Limits,
-    LocalAgent,
     OnShutdown,
     Rate,
     Retention,
@@ -16,7 +19,7 @@ from spillover.config.config import (
 from spillover.config.read import default_config, read_config
 from spillover.control.clock import ClockBounds
 from spillover.forms.policies import installed
-from spillover.forms.problems import BadForm
+from spillover.forms.problems import BadForm, Findings
 from spillover.model.budget import Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
@@ -26,12 +29,23 @@ from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
 from spillover.ports.blobs import Bounds
+from spillover.ports.driver import Manner, Patience
+from spillover.wire.configfile import KubernetesDoc, LocalAgentsDoc, LocalDoc
 
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
 
 
 def read(text: str, **more: Any) -> Config:
     return read_config((HEAD + text).encode(), "spill.yaml", **more)
+
+
+def agents_of(config: Config) -> list[LocalSpec]:
+    return [
+        each
+        for name, form in config.forms.items()
+        if isinstance(form, LocalAgentsDoc)
+        for each in local_specs(form, name, Findings())
+    ]
 
 
 def refused(text: str, **more: Any) -> list[str]:
@@ -66,7 +80,7 @@ agents: {lost_after: 10s, on_shutdown: keep, heartbeat: 500ms, keep_output: true
 retention: {jobs: 30d, logs: 0s, events: 1d}
 clock: {jump: 10m, away: 7d}
 """)
-    assert config == Config(
+    assert structs.replace(config, entries={}) == Config(
         clusters=(
             ClusterSpec(ClusterName("onprem"), "agents", Role.OWNED),
             ClusterSpec(
@@ -77,12 +91,12 @@ clock: {jump: 10m, away: 7d}
                 Billing(60 * SECOND, 2 * MINUTE),
             ),
         ),
-        agents=(
-            LocalAgent(
-                ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**32, 1), 8, ("a", "b"), {"x": "1"}
+        forms={
+            ClusterName("onprem"): LocalAgentsDoc(
+                [LocalDoc("n1", 2, "4Gi", gpu=1, queue=8, offers=["b", "a"], labels={"x": "1"})]
             ),
-            LocalAgent(ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0)),
-        ),
+            ClusterName("cloud"): LocalAgentsDoc([LocalDoc("v1", 1.5, "8Gi")]),
+        },
         data="/var/lib/spill",
         store="postgresql://localhost/spill",
         http=Address("localhost", 0),
@@ -107,6 +121,37 @@ clock: {jump: 10m, away: 7d}
         retention=Retention(30 * DAY, 0, DAY),
         clock=ClockBounds(10 * MINUTE, 7 * DAY),
     )
+    assert agents_of(config) == [
+        LocalSpec(
+            ClusterName("onprem"), NodeName("n1"), Resources(2000, 2**32, 1), 8, ("a", "b"), {"x": "1"}
+        ),
+        LocalSpec(ClusterName("cloud"), NodeName("v1"), Resources(1500, 2**33, 0)),
+    ]
+    assert msgspec.json.decode(config.entries[ClusterName("cloud")]) == {
+        "name": "cloud",
+        "role": "rented",
+        "local": [
+            {
+                "name": "v1",
+                "cpu": 1.5,
+                "memory": "8Gi",
+                "gpu": 0,
+                "queue": None,
+                "offers": [],
+                "labels": {},
+                "engine": None,
+                "engine_options": [],
+            }
+        ],
+        "price": {
+            "cpu_hour": 0.04,
+            "memory_gib_hour": 1,
+            "gpu_hour": "2.5",
+            "node": None,
+            "egress_gb": 0,
+        },
+        "billing": {"step": "60s", "minimum": "2m"},
+    }
     assert str(config.grpc) == "[::1]:7071"
     assert str(config.http.at(81)) == "localhost:81"
 
@@ -115,7 +160,7 @@ def test_without_a_file_this_machine_is_the_cluster() -> None:
     config = read_config(None)
     assert config == default_config() == read("")
     assert config.clusters == (ClusterSpec(ClusterName("local"), "agents", Role.OWNED),)
-    (agent,) = config.agents
+    (agent,) = agents_of(config)
     assert agent.name == "local-1"
     assert agent.capacity == Resources(machine.cpus() * 1000, machine.memory())
     assert agent.capacity.memory > 2**20
@@ -124,8 +169,8 @@ def test_without_a_file_this_machine_is_the_cluster() -> None:
 
 
 def test_slots_are_cpus_of_the_local_agent() -> None:
-    assert default_config(3).agents[0].capacity.cpu == 3000
-    assert read("currency: EUR", slots=3).agents[0].capacity.cpu == 3000
+    assert agents_of(default_config(3))[0].capacity.cpu == 3000
+    assert agents_of(read("currency: EUR", slots=3))[0].capacity.cpu == 3000
     with pytest.raises(BadForm, match="--slots: 0 is not a number of CPUs"):
         default_config(0)
     assert refused("clusters: [{name: a}]", slots=3) == [
@@ -134,10 +179,11 @@ def test_slots_are_cpus_of_the_local_agent() -> None:
 
 
 def test_a_local_agent_is_told_its_engine() -> None:
-    (agent,) = read(
+    config = read(
         "clusters: [{name: a, local: [{name: n, cpu: 1, engine: sh, engine_options: [--network=none]}]}]"
-    ).agents
-    assert (agent.engine, agent.engine_options) == ("sh", ("--network=none",))
+    )
+    (agent,) = agents_of(config)
+    assert agent.options == ("--engine", "sh", "--engine-option=--network=none")
     told = "clusters: [{name: a, local: [{name: n, cpu: 1, engine: no-such-engine, engine_options: ['']}]}]"
     assert refused(told) == [
         "spill.yaml:3: clusters[0].local[0].engine: there is no program 'no-such-engine' here",
@@ -146,7 +192,7 @@ def test_a_local_agent_is_told_its_engine() -> None:
 
 
 def test_an_agent_that_states_no_memory_has_all_of_the_machine() -> None:
-    (agent,) = read("clusters: [{name: a, local: [{name: n, cpu: 1}]}]").agents
+    (agent,) = agents_of(read("clusters: [{name: a, local: [{name: n, cpu: 1}]}]"))
     assert agent.capacity.memory == machine.memory()
 
 
@@ -463,12 +509,12 @@ clusters:
             most_jobs=50,
         ),
     )
-    assert config.agents == ()
-    assert config.kubernetes == (
-        Kubernetes(
-            ClusterName("cloud"), "/etc/kube", "c", False, "batch", "busybox", bind_within=MINUTE, keep=0
-        ),
+    form = config.forms[ClusterName("cloud")]
+    assert form == KubernetesDoc(
+        "/etc/kube", "c", namespace="batch", image="busybox", bind_within="1m", keep="0s"
     )
+    patience = Patience(MINUTE, 10 * MINUTE, 5 * MINUTE, 0)
+    assert load_kinds()["kubernetes"].manner(form) == Manner(patience, 2 * MINUTE)
 
 
 def test_without_an_image_a_kubernetes_cluster_runs_no_commands() -> None:

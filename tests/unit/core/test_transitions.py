@@ -13,6 +13,7 @@ from spillover.core.transitions import (
     agent_figure,
     cluster_figure,
     figure,
+    life_figure,
     node_figure,
 )
 from spillover.model.cluster import Health
@@ -66,6 +67,8 @@ def smallest(kind: object) -> object:
         return [[1000, 1, 0]]
     if "PolicySet" in text:
         return {}
+    if "ClusterSpec" in text:
+        return {"name": "x", "kind": "agents", "role": "owned"}
     return []
 
 
@@ -118,6 +121,7 @@ def test_the_figure_shows_every_state_and_every_row() -> None:
     assert "ready --> lost: AgentLost" in agent_figure()
     assert "ready --> closed: NodesSeen (not ready)" in node_figure()
     assert "degraded --> failed: ClusterChanged" in cluster_figure()
+    assert "requested --> ready: ClusterOpened (agents)" in life_figure()
 
 
 def test_a_cluster_that_failed_is_ready_only_when_it_has_come_back() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from spillover.clusters.kinds import load_kinds
 from spillover.config.read import read_config
 from spillover.forms.documents import read_documents
 from spillover.forms.jobs import BadForm, is_manifest, read_job, read_jobs, to_doc
@@ -19,11 +20,11 @@ JOBS = sorted(
 
 def test_schemas_are_schemas() -> None:
     jsonschema.Draft202012Validator.check_schema(job_schema())
-    jsonschema.Draft202012Validator.check_schema(config_schema())
+    jsonschema.Draft202012Validator.check_schema(config_schema(load_kinds().config_doc))
 
 
 def test_every_field_is_described() -> None:
-    for schema in (job_schema(), config_schema()):
+    for schema in (job_schema(), config_schema(load_kinds().config_doc)):
         for name, definition in schema["$defs"].items():
             assert definition["description"], name
             for field, rule in definition["properties"].items():
@@ -55,7 +56,7 @@ def test_an_example_fits_the_schema(path: Path) -> None:
 def test_the_example_of_a_configuration_is_one() -> None:
     text = (EXAMPLES / "spill.yaml").read_bytes()
     (document,) = read_documents(text, "spill.yaml")
-    jsonschema.Draft202012Validator(config_schema()).validate(document.value)
+    jsonschema.Draft202012Validator(config_schema(load_kinds().config_doc)).validate(document.value)
     config = read_config(text, "spill.yaml")
     assert [cluster.name for cluster in config.clusters] == ["onprem", "cloud"]
 
@@ -86,4 +87,4 @@ def test_an_editor_marks_what_reading_would_refuse(spec: dict[str, Any]) -> None
 
 def test_an_editor_marks_a_bad_setting() -> None:
     bad = {"apiVersion": "spillover/v1", "kind": "Config", "agents": {"lost_after": "soon"}}
-    assert not jsonschema.Draft202012Validator(config_schema()).is_valid(bad)
+    assert not jsonschema.Draft202012Validator(config_schema(load_kinds().config_doc)).is_valid(bad)

@@ -681,7 +681,7 @@ def test_what_a_token_may_not_see_is_not_looked_at_and_nobodys_fault(server: Fak
 def a_config(folder: Path, days: int) -> Config:
     make_certificates(folder, ["127.0.0.1"], days)
     tls = Tls(str(folder / "server.pem"), str(folder / "server-key.pem"), str(folder / "ca.pem"))
-    return Config(clusters=(), agents=(), store="memory", tls=tls)
+    return Config(clusters=(), store="memory", tls=tls)
 
 
 def of_certificates(config: Config, *, clock: Callable[[], int]) -> list[Finding]:

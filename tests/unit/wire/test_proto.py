@@ -10,7 +10,7 @@ import pytest
 import spillover
 
 SOURCE = Path(spillover.__file__).parents[1]
-PROTOS = ("agents", "jobs")
+PROTOS = ("agents", "clusters", "jobs")
 
 
 @pytest.mark.parametrize("name", PROTOS)

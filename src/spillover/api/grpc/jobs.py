@@ -48,12 +48,14 @@ class Asked(msgspec.Struct, frozen=True):
     user: str
     token: str
     """Id of the token."""
+    admin: bool = False
+    """Whether it is of role admin."""
 
 
-class JobsService:
-    """What programs can ask."""
+class ServiceForPeople:
+    """What all services for people's programs have in common: who may call, how large a call may be, and how refusals are told."""
 
-    name = SERVICE
+    name: str
 
     def __init__(
         self, commands: Callable[[Caller], Commands], callers: Callers, gauge: Gauge | None = None
@@ -63,55 +65,33 @@ class JobsService:
         self._commands = commands
         self._callers = callers
 
-    def handler(self) -> Any:
-        """All methods, for a server."""
-        unary = grpc.unary_unary_rpc_method_handler
-        methods = {
-            "SubmitJob": raw_method(unary, self._unary(_submit)),
-            "GetJobStatus": raw_method(unary, self._unary(_status)),
-            "CancelJob": raw_method(unary, self._unary(_cancel)),
-            "WatchJobs": raw_method(grpc.unary_stream_rpc_method_handler, self._watch),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, methods)
-
     def admit(self, method: str, metadata: Metadata) -> None:
         """See Service."""
-        del method
-        self._asked(metadata)
+        self.check_role(method, self._asked(metadata))
+
+    def check_role(self, method: str, asked: "Asked") -> None:
+        """Raise if the role of whoever calls is not good for a method; who submits jobs may call all as a rule."""
+        del method, asked
 
     async def refuse(self, context: Any, error: Exception) -> NoReturn:
         """See Service."""
         await _refuse(context, error)
 
-    def _unary(
-        self, method: Callable[[Asked, bytes], Awaitable[Reply]]
+    def unary(
+        self, method: Callable[[Asked, bytes], Awaitable[Reply]], name: str = ""
     ) -> Callable[[bytes, Any], Awaitable[Reply]]:
         """A method behind a token, with refusals told as gRPC has them."""
 
         async def call(raw: bytes, context: Any) -> Reply:
             try:
                 asked = self._asked(context.invocation_metadata() or ())
+                self.check_role(name, asked)
                 self._check_size(raw)
                 return await method(asked, raw)
             except Exception as error:  # noqa: BLE001 - nobody sees a traceback
                 await _refuse(context, error)
 
         return call
-
-    async def _watch(self, raw: bytes, context: Any) -> AsyncIterator[pb.WatchJobsReply]:
-        try:
-            asked = self._asked(context.invocation_metadata() or ())
-            self._check_size(raw)
-            request = decoded(pb.WatchJobsRequest, raw, NAMES)
-            after = request.after if request.HasField("after") else None
-            async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
-                if not self._callers.is_valid(asked.token):
-                    raise Stranger("the token is not valid any more")  # noqa: TRY301 - told as all refusals are
-                yield pb.WatchJobsReply(
-                    revision=some.revision, changes=[change_out(change) for change in some.changes]
-                )
-        except Exception as error:  # noqa: BLE001 - as above
-            await _refuse(context, error)
 
     def _check_size(self, raw: bytes) -> None:
         """Refuse a request that is larger than it may be."""
@@ -136,7 +116,39 @@ class JobsService:
         user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
             raise CommandError(Kind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
-        return Asked(self._commands(caller), user, caller.token)
+        return Asked(self._commands(caller), user, caller.token, caller.is_admin)
+
+
+class JobsService(ServiceForPeople):
+    """What programs can ask about jobs."""
+
+    name = SERVICE
+
+    def handler(self) -> Any:
+        """All methods, for a server."""
+        unary = grpc.unary_unary_rpc_method_handler
+        methods = {
+            "SubmitJob": raw_method(unary, self.unary(_submit)),
+            "GetJobStatus": raw_method(unary, self.unary(_status)),
+            "CancelJob": raw_method(unary, self.unary(_cancel)),
+            "WatchJobs": raw_method(grpc.unary_stream_rpc_method_handler, self._watch),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _watch(self, raw: bytes, context: Any) -> AsyncIterator[pb.WatchJobsReply]:
+        try:
+            asked = self._asked(context.invocation_metadata() or ())
+            self._check_size(raw)
+            request = decoded(pb.WatchJobsRequest, raw, NAMES)
+            after = request.after if request.HasField("after") else None
+            async for some in asked.commands.watch(after, _refs(request.jobs), request.project or None):
+                if not self._callers.is_valid(asked.token):
+                    raise Stranger("the token is not valid any more")  # noqa: TRY301 - told as all refusals are
+                yield pb.WatchJobsReply(
+                    revision=some.revision, changes=[change_out(change) for change in some.changes]
+                )
+        except Exception as error:  # noqa: BLE001 - as above
+            await _refuse(context, error)
 
 
 async def _submit(asked: Asked, raw: bytes) -> pb.SubmitJobReply:

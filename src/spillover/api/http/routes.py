@@ -25,7 +25,12 @@ from spillover.wire.api import (
     BlobKept,
     BudgetView,
     ClockView,
+    ClusterAction,
+    ClusterNames,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     Digests,
     EventView,
@@ -171,6 +176,24 @@ async def past(request: Request[PastQuery, None]) -> Stream:
 async def clusters(request: Request[NoParameters, None]) -> list[ClusterView]:
     """List clusters."""
     return await request.commands.clusters()
+
+
+@serves(endpoints.ADD_CLUSTER)
+async def add_cluster(request: Request[NoParameters, ClusterRequest]) -> ClusterView:
+    """Use one more cluster."""
+    return await request.commands.add_cluster(request.body, request.user)
+
+
+@serves(endpoints.ACT_ON_CLUSTERS)
+async def act_on_clusters(request: Request[NoParameters, ClusterAction]) -> ClusterNames:
+    """Drain, resume or remove clusters."""
+    return await request.commands.act_on_clusters(request.body, request.user)
+
+
+@serves(endpoints.CONFIGURE)
+async def configure(request: Request[NoParameters, ConfigRequest]) -> ConfigOutcome:
+    """Read the configuration again."""
+    return await request.commands.configure(request.body, request.user)
 
 
 @serves(endpoints.AGENTS)

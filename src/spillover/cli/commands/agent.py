@@ -73,7 +73,7 @@ def _run(args: Namespace, context: Context) -> int:
 def _complete(args: Namespace) -> None:
     """Fill in what this machine and its environment say."""
     from spillover.client.place import server_url  # noqa: PLC0415 - heavy
-    from spillover.config.machine import cpus, memory  # noqa: PLC0415 - only here
+    from spillover.clusters.agents.machine import cpus, memory  # noqa: PLC0415 - only here
 
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:

@@ -1,4 +1,4 @@
-"""`spill clusters` and `spill agents`: where jobs run."""
+"""`spill agents`, and clusters and agents as rows: where jobs run."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spillover.wire.api import AgentView, ClusterView
 
 _GOOD: Final = frozenset({"ready", "READY"})
-_CLUSTERS: Final = (
+CLUSTERS: Final = (
     Column("CLUSTER"),
     Column("KIND"),
     Column("ROLE"),
@@ -41,27 +41,6 @@ AGENTS: Final = (
 )
 
 
-def _configure(parser: ArgumentParser) -> None:
-    add_json(parser)
-    add_connection(parser)
-
-
-def _clusters(args: Namespace, context: Context) -> int:
-    with context.connect(args) as client:
-        found = list(client.clusters())
-        if args.json:
-            context.out.json(found)
-        else:
-            price = Column(f"{client.server().currency} AN HOUR", gives=True)
-            context.out.table((*_CLUSTERS, price), [cluster_row(cluster) for cluster in found])
-            for cluster in found:
-                if cluster.why is not None:
-                    context.out.note(
-                        f"{cluster.name} is {cluster.state} since {cluster.since}: {cluster.why}"
-                    )
-    return codes.OK
-
-
 def _configure_agents(parser: ArgumentParser) -> None:
     parser.add_argument(
         "action",
@@ -71,7 +50,8 @@ def _configure_agents(parser: ArgumentParser) -> None:
         help="drain: give it nothing more; resume: give it work again; forget: strike a lost one off the list",
     )
     parser.add_argument("names", nargs="*", metavar="AGENT", help="its name, or CLUSTER/NAME")
-    _configure(parser)
+    add_json(parser)
+    add_connection(parser)
 
 
 def _agents(args: Namespace, context: Context) -> int:
@@ -164,9 +144,6 @@ def _state(name: str) -> Cell:
 
 
 COMMANDS = {
-    "clusters": Command(
-        "List clusters with what they have and what they cost.", _configure, _clusters, "spill clusters"
-    ),
     "agents": Command(
         "List agents and what they are doing; drain them, resume them, or forget lost ones.",
         _configure_agents,

@@ -19,9 +19,10 @@ def _kind(text: str) -> str:
 
 
 def _run(args: Namespace, context: Context) -> int:
+    from spillover.clusters.kinds import load_kinds  # noqa: PLC0415 - heavy
     from spillover.forms.schema import config_schema, job_schema  # noqa: PLC0415 - heavy
 
-    schema = job_schema() if args.what == "job" else config_schema()
+    schema = job_schema() if args.what == "job" else config_schema(load_kinds().config_doc)
     print(json.dumps(schema, indent=2), file=context.out.out)
     return codes.OK
 

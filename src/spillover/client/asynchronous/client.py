@@ -1,7 +1,7 @@
 """The client for asyncio."""
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,10 @@ from spillover.wire.api import (
     AgentView,
     BudgetView,
     ClockView,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     EventView,
     FilesView,
@@ -199,6 +202,30 @@ class AsyncClient(AsyncSender):
     async def clusters(self) -> list[ClusterView]:
         """All clusters."""
         return await self._ask(ask(endpoints.CLUSTERS))
+
+    async def add_cluster(self, cluster: Mapping[str, Any], *, check: bool = True) -> ClusterView:
+        """Add a cluster, written as an entry of `clusters` in spill.yaml; `check` refuses one that cannot be reached now."""
+        return await self._ask(ask(endpoints.ADD_CLUSTER, body=ClusterRequest(dict(cluster), check)))
+
+    async def drain_clusters(self, *clusters: str) -> list[str]:
+        """Give clusters nothing more, until they are resumed; what runs there goes on."""
+        return await self._ask(asks.act_on_clusters("drain", clusters))
+
+    async def resume_clusters(self, *clusters: str) -> list[str]:
+        """Give clusters work again that were drained, or were being removed."""
+        return await self._ask(asks.act_on_clusters("resume", clusters))
+
+    async def remove_clusters(
+        self, *clusters: str, jobs: Literal["finish", "move", "cancel"] = "finish"
+    ) -> list[str]:
+        """Remove clusters once nothing is left there; `jobs` says what becomes of what runs there."""
+        return await self._ask(asks.act_on_clusters("remove", clusters, jobs))
+
+    async def apply_config(
+        self, *, dry_run: bool = False, jobs: Literal["finish", "move", "cancel"] = "finish"
+    ) -> ConfigOutcome:
+        """Have the server read its configuration again; `jobs` is for clusters that it does not name any more."""
+        return await self._ask(ask(endpoints.CONFIGURE, body=ConfigRequest(dry_run, jobs)))
 
     async def agents(self) -> list[AgentView]:
         """All agents."""

@@ -2,7 +2,7 @@
 """The client for code that blocks."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,10 @@ from spillover.wire.api import (
     AgentView,
     BudgetView,
     ClockView,
+    ClusterRequest,
     ClusterView,
+    ConfigOutcome,
+    ConfigRequest,
     CostReport,
     EventView,
     FilesView,
@@ -199,6 +202,30 @@ class Client(Sender):
     def clusters(self) -> list[ClusterView]:
         """All clusters."""
         return self._ask(ask(endpoints.CLUSTERS))
+
+    def add_cluster(self, cluster: Mapping[str, Any], *, check: bool = True) -> ClusterView:
+        """Add a cluster, written as an entry of `clusters` in spill.yaml; `check` refuses one that cannot be reached now."""
+        return self._ask(ask(endpoints.ADD_CLUSTER, body=ClusterRequest(dict(cluster), check)))
+
+    def drain_clusters(self, *clusters: str) -> list[str]:
+        """Give clusters nothing more, until they are resumed; what runs there goes on."""
+        return self._ask(asks.act_on_clusters("drain", clusters))
+
+    def resume_clusters(self, *clusters: str) -> list[str]:
+        """Give clusters work again that were drained, or were being removed."""
+        return self._ask(asks.act_on_clusters("resume", clusters))
+
+    def remove_clusters(
+        self, *clusters: str, jobs: Literal["finish", "move", "cancel"] = "finish"
+    ) -> list[str]:
+        """Remove clusters once nothing is left there; `jobs` says what becomes of what runs there."""
+        return self._ask(asks.act_on_clusters("remove", clusters, jobs))
+
+    def apply_config(
+        self, *, dry_run: bool = False, jobs: Literal["finish", "move", "cancel"] = "finish"
+    ) -> ConfigOutcome:
+        """Have the server read its configuration again; `jobs` is for clusters that it does not name any more."""
+        return self._ask(ask(endpoints.CONFIGURE, body=ConfigRequest(dry_run, jobs)))
 
     def agents(self) -> list[AgentView]:
         """All agents."""

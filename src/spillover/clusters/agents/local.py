@@ -83,9 +83,11 @@ class LocalAgents:
                     failures.pop(spec.name, None)
             await asyncio.sleep(LOOK)
 
-    async def stop(self) -> None:
-        """Stop all of them, tasks included."""
-        pids = {spec.name: pid for spec in self._specs if (pid := self._pid(spec)) is not None}
+    async def stop(self, successor: object = None) -> None:
+        """Stop all of them, tasks included, but for those that a successor runs as they are."""
+        kept = successor._specs if isinstance(successor, LocalAgents) else ()  # noqa: SLF001 - of the same class
+        going = [spec for spec in self._specs if spec not in kept]
+        pids = {spec.name: pid for spec in going if (pid := self._pid(spec)) is not None}
         for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -99,7 +101,7 @@ class LocalAgents:
             log.warning("an agent does not stop; it is killed", pid=pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for child in self._children.values():
+        for child in [self._children[spec.name] for spec in going if spec.name in self._children]:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await child.wait()

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from spillover.control.driving.ledger import Orders
-from spillover.control.driving.pilot import Manner, Pilot
+from spillover.control.driving.pilot import Pilot
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease
 from spillover.core.jobs import Job, Placed
@@ -18,7 +18,7 @@ from spillover.model.units import SECOND
 from spillover.ports.blobs import BlobError
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.commands import CommandError
-from spillover.ports.driver import Answer, Driver, DriverError, Link, Made
+from spillover.ports.driver import Answer, Driver, DriverError, Link, Made, Manner
 from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
@@ -27,6 +27,8 @@ LINGER: Final = 0.02
 """Seconds between two looks at the least: what comes meanwhile is dealt with together."""
 AGAIN: Final = 1.0
 """Seconds until another look while a cluster does not answer, or nothing can be written."""
+CLEARED_WITHIN: Final = 30.0
+"""Seconds that a cluster which was removed has to delete what is left there."""
 AT_ONCE: Final = 32
 """Calls that a cluster is asked at a time."""
 
@@ -57,6 +59,30 @@ class Driving:
         self._reads = asyncio.Semaphore(AT_ONCE)
         """Apart, so that output that does not come keeps nothing from being started or stopped."""
         loop.listen(self._see)
+
+    def retire(self) -> None:
+        """Take in nothing more: the cluster is not one of ours any longer."""
+        self._loop.unlisten(self._see)
+        for each in self._loop.aside.of(self.work):
+            self._loop.aside.done(self.work, each.subject)
+
+    async def clear(self) -> None:
+        """Delete what has ended and was left there for whoever wanted to look at it: nobody will later."""
+        left = self.ledger.leases()
+        try:
+            async with asyncio.timeout(CLEARED_WITHIN):
+                await asyncio.gather(*[self._delete(lease) for lease in left])
+        except (DriverError, TimeoutError) as error:
+            log.warning(
+                "cannot delete all that is left",
+                cluster=self.driver.cluster,
+                jobs=len(left),
+                error=str(error),
+            )
+
+    async def _delete(self, lease: Lease) -> None:
+        async with self._calls:
+            await self.driver.stop(lease, 0)
 
     async def run(self) -> None:
         """Watch and act until cancelled."""

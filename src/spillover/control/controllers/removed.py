@@ -1,7 +1,7 @@
-"""Jobs on external clusters and that are not configured any more: nobody says what becomes of them.
+"""Jobs on external clusters that are not configured any more, or have failed and are being removed: nobody says what becomes of them.
 
-They wait for their cluster to be configured again, as what runs there goes on. Whoever does not want to wait cancels or requeues them,
-which then takes effect at once: nobody else could confirm it.
+They wait for their cluster to be configured again, as what runs there goes on. Whoever does not want to wait cancels or requeues them, or has the cluster
+removed so: that then takes effect at once, as nobody else could confirm it.
 """
 
 import asyncio
@@ -13,11 +13,12 @@ import structlog
 from spillover.control.loop import RETRY, Loop
 from spillover.control.overview import placed_jobs
 from spillover.core.deciders.endings import elapsed
-from spillover.core.events import AnyEvent, JobStopping, Usage
+from spillover.core.events import AnyEvent, ClusterChanged, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.state import State
-from spillover.model.ids import JobId
+from spillover.model.cluster import Health, Leave
+from spillover.model.ids import ClusterName, JobId
 from spillover.ports.commands import CommandError
 
 log = structlog.get_logger()
@@ -75,6 +76,9 @@ class RemovedClusters:
 
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         stopping = [event.job for event in events if type(event) is JobStopping]
+        for event in events:
+            if type(event) is ClusterChanged and event.health is Health.FAILED:
+                stopping += self._loop.state.jobs_on(event.cluster)
         if stopping and self._stopping is not None:
             self._stopping.update(dict.fromkeys(stopping))
             self._news.set()
@@ -92,7 +96,15 @@ def _jobs_on_removed_clusters(state: State) -> dict[JobId, None]:
 def _on_removed_cluster(state: State, job: Job) -> Placed | Running | None:
     """The place of a job on a cluster that was watched when it was placed there and is not configured now."""
     phase = job.phase
-    if not isinstance(phase, Placed | Running) or phase.cluster in state.clusters:
+    if not isinstance(phase, Placed | Running) or not _is_given_up(state, phase.cluster):
         return None
     spec = state.cluster_of(job)
     return phase if spec is not None and spec.external else None
+
+
+def _is_given_up(state: State, cluster: ClusterName) -> bool:
+    """Whether a cluster is not configured, or somebody removes it who does not wait for it to answer again."""
+    known = state.lives.get(cluster)
+    if known is None:
+        return True
+    return known.leaving in {Leave.MOVE, Leave.CANCEL} and state.health(cluster) is Health.FAILED

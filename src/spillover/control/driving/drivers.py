@@ -20,6 +20,10 @@ class Drivers:
         """One more."""
         self._drivings[driving.driver.cluster] = driving
 
+    def remove(self, cluster: ClusterName) -> None:
+        """One less."""
+        del self._drivings[cluster]
+
     def __contains__(self, cluster: str) -> bool:
         return cluster in self._drivings
 

@@ -29,8 +29,8 @@ from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, HandBack, Outcome, Proposal, SeeBound, Started
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, JobId, NodeName, member_id
-from spillover.model.units import MINUTE, SECOND
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen
+from spillover.model.units import SECOND
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Patience, Pending, Seen
 
 LATE: Final = 5 * SECOND
 """Nanoseconds after which what was made, and is not seen, is not there any more."""
@@ -38,19 +38,6 @@ TRY_AGAIN: Final = SECOND
 """Nanoseconds after which it is asked again that something be deleted when that was not answered, or refused."""
 ASK_AGAIN: Final = 5 * SECOND
 """Nanoseconds, beyond its grace, after which it is asked again that something be deleted that is still there."""
-
-
-class Patience(Struct, frozen=True):
-    """How long things are left as they are, in nanoseconds."""
-
-    bind: int = 30 * SECOND
-    """Until an attempt that no node takes, or that a quota refuses, goes back to the queue."""
-    start: int = 10 * MINUTE
-    """Until one fails whose image or volumes cannot be had."""
-    backoff: int = 5 * MINUTE
-    """For which a job is not tried there again, after it went back."""
-    keep: int = 10 * MINUTE
-    """For which what ended is left there, for whoever wants to look at it."""
 
 
 class Orders(Struct):
@@ -234,6 +221,10 @@ class Ledger:
     def leftovers(self, monotonic: int) -> int:
         """How many attempts are there, and may run, that the book has not."""
         return sum(attempt.is_left_over(monotonic) for attempt in self._attempts())
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Of all attempts that are there, or may be."""
+        return tuple([attempt.lease for attempt in self._attempts()])
 
     def unsent(self) -> tuple[Lease, ...]:
         """Leases that the cluster surely knows nothing of."""

@@ -1,23 +1,12 @@
 """Everything about one cluster that needs no clock and no connection: what to say of it and what to ask of it. Pure."""
 
-from msgspec import Struct
-
 from spillover.control.driving.health import AWAITED, View, health_of
-from spillover.control.driving.ledger import Ledger, Orders, Patience
+from spillover.control.driving.ledger import Ledger, Orders
 from spillover.core.proposals import SeeCluster
 from spillover.core.state import State
 from spillover.model.cluster import Health
 from spillover.model.ids import ClusterName
-from spillover.model.units import MINUTE
-from spillover.ports.driver import Changes, Connection, Link
-
-
-class Manner(Struct, frozen=True):
-    """How a cluster is dealt with."""
-
-    patience: Patience = Patience()
-    failed_after: int = 2 * MINUTE
-    """Nanoseconds without an answer after which a cluster has failed."""
+from spillover.ports.driver import Changes, Connection, Link, Manner
 
 
 class Pilot:

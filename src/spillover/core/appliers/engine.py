@@ -3,7 +3,8 @@
 from msgspec.structs import replace
 
 from spillover.core import usage
-from spillover.core.appliers.queue import grant, let_rent
+from spillover.core.appliers.clusters import enroll, move, strike_agent, unregister
+from spillover.core.appliers.rounds import wait_anew
 from spillover.core.book import move_up, strike_off
 from spillover.core.clusters import Condition
 from spillover.core.events import (
@@ -22,7 +23,7 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.jobs import Placed, Queued, Running
+from spillover.core.jobs import Placed, Running
 from spillover.core.nodes import Node
 from spillover.core.policy_book import PolicyNote
 from spillover.core.state import State
@@ -50,7 +51,7 @@ def clusters(state: State, event: ClustersConfigured) -> None:
     ]
     for node in agents:
         if not node.holding and not node.ahead:  # others run its cluster from now on
-            _strike_agent(state, node)
+            strike_agent(state, node)
     there = dict.fromkeys(each for node in state.nodes.values() for each in node.jobs)
     for job in (state.jobs[each] for each in there):
         if isinstance(job.phase, Placed | Running) and job.extra.placed_on is None:
@@ -59,7 +60,11 @@ def clusters(state: State, event: ClustersConfigured) -> None:
                 job.extra = replace(job.extra, placed_on=spec)
                 state.touch_job(job.id)
     state.touch_facts()
-    _wait_anew(state)
+    for name in [each for each in state.clusters if each in before]:
+        if before[name].external != state.clusters[name].external:
+            state.lives.pop(name, None)  # others run it from now on, or its machines speak for themselves
+    enroll(state, state.facts.now)
+    wait_anew(state)
 
 
 def agent_registered(state: State, event: AgentRegistered) -> None:
@@ -78,7 +83,7 @@ def agent_registered(state: State, event: AgentRegistered) -> None:
             status="unknown",
             number=max(event.incarnation, state.facts.incarnations + 1),
         )
-    _unregister(state, node)
+    unregister(state, node)
     state.registered[event.incarnation] = key
     node.incarnation = event.incarnation
     node.capacity = event.capacity
@@ -107,21 +112,7 @@ def agent_changed(state: State, event: AgentDraining | AgentResumed | AgentLost)
 
 def agent_forgotten(state: State, event: AgentForgotten) -> None:
     """An agent is not in the book any more."""
-    _strike_agent(state, state.agents[f"{event.cluster}/{event.node}"])
-
-
-def _strike_agent(state: State, node: Node) -> None:
-    """Take an agent out of the book."""
-    state.lost -= node.status == "lost"
-    _unregister(state, node)
-    del state.nodes[node.key], state.agents[node.key]
-    state.touch_node(node.key)
-
-
-def _unregister(state: State, node: Node) -> None:
-    """The last registration of an agent counts no more."""
-    if state.registered.get(node.incarnation) == node.key:
-        del state.registered[node.incarnation]
+    strike_agent(state, state.agents[f"{event.cluster}/{event.node}"])
 
 
 def _enter(state: State, node: Node, status: str, at: int) -> None:
@@ -153,6 +144,8 @@ def epoch_started(state: State, event: EpochStarted) -> None:
     for name in state.conditions:
         state.conditions[name] = Condition(name, since=event.at)
         state.touch_cluster(name)
+    for name in state.lives:
+        move(state, name, event, event.at)
     state.touch_facts()
 
 
@@ -197,7 +190,7 @@ def _take_policies(state: State, note: PolicyNote) -> None:
         state.policies.notes = (*state.policies.notes, note)[-KEPT:]
     state.touch_policies()
     state.touch_facts()
-    _wait_anew(state)
+    wait_anew(state)
 
 
 def decided(state: State, event: Decided) -> None:
@@ -207,21 +200,3 @@ def decided(state: State, event: Decided) -> None:
         facts.now = event.now
     facts.cycles += 1
     state.dirty["facts"][""] = None
-
-
-def _wait_anew(state: State) -> None:
-    """Let the next cycles give every waiting job a new wait, and all members of an array of which only some may be rented.
-
-    What was given before is void in another round: a million jobs wait anew without being looked at one by one.
-    """
-    for each in state.partly_due:
-        job = state.jobs.get(each)
-        if job is not None and type(job.phase) is Queued and job.partly_due and job.extra.members is not None:
-            grant(state, job, None)
-            let_rent(state, job, None)
-            job.extra.members.due = 0
-            state.touch_job(each)
-    state.partly_due.clear()
-    state.facts.rounds += 1
-    state.facts.tally.granted = state.granted_due
-    state.touch_facts()

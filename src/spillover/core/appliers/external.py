@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from spillover.core.appliers import clusters
 from spillover.core.appliers.queue import job_of
 from spillover.core.book import rebind, strike_off
 from spillover.core.clusters import Condition
@@ -76,6 +77,7 @@ def cluster_changed(state: State, event: ClusterChanged) -> None:
     since = before.since if before is not None and same else event.at
     state.conditions[event.cluster] = Condition(event.cluster, event.health, since, event.why)
     state.touch_cluster(event.cluster)
+    clusters.changed(state, event)
     if not same:  # whether its nodes are of use depends on it
         for key, node in state.nodes.items():
             if node.cluster == event.cluster:

@@ -1,11 +1,15 @@
 """The engine's own proposals: epochs, clocks, policies, archive."""
 
+from collections.abc import Sequence
+
 from spillover.core.events import (
     AgentsConfigured,
     AnyEvent,
     BudgetsConfigured,
     ClockJumped,
+    ClusterResumed,
     ClustersConfigured,
+    ClusterUpdated,
     EpochStarted,
     Identified,
     JobsArchived,
@@ -15,6 +19,7 @@ from spillover.core.events import (
 from spillover.core.jobs import Ended
 from spillover.core.proposals import (
     Archived,
+    Configure,
     DisablePolicy,
     Done,
     Jump,
@@ -25,6 +30,7 @@ from spillover.core.proposals import (
     StartEpoch,
 )
 from spillover.core.state import State
+from spillover.model.cluster import ClusterSpec
 from spillover.model.policy import choice_of
 
 
@@ -35,15 +41,47 @@ def start_epoch(state: State, proposal: StartEpoch, now: int) -> tuple[list[AnyE
         events.append(Identified(proposal.identity))
     if proposal.gap > 0:
         events.append(ClockJumped(proposal.gap))
-    if proposal.clusters != state.facts.clusters:
-        events.append(ClustersConfigured(proposal.clusters))
-    if proposal.budgets != state.facts.budgets:
-        events.append(BudgetsConfigured(proposal.budgets))
-    if proposal.ahead != state.facts.ahead:
-        events.append(AgentsConfigured(proposal.ahead))
-    if proposal.policies != state.policies.configured:
-        events.append(PolicyChanged(now, "spillover", proposal.policies, configured=True))
-    return events, Done()
+    clusters = (*proposal.clusters, *kept_clusters(state, proposal.clusters))
+    if clusters != state.facts.clusters:
+        events.append(ClustersConfigured(clusters))
+    events += _taken_over(state, proposal.clusters, now)
+    return events + _configured(state, proposal, "spillover", now), Done()
+
+
+def configure(state: State, proposal: Configure, now: int) -> tuple[list[AnyEvent], Reply]:
+    """The configuration was read again."""
+    return _configured(state, proposal, proposal.who, now), Done()
+
+
+def _configured(state: State, said: StartEpoch | Configure, who: str, now: int) -> list[AnyEvent]:
+    """What a configuration changes beyond clusters."""
+    events: list[AnyEvent] = []
+    if said.budgets != state.facts.budgets:
+        events.append(BudgetsConfigured(said.budgets))
+    if said.ahead != state.facts.ahead:
+        events.append(AgentsConfigured(said.ahead))
+    if said.policies != state.policies.configured:
+        events.append(PolicyChanged(now, who, said.policies, configured=True))
+    return events
+
+
+def kept_clusters(state: State, configured: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+    """Clusters that no configuration names and that stay: they were added while a server ran, or are being removed."""
+    named = {spec.name for spec in configured}
+    return [spec for spec in state.facts.clusters if spec.name not in named and state.lives[spec.name].form]
+
+
+def _taken_over(state: State, configured: Sequence[ClusterSpec], now: int) -> list[AnyEvent]:
+    """Clusters of which the configuration says how they are from now on, as it names them."""
+    events: list[AnyEvent] = []
+    for spec in configured:
+        known = state.lives.get(spec.name)
+        if known is None or not known.form:
+            continue
+        if known.leaving is not None:
+            events.append(ClusterResumed(spec.name, now, "spillover"))
+        events.append(ClusterUpdated(spec, now, "spillover"))
+    return events
 
 
 def jump(state: State, proposal: Jump, now: int) -> tuple[list[AnyEvent], Reply]:

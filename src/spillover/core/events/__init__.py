@@ -27,8 +27,14 @@ from spillover.core.events.clusters import (
     AgentRegistered,
     AgentResumed,
     AgentsConfigured,
+    ClusterAdded,
     ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
     ClustersConfigured,
+    ClusterUpdated,
     NodesSeen,
     NodeUse,
     SeenNode,
@@ -86,7 +92,13 @@ __all__ = [
     "BackoffEnded",
     "BudgetsConfigured",
     "ClockJumped",
+    "ClusterAdded",
     "ClusterChanged",
+    "ClusterDraining",
+    "ClusterOpened",
+    "ClusterRemoved",
+    "ClusterResumed",
+    "ClusterUpdated",
     "ClustersConfigured",
     "CostHeld",
     "CounterName",
@@ -161,6 +173,12 @@ AnyEvent: TypeAlias = (
     | JobReprioritised
     | JobsArchived
     | ClustersConfigured
+    | ClusterAdded
+    | ClusterUpdated
+    | ClusterOpened
+    | ClusterDraining
+    | ClusterResumed
+    | ClusterRemoved
     | BudgetsConfigured
     | AgentRegistered
     | AgentDraining

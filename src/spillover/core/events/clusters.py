@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from spillover.core.events.base import Event
-from spillover.model.cluster import ClusterSpec, Health, Taint
+from spillover.model.cluster import ClusterSpec, Health, Leave, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import format_duration
@@ -16,6 +16,87 @@ class ClustersConfigured(Event, frozen=True, tag="clusters_configured"):
 
     def __str__(self) -> str:
         return "clusters: " + ", ".join(f"{spec.name} ({spec.role})" for spec in self.clusters)
+
+
+class ClusterAdded(Event, frozen=True, tag="cluster_added"):
+    """A cluster was added while the server runs; it is tried after the others."""
+
+    spec: ClusterSpec
+    """What deciding knows of it."""
+    at: int
+    who: str
+    form: str = ""
+    """Its entry of spill.yaml as JSON, if the configuration does not name it; else empty."""
+    anew: bool = False
+    """Whether everybody who waits is given a new wait: it is the first that is rented, or the only one that somebody asks for."""
+
+    def __str__(self) -> str:
+        return f"cluster {self.spec.name} ({self.spec.kind}, {self.spec.role}) was added by {self.who}"
+
+
+class ClusterUpdated(Event, frozen=True, tag="cluster_updated"):
+    """A cluster is configured otherwise. What is placed there pays what it was placed for."""
+
+    spec: ClusterSpec
+    """What deciding knows of it."""
+    at: int
+    who: str
+    form: str = ""
+    """As of `cluster_added`."""
+    anew: bool = False
+    """Likewise."""
+
+    def __str__(self) -> str:
+        return f"cluster {self.spec.name} is configured otherwise, by {self.who}"
+
+
+class ClusterOpened(Event, frozen=True, tag="cluster_opened"):
+    """The server has opened a cluster that was added: it watches it, or takes its agents."""
+
+    cluster: ClusterName
+    at: int
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster} is open"
+
+
+class ClusterDraining(Event, frozen=True, tag="cluster_draining"):
+    """A cluster is given nothing more; what runs there goes on."""
+
+    cluster: ClusterName
+    at: int
+    who: str
+    leaving: Leave | None = None
+    """What becomes of its jobs, if it is being removed; null if it is only drained."""
+    form: str = ""
+    """Its entry of spill.yaml as JSON, if it is being removed because the configuration does not name it any more."""
+
+    def __str__(self) -> str:
+        leaving = f", to be removed ({self.leaving})" if self.leaving is not None else ""
+        return f"cluster {self.cluster} was drained by {self.who}{leaving}"
+
+
+class ClusterResumed(Event, frozen=True, tag="cluster_resumed"):
+    """A cluster that was drained, or was being removed, may be given work again."""
+
+    cluster: ClusterName
+    at: int
+    who: str
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster} was resumed by {self.who}"
+
+
+class ClusterRemoved(Event, frozen=True, tag="cluster_removed"):
+    """Nothing of ours is left on a cluster that was to be removed: it is gone."""
+
+    cluster: ClusterName
+    at: int
+    anew: bool = False
+    """Whether everybody who waits is given a new wait, as it was the last that is rented."""
+
+    def __str__(self) -> str:
+        return f"cluster {self.cluster} is gone"
 
 
 class AgentRegistered(Event, frozen=True, tag="agent_registered"):

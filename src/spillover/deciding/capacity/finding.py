@@ -6,7 +6,7 @@ from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.queue.lanes import Lane
-from spillover.model.admission import may_run, refused_by
+from spillover.model.admission import may_run, only_rented
 from spillover.model.cluster import OWNED, RENTED, ClusterSpec, Role, cost_of_job
 from spillover.model.ids import ClusterName
 from spillover.model.job import Burst, Shape
@@ -72,10 +72,7 @@ class Finder:
     def only_rented(self, shape: Shape) -> bool:
         """Whether only rented clusters are what jobs of a shape ask for, so that there is no owned one to wait for."""
         where = shape.where
-        if where is None:
-            return False
-        roles = {each.spec.role for each in self._clusters.values() if not refused_by(where, each.spec)}
-        return roles == {RENTED}
+        return where is not None and only_rented(where, [each.spec for each in self._clusters.values()])
 
     def rented_for(self, lane: Lane) -> list[ClusterSpec]:
         """Rented clusters that jobs of a lane may run on."""

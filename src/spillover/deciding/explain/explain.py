@@ -26,6 +26,7 @@ from spillover.model.reasons import (
     BehindOthers,
     BeyondDepth,
     ClusterDown,
+    ClusterDrained,
     Fresh,
     GangUnsupported,
     Held,
@@ -260,7 +261,7 @@ def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[Verdict]) 
     return limited[0] if limited and not names else NoRoom(job.kind.shape.resources, names)
 
 
-AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, NotObserved)
+AWAY: Final = (BackingOff, AllDrained, NoNodeReady, ClusterDown, ClusterDrained, NotObserved)
 """Why a cluster takes nothing now, whatever room it has; what is told first if each cluster has another reason."""
 
 

@@ -18,13 +18,14 @@ from spillover.model.admission import (
     refused_by,
     repelled_by,
 )
-from spillover.model.cluster import WITHOUT, Health, Role
+from spillover.model.cluster import WITHOUT, ClusterLife, Health, Role
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AllDrained,
     BurstRefused,
     CannotRun,
     ClusterDown,
+    ClusterDrained,
     GangUnsupported,
     NoNodeReady,
     NoRoom,
@@ -121,6 +122,8 @@ def _not_now(state: State, cluster: Capacity, shape: Shape, large: Sequence[Mach
     limit = cluster.limits.refusal(shape.total) if cluster.limits is not None else None
     if limit is not None and limit.never:
         return limit
+    if (life := state.lives[cluster.name]).life is ClusterLife.DRAINING:
+        return ClusterDrained(cluster.name, life.drained, leaving=life.leaving is not None)
     if not any(machine.ready for machine in large):
         nodes = [state.nodes.get(f"{cluster.name}/{machine.name}") for machine in large]
         drained = tuple(node.key for node in nodes if node and node.drained and node.status == "draining")

@@ -9,7 +9,13 @@ from spillover.core.events import (
     AgentRegistered,
     BackoffEnded,
     ClockJumped,
+    ClusterAdded,
     ClusterChanged,
+    ClusterDraining,
+    ClusterOpened,
+    ClusterRemoved,
+    ClusterResumed,
+    ClusterUpdated,
     CostHeld,
     EpochStarted,
     GangPlaced,
@@ -31,6 +37,7 @@ from spillover.core.events import (
     WaitsExpired,
 )
 from spillover.core.jobs import NO_EXTRA, Ended, Placed, Queued
+from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.model.ids import member_id
 
@@ -158,9 +165,45 @@ def _bound(index: SchedulingIndex, event: TasksBound) -> None:
     index.gained = index.gained or index.passed  # room that somebody waits for comes to be elsewhere
 
 
-def _opened(index: SchedulingIndex, event: ClusterChanged | EpochStarted) -> None:
+def _opened(
+    index: SchedulingIndex,
+    event: ClusterChanged | EpochStarted | ClusterOpened | ClusterDraining | ClusterResumed,
+) -> None:
     del event
     index.open_clusters()
+
+
+def _cluster_taken(index: SchedulingIndex, event: ClusterAdded | ClusterUpdated) -> None:
+    """One more cluster, or another in the place of one: only what is on it is looked at."""
+    state, name = index.state, event.spec.name
+    cluster = index.capacity[name] = Capacity(event.spec, state.facts.ahead)
+    cluster.open = state.is_open(name)
+    for node in state.nodes.values():
+        if node.cluster == name:
+            cluster.refresh(node)
+    _look_elsewhere(index)
+    for job in [state.jobs[each] for each in state.jobs_on(name)]:
+        index.move_in(job)
+        index.alarms.set(job)  # it may have come to be rented
+        if index.ends is not None:
+            index.ends.set(job)
+    index.gained = True
+
+
+def _cluster_gone(index: SchedulingIndex, event: ClusterRemoved) -> None:
+    """One cluster less, on which nothing is left."""
+    index.capacity.pop(event.cluster, None)
+    _look_elsewhere(index)
+
+
+def _look_elsewhere(index: SchedulingIndex) -> None:
+    """The clusters are others: lanes have to find out anew where their jobs may run, and stay what they are else."""
+    clusters = index.capacity
+    index.limited = [cluster.limits for cluster in clusters.values() if cluster.limits is not None]
+    index.grown = [one for one in index.grown if clusters.get(one[0].name) is one[0]]
+    index.finder.forget()
+    for lane in index.lanes.values():
+        lane.forget_clusters()
 
 
 def _jumped(index: SchedulingIndex, event: ClockJumped) -> None:
@@ -219,8 +262,18 @@ FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
     TasksBound: _bound,
     ClusterChanged: _opened,
     EpochStarted: _opened,
+    ClusterOpened: _opened,
+    ClusterDraining: _opened,
+    ClusterResumed: _opened,
     CostHeld: _held,
     JobsAdmitted: _admitted,
     ClockJumped: _jumped,
     WaitsExpired: _expired,
 }
+
+CLUSTER_FOLLOWERS: Final[dict[type, Callable[[SchedulingIndex, Any], None]]] = {
+    ClusterAdded: _cluster_taken,
+    ClusterUpdated: _cluster_taken,
+    ClusterRemoved: _cluster_gone,
+}
+"""Likewise, unless such an event gives everybody a new wait: then an index is built anew."""

@@ -26,7 +26,7 @@ from spillover.deciding.queue.lanes import Entry, JobQueue, Lane
 from spillover.deciding.queue.ranking import RankedJobQueue, Ranking
 from spillover.deciding.queue.turns import Turn, Turns, next_turn
 from spillover.deciding.queue.waiting import WaitQueue
-from spillover.model.cluster import Health, Role
+from spillover.model.cluster import Role
 from spillover.model.ids import ClusterName, JobId, NodeName, job_of_task, task_key
 from spillover.model.job import Burst
 from spillover.model.units import FOREVER
@@ -390,7 +390,7 @@ class SchedulingIndex:
     def open_clusters(self) -> None:
         """Let clusters be given work that may be, and no others; their machines are looked at apart."""
         for name, cluster in self.capacity.items():
-            cluster.open = self.state.health(name) in {None, Health.READY}
+            cluster.open = self.state.is_open(name)
 
     def _drop(self, nodes: Iterable[str]) -> None:
         """Nodes are not in the book any more."""

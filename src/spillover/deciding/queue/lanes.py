@@ -64,6 +64,11 @@ class Lane:
         own.timed, own.weighed = self.timed, self.weighed
         return own
 
+    def forget_clusters(self) -> None:
+        """There are other clusters: where its jobs may run has to be asked again."""
+        self.owned = self.rented = None
+        self.gangs_owned = self.gangs_rented = None
+
     def __lt__(self, other: "Lane") -> bool:
         return self.serial < other.serial
 

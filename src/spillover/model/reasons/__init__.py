@@ -7,7 +7,14 @@ from functools import cache
 from typing import TypeAlias
 
 from spillover.model.reasons.base import Never, NotNow
-from spillover.model.reasons.elsewhere import BackingOff, ClusterDown, NoNodeReady, NotConfigured, NotStarting
+from spillover.model.reasons.elsewhere import (
+    BackingOff,
+    ClusterDown,
+    ClusterDrained,
+    NoNodeReady,
+    NotConfigured,
+    NotStarting,
+)
 from spillover.model.reasons.ending import (
     CancelledBy,
     ClusterFailed,
@@ -74,6 +81,7 @@ Reason: TypeAlias = (
     | NotObserved
     | AllDrained
     | ClusterDown
+    | ClusterDrained
     | NotConfigured
     | NoNodeReady
     | BackingOff
@@ -141,6 +149,7 @@ __all__ = [
     "CancelledBy",
     "CannotRun",
     "ClusterDown",
+    "ClusterDrained",
     "ClusterFailed",
     "CouldNotStart",
     "DependencyFailed",

@@ -26,6 +26,19 @@ class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
         return f"{self.cluster} {_STATES[self.health]}{since}{why}"
 
 
+class ClusterDrained(NotNow, frozen=True, tag="cluster_drained"):
+    """Somebody drained the cluster, or it is being removed: what runs there goes on, and it is given nothing more."""
+
+    cluster: ClusterName
+    who: str
+    leaving: bool = False
+    """Whether it is being removed."""
+
+    def __str__(self) -> str:
+        how = "is being removed" if self.leaving else "was drained"
+        return f"{self.cluster} {how} by {self.who}; `spill clusters resume {self.cluster}` lets it be given work again"
+
+
 class NotConfigured(NotNow, frozen=True, tag="not_configured"):
     """It was handed to an external cluster and that is not configured any more: nobody can say what became of it."""
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spillover.control.driving.attempts import LASTS
 from spillover.control.driving.drivers import Drivers
-from spillover.control.driving.ledger import LATE, Ledger, Orders, Patience
+from spillover.control.driving.ledger import LATE, Ledger, Orders
 from spillover.control.views import why_view
 from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
 from spillover.core.jobs import Running
@@ -27,7 +27,7 @@ from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 from spillover.policies.loading import load
-from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Pending, Seen, Stage
+from spillover.ports.driver import Answer, Changes, Ending, Hindrance, Made, Patience, Pending, Seen, Stage
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 

@@ -8,9 +8,19 @@ import pytest
 
 from spillover.control.controllers.removed import RemovedClusters
 from spillover.core.events import JobState, SeenNode
-from spillover.core.proposals import DRIVER, Act, Change, SeeCluster, SeeNodes, Started, StartEpoch
+from spillover.core.proposals import (
+    DRIVER,
+    Act,
+    Change,
+    ClearedCluster,
+    RemoveCluster,
+    SeeCluster,
+    SeeNodes,
+    Started,
+    StartEpoch,
+)
 from spillover.deciding.explain.explain import reason_of
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterSpec, Health, Leave, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NotConfigured
@@ -72,3 +82,32 @@ async def test_a_job_that_could_not_be_given_up_is_looked_at_again() -> None:
         inside.loop.problem = None
         await unwatched.look()
         assert inside.loop.state.jobs[job].state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("how", "state"),
+    [(Leave.CANCEL, JobState.CANCELLED), (Leave.MOVE, JobState.QUEUED), (Leave.FINISH, None)],
+)
+async def test_jobs_on_a_failed_cluster_that_is_removed_are_given_up_unless_they_are_to_end_there(
+    how: Leave, state: JobState | None
+) -> None:
+    async with leading() as inside:
+        lab = ClusterSpec(LAB, "kubernetes", Role.OWNED, gangs=True)
+        await inside.propose(StartEpoch(inside.loop.epoch, (lab,), NEVER))
+        node = SeenNode(NodeName("n1"), Resources(2000, 2**30), Resources())
+        await inside.propose(SeeNodes(LAB, (node,), whole=True))
+        await inside.propose(SeeCluster(LAB, Health.READY))
+        (job,) = [JobId(each) for each in await inside.submit("train")]
+        await inside.propose(Started(DRIVER, inside.lease(job), 0))
+        unwatched = RemovedClusters(inside.loop)
+        await unwatched.look()
+        await inside.propose(RemoveCluster(LAB, "ada", how, form='{"name": "lab"}'))
+        await unwatched.look()
+        assert inside.loop.state.jobs[job].state is JobState.RUNNING, (
+            "it answers, and says itself what becomes of it"
+        )
+        await inside.propose(SeeCluster(LAB, Health.FAILED, "no answer"))
+        await unwatched.look()
+        assert inside.loop.state.jobs[job].state is (state or JobState.RUNNING)
+        await inside.propose(ClearedCluster(LAB))
+        assert (LAB in inside.loop.state.clusters) is (state is None)

@@ -1,0 +1,144 @@
+"""`spill clusters`: list them, and add, drain, resume and remove them while the server runs."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from spillover.cli import codes
+from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.commands.places import CLUSTERS, cluster_row
+from spillover.cli.output import Column, Output
+
+if TYPE_CHECKING:
+    from spillover.client import Client
+    from spillover.wire.api import ClusterView
+
+_JOBS: Final = {
+    "finish": "remove: once what runs there has ended (default)",
+    "move": "remove: stop what runs there and queue it again",
+    "cancel": "remove: cancel what runs there",
+}
+
+
+def _configure(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("add", "drain", "resume", "remove"),
+        metavar="ACTION",
+        help="add: use one more; drain: give it nothing more; resume: give it work again; remove: be rid of it",
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="CLUSTER",
+        help="its name; to add one, NAME=KIND:OPTION,... as in `spill up`",
+    )
+    parser.add_argument(
+        "-f", "--file", metavar="FILE", help="add: the cluster as spill.yaml has it; - is standard input"
+    )
+    parser.add_argument("--no-check", action="store_true", help="add: also if it cannot be reached now")
+    how = parser.add_mutually_exclusive_group()
+    for name, about in _JOBS.items():
+        how.add_argument(f"--{name}", dest="jobs", action="store_const", const=name, help=about)
+    add_json(parser)
+    add_connection(parser)
+
+
+def _run(args: Namespace, context: Context) -> int:
+    _check(args)
+    with context.connect(args) as client:
+        match args.action:
+            case None:
+                _list(client, args, context)
+            case "add":
+                _add(client, args, context)
+            case _:
+                acts = {"drain": client.drain_clusters, "resume": client.resume_clusters}
+                if args.action == "remove":
+                    done = client.remove_clusters(*args.names, jobs=args.jobs or "finish")
+                else:
+                    done = acts[args.action](*args.names)
+                if args.json:
+                    context.out.json(done)
+    return codes.OK
+
+
+def _check(args: Namespace) -> None:
+    """Refuse options of another action."""
+    if args.jobs is not None and args.action != "remove":
+        raise Usage(f"--{args.jobs} says what becomes of jobs on a cluster that is removed; leave it out")
+    if (args.file is not None or args.no_check) and args.action != "add":
+        raise Usage("--file and --no-check are for `spill clusters add`; leave them out")
+    if args.action == "add" and (args.file is None) == (not args.names):
+        raise Usage("say which cluster to add: NAME=KIND:OPTION,..., or --file FILE")
+    if args.action is not None and not args.names and args.action != "add":
+        raise Usage(f"name the clusters to {args.action}; `spill clusters` lists them")
+
+
+def _list(client: "Client", args: Namespace, context: Context) -> None:
+    found = list(client.clusters())
+    if args.json:
+        context.out.json(found)
+        return
+    price = Column(f"{client.server().currency} AN HOUR", gives=True)
+    context.out.table((*CLUSTERS, price), [cluster_row(cluster) for cluster in found])
+    for cluster in found:
+        _note(context.out, cluster)
+
+
+def _note(out: Output, cluster: "ClusterView") -> None:
+    """What else is to be said of a cluster."""
+    if cluster.leaving is not None:
+        out.note(
+            f"{cluster.name} is being removed by {cluster.drained_by} ({cluster.leaving} what runs there)"
+        )
+    elif cluster.drained_by is not None:
+        out.note(
+            f"{cluster.name} was drained by {cluster.drained_by}; `spill clusters resume {cluster.name}`"
+        )
+    if cluster.why is not None:
+        out.note(f"{cluster.name} is {cluster.state} since {cluster.since}: {cluster.why}")
+
+
+def _add(client: "Client", args: Namespace, context: Context) -> None:
+    entries = _entries(args.file) if args.file is not None else [_entry(name) for name in args.names]
+    added = [client.add_cluster(entry, check=not args.no_check) for entry in entries]
+    if args.json:
+        context.out.json(added)
+
+
+def _entry(option: str) -> dict[str, Any]:
+    """A cluster of a command line."""
+    from spillover.config.clusteroption import read_option  # noqa: PLC0415 - heavy, and only here
+
+    return read_option(option)
+
+
+def _entries(file: str) -> list[dict[str, Any]]:
+    """Clusters of a file: one, a list of them, or those under `clusters`."""
+    import sys  # noqa: PLC0415 - only here
+
+    from spillover.forms.documents import read_documents  # noqa: PLC0415 - likewise
+
+    source = "standard input" if file == "-" else file
+    text = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    (document, *more) = read_documents(text, source, "a cluster")
+    value: object = document.value
+    if isinstance(value, dict) and isinstance(value.get("clusters"), list):
+        value = value["clusters"]
+    found = value if isinstance(value, list) else [value]
+    entries: list[dict[str, Any]] = [each for each in found if isinstance(each, dict)]
+    if more or len(entries) < len(found):
+        raise Usage(f"{source}: write one cluster, or a list of clusters, as spill.yaml has them")
+    return entries
+
+
+COMMANDS = {
+    "clusters": Command(
+        "List clusters with what they have and what they cost; add, drain, resume or remove them.",
+        _configure,
+        _run,
+        "spill clusters\nspill clusters add lab=agents:owned\nspill clusters drain lab\nspill clusters remove lab --move",
+    ),
+}

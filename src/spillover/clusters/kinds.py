@@ -1,0 +1,174 @@
+"""Kinds of clusters by name: ours and those of installed packages, found by entry point.
+
+One that cannot be loaded is named in one line and left out; nothing else is lost by it.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib import import_module, invalidate_caches
+from importlib.metadata import EntryPoint, entry_points
+from keyword import iskeyword
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from spillover.model.backoff import reason_of
+from spillover.ports.kinds import ClusterKind
+from spillover.wire.configfile import ClusterDoc, ConfigDoc, LocalAgentsDoc
+
+GROUP: Final = "spillover.clusters"
+BUILT_IN: Final = {
+    "agents": "spillover.clusters.agents.kind:AgentsKind",
+    "kubernetes": "spillover.clusters.kubernetes.kind:KubernetesKind",
+}
+"""Our own, as pyproject.toml registers them: they are known in a source tree too that nobody installed again, and nobody replaces them."""
+_TAKEN: Final = frozenset((*ClusterDoc.__struct_fields__, *LocalAgentsDoc.__struct_fields__, *BUILT_IN))
+"""Keys of clusters that no other kind may have."""
+_PARTS: Final = ("name", "form", "section", "capabilities", "open", "check", "missing", "manner")
+
+
+class Kinds(Mapping[str, ClusterKind]):
+    """The kinds that can be used, and why others cannot."""
+
+    def __init__(self, kinds: dict[str, ClusterKind], unusable: dict[str, str]) -> None:
+        self._kinds = kinds
+        self.unusable = unusable
+        """By name, one line for each that cannot be used."""
+
+    def __getitem__(self, name: str) -> ClusterKind:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    @property
+    def sections(self) -> dict[str, str]:
+        """The key under which each kind that has one is written in a cluster, by the name of the kind."""
+        return {name: section_of(kind) for name, kind in self.items() if kind.section is not None}
+
+    @property
+    def cluster_doc(self) -> type[ClusterDoc]:
+        """A cluster of spill.yaml, with the forms of all these kinds."""
+        return self._docs()[0]
+
+    @property
+    def config_doc(self) -> type[ConfigDoc]:
+        """All of spill.yaml, likewise."""
+        return self._docs()[1]
+
+    def _docs(self) -> tuple[type[ClusterDoc], type[ConfigDoc]]:
+        forms = tuple([(each.name, each.form, each.section) for each in self.values()])
+        return _docs(forms, tuple(self.unusable))
+
+
+def load_kinds() -> Kinds:
+    """All kinds: ours first, then those of installed packages by their names."""
+    kinds: dict[str, ClusterKind] = {}
+    unusable: dict[str, str] = {}
+    for name, where in BUILT_IN.items():
+        module, _, made = where.partition(":")
+        kinds[name] = getattr(import_module(module), made)()
+    for point in _points():
+        if BUILT_IN.get(point.name) == point.value:
+            continue
+        try:
+            if point.name in kinds:
+                raise ValueError("another kind has that name")  # noqa: TRY301 - told as all else that is wrong with it
+            kinds[point.name] = _made(point)
+        except Exception as error:  # noqa: BLE001 - it is not ours, and the server has other clusters
+            unusable.setdefault(point.name, f"{_brought(point)} cannot be used: {reason_of(error)}")
+    return Kinds(kinds, {name: why for name, why in unusable.items() if name not in kinds})
+
+
+def section_of(kind: ClusterKind) -> str:
+    """The key of a cluster under which the form of a kind is written."""
+    return kind.section or kind.name
+
+
+def _made(point: EntryPoint) -> ClusterKind:
+    """The kind of an installed package; raises whatever is wrong with it."""
+    invalidate_caches()  # it may have been installed while the server runs
+    kind: ClusterKind = point.load()()
+    if lacking := [part for part in _PARTS if not hasattr(kind, part)]:
+        raise TypeError(f"it has no {', '.join(lacking)}; derive it from spillover.ports.kinds.ClusterKind")
+    if kind.name != point.name:
+        raise ValueError(f"its entry point is called otherwise than its name, {kind.name!r}")
+    form: object = kind.form
+    if not (isinstance(form, type) and issubclass(form, Struct)):
+        raise TypeError("its form is no msgspec.Struct")
+    section = section_of(kind)
+    if kind.section is None or not _is_word(section) or section in _TAKEN:
+        raise ValueError(f"its section {section!r} is not a word of its own, of letters, digits and _")
+    msgspec.json.schema(kind.form)
+    kind.form()  # so that a cluster may leave its section out
+    return kind
+
+
+def _is_word(name: str) -> bool:
+    """Whether spill.yaml can have this as a key that our code can have as a field."""
+    return name.isidentifier() and name.isascii() and not iskeyword(name) and not name.startswith("_")
+
+
+def _brought(point: EntryPoint) -> str:
+    """A kind, with the package that brings it."""
+    return f"the cluster kind {point.name}" + (f" of {point.dist.name}" if point.dist is not None else "")
+
+
+def _points() -> list[EntryPoint]:
+    return sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+
+
+@lru_cache(maxsize=16)
+def _docs(
+    forms: tuple[tuple[str, type[Struct], str | None], ...], unusable: tuple[str, ...]
+) -> tuple[type[ClusterDoc], type[ConfigDoc]]:
+    """The forms of a cluster and of spill.yaml, with what these kinds take."""
+    names = tuple([name for name, _, _ in forms] + list(unusable))
+    fields: list[tuple[str, Any, Any]] = [
+        ("kind", Annotated[Literal[names], Meta(description="Who runs the jobs.")], "agents")
+    ]
+    for name, form, section in forms:
+        if section is None:
+            fields += [(each.name, _annotation(form, each.name), _default(each)) for each in _fields(form)]
+        else:
+            told = Meta(description=f"Of kind {name}: how it is reached.")
+            fields.append((section or name, Annotated[form | None, told], None))
+    fields += [
+        (name, dict[str, Any] | None, None) for name in unusable if _is_word(name) and name not in _TAKEN
+    ]
+    options: dict[str, Any] = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
+    cluster = msgspec.defstruct(
+        "ClusterDoc", fields, bases=(ClusterDoc,), namespace={"__doc__": ClusterDoc.__doc__}, **options
+    )
+    clusters = Annotated[
+        Annotated[list[cluster], Meta(max_length=1000)] | None,  # type: ignore[valid-type]
+        Meta(description="In the order they are tried; default: this machine."),
+    ]
+    config = msgspec.defstruct(
+        "ConfigDoc",
+        [("clusters", clusters, None)],
+        bases=(ConfigDoc,),
+        namespace={"__doc__": ConfigDoc.__doc__},
+        **options,
+    )
+    return cluster, config  # type: ignore[return-value]
+
+
+def _fields(form: type[Struct]) -> tuple[Any, ...]:
+    return msgspec.structs.fields(form)
+
+
+def _annotation(form: type[Struct], name: str) -> Any:
+    """The type of a field with what is said about it."""
+    return form.__annotations__[name]
+
+
+def _default(each: Any) -> Any:
+    """What a field is when it is left out."""
+    if each.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=each.default_factory)
+    return each.default

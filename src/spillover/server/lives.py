@@ -1,0 +1,140 @@
+"""Brings the clusters that are open in line with the lives that the book tells of, while the server runs.
+
+One cluster at a time is opened, opened otherwise or closed; the others do not notice. What cannot be opened is tried again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from spillover.config.clusters import read_cluster
+from spillover.control.loop import Loop
+from spillover.core.clusters import ClusterRecord
+from spillover.core.events import (
+    AnyEvent,
+    ClusterAdded,
+    ClusterDraining,
+    ClusterRemoved,
+    ClusterResumed,
+    ClustersConfigured,
+    ClusterUpdated,
+    JobEnded,
+    JobRequeued,
+)
+from spillover.core.proposals import ClearedCluster, OpenedCluster
+from spillover.core.state import State
+from spillover.forms.problems import Findings
+from spillover.model.cluster import ClusterLife
+from spillover.model.ids import ClusterName
+from spillover.ports.commands import CommandError
+from spillover.ports.kinds import CannotOpen
+from spillover.server.clusters import OpenClusters
+
+log = structlog.get_logger()
+
+AGAIN: Final = 5.0
+"""Seconds until another try to open what could not be opened."""
+_LIVES: Final = frozenset(
+    {
+        ClustersConfigured,
+        ClusterAdded,
+        ClusterUpdated,
+        ClusterDraining,
+        ClusterResumed,
+        ClusterRemoved,
+    }
+)
+_JOBS: Final = frozenset({JobEnded, JobRequeued})
+"""After these a cluster that is being removed may be empty."""
+
+
+class ClusterLives:
+    """Opens, reopens and closes clusters as the book says."""
+
+    def __init__(self, loop: Loop, clusters: OpenClusters, configured: dict[ClusterName, Struct]) -> None:
+        self._loop = loop
+        self._clusters = clusters
+        self.configured = configured
+        """What the configuration says of each cluster that it names, in the form of its kind."""
+        self.failed: dict[ClusterName, str] = {}
+        """Clusters that cannot be opened, and why."""
+        self._leaving = False
+        """Whether any is being removed."""
+        self._news = asyncio.Event()
+        self._news.set()
+        loop.listen(self._see)
+
+    async def run(self) -> None:
+        """Look whenever something about a cluster has changed, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN if self.failed else None):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self.look()
+            except CommandError as error:
+                log.warning("cannot say that a cluster is open or gone; will try again", error=error.message)
+                await asyncio.sleep(AGAIN)
+                self._news.set()
+
+    async def look(self) -> None:
+        """Open what is to be open, and close what is not."""
+        state = (await self._loop.read()).state
+        self._leaving = any(record.leaving is not None for record in state.lives.values())
+        for name in [each for each in self._clusters if each not in state.lives]:
+            await self._clusters.close(name)
+            log.info("a cluster is closed", cluster=name)
+        self.failed = {name: why for name, why in self.failed.items() if name in state.lives}
+        for name, record in list(state.lives.items()):
+            await self._open(state, name, record)
+        proposals: list[OpenedCluster | ClearedCluster] = []
+        for name, record in state.lives.items():
+            if record.life is ClusterLife.REQUESTED and name in self._clusters:
+                proposals.append(OpenedCluster(name))
+            if record.leaving is not None and not state.jobs_on(name):
+                proposals.append(ClearedCluster(name))
+        if proposals:
+            await self._loop.propose(*proposals)
+
+    async def _open(self, state: State, name: ClusterName, record: ClusterRecord) -> None:
+        """Let one cluster be open as it is configured; why it cannot be is kept, and the others go on."""
+        clusters = self._clusters
+        try:
+            form = self._form(name, record)
+            if name not in clusters:
+                clusters.open(name, state.clusters[name].kind, form)
+            elif clusters.forms[name] != form:
+                await clusters.reopen(name, form)
+            else:
+                return
+        except CannotOpen as error:
+            if self.failed.get(name) != str(error):
+                log.warning("cannot open a cluster; will try again", cluster=name, error=str(error))
+            self.failed[name] = str(error)
+            return
+        self.failed.pop(name, None)
+        clusters.start()
+        log.info("a cluster is open", cluster=name, kind=state.clusters[name].kind)
+
+    def _form(self, name: ClusterName, record: ClusterRecord) -> Struct:
+        """What a cluster says in the form of its kind; raises CannotOpen if that cannot be read any more."""
+        if not record.form:
+            if name not in self.configured:
+                raise CannotOpen("the configuration does not say how it is opened; say `spill config apply`")
+            return self.configured[name]
+        found = Findings()
+        read = read_cluster(msgspec.json.decode(record.form), self._clusters.kinds, found)
+        if read is None:
+            raise CannotOpen("; ".join(str(each) for each in found.located()))
+        return read.forms[name]
+
+    def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
+        kinds = {type(each) for each in events}
+        if not kinds.isdisjoint(_LIVES) or (self._leaving and not kinds.isdisjoint(_JOBS)):
+            self._news.set()
