@@ -3,20 +3,21 @@
 One that cannot be loaded is named in one line and left out; nothing else is lost by it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module, invalidate_caches
 from importlib.metadata import EntryPoint, entry_points
 from keyword import iskeyword
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from spillover.model.backoff import reason_of
 from spillover.ports.kinds import ClusterKind
 from spillover.wire.configfile import ClusterDoc, ConfigDoc, LocalAgentsDoc
 
+Doc = TypeVar("Doc", bound=Struct)
 GROUP: Final = "spillover.clusters"
 BUILT_IN: Final = {
     "agents": "spillover.clusters.agents.kind:AgentsKind",
@@ -78,7 +79,10 @@ def load_kinds() -> Kinds:
         try:
             if point.name in kinds:
                 raise ValueError("another kind has that name")  # noqa: TRY301 - told as all else that is wrong with it
-            kinds[point.name] = _made(point)
+            kind = _made(point)
+            if section_of(kind) in map(section_of, kinds.values()):
+                raise ValueError(f"another kind has the section {section_of(kind)!r}")  # noqa: TRY301 - likewise
+            kinds[point.name] = kind
         except Exception as error:  # noqa: BLE001 - it is not ours, and the server has other clusters
             unusable.setdefault(point.name, f"{_brought(point)} cannot be used: {reason_of(error)}")
     return Kinds(kinds, {name: why for name, why in unusable.items() if name not in kinds})
@@ -128,47 +132,55 @@ def _docs(
 ) -> tuple[type[ClusterDoc], type[ConfigDoc]]:
     """The forms of a cluster and of spill.yaml, with what these kinds take."""
     names = tuple([name for name, _, _ in forms] + list(unusable))
-    fields: list[tuple[str, Any, Any]] = [
-        ("kind", Annotated[Literal[names], Meta(description="Who runs the jobs.")], "agents")
-    ]
+    more: list[tuple[Any, ...]] = []
     for name, form, section in forms:
         if section is None:
-            fields += [(each.name, _annotation(form, each.name), _default(each)) for each in _fields(form)]
+            more += _fields(form)
         else:
             told = Meta(description=f"Of kind {name}: how it is reached.")
-            fields.append((section or name, Annotated[form | None, told], None))
-    fields += [
+            more.append((section or name, Annotated[form | None, told], None))
+    more += [
         (name, dict[str, Any] | None, None) for name in unusable if _is_word(name) and name not in _TAKEN
     ]
-    options: dict[str, Any] = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
-    cluster = msgspec.defstruct(
-        "ClusterDoc", fields, bases=(ClusterDoc,), namespace={"__doc__": ClusterDoc.__doc__}, **options
-    )
+    kind = ("kind", Annotated[Literal[names], Meta(description="Who runs the jobs.")], "agents")
+    cluster = _doc(ClusterDoc, {"kind": kind}, more, "Somewhere jobs run.")
     clusters = Annotated[
         Annotated[list[cluster], Meta(max_length=1000)] | None,  # type: ignore[valid-type]
         Meta(description="In the order they are tried; default: this machine."),
     ]
-    config = msgspec.defstruct(
-        "ConfigDoc",
-        [("clusters", clusters, None)],
-        bases=(ConfigDoc,),
-        namespace={"__doc__": ConfigDoc.__doc__},
-        **options,
+    config = _doc(ConfigDoc, {"clusters": ("clusters", clusters, None)}, (), ConfigDoc.__doc__ or "")
+    return cluster, config
+
+
+def _doc(
+    base: type[Doc],
+    others: Mapping[str, tuple[Any, ...]],
+    more: Iterable[tuple[Any, ...]],
+    about: str,
+) -> type[Doc]:
+    """A form with some fields replaced where they stand, and more behind them."""
+    fields = [others[name] if name in others else _field(base, name) for name in base.__struct_fields__]
+    made = msgspec.defstruct(
+        base.__name__,
+        [*fields, *more],
+        bases=(base,),
+        namespace={"__doc__": about},
+        frozen=True,
+        forbid_unknown_fields=True,
+        kw_only=True,
     )
-    return cluster, config  # type: ignore[return-value]
+    return cast("type[Doc]", made)
 
 
-def _fields(form: type[Struct]) -> tuple[Any, ...]:
-    return msgspec.structs.fields(form)
+def _fields(form: type[Struct]) -> list[tuple[Any, ...]]:
+    """All fields of a form, as another form takes them over."""
+    return [_field(form, name) for name in form.__struct_fields__]
 
 
-def _annotation(form: type[Struct], name: str) -> Any:
-    """The type of a field with what is said about it."""
-    return form.__annotations__[name]
-
-
-def _default(each: Any) -> Any:
-    """What a field is when it is left out."""
-    if each.default_factory is not msgspec.NODEFAULT:
-        return msgspec.field(default_factory=each.default_factory)
-    return each.default
+def _field(form: type[Struct], name: str) -> tuple[Any, ...]:
+    """One field of a form: its name, its type with what is said about it, and what it is when it is left out, if it may be."""
+    (field,) = [each for each in structs.fields(form) if each.name == name]
+    default: tuple[Any, ...] = () if field.default is msgspec.NODEFAULT else (field.default,)
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = (msgspec.field(default_factory=field.default_factory),)
+    return (name, form.__annotations__[name], *default)

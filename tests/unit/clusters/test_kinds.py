@@ -14,6 +14,7 @@ from spillover.forms.problems import BadForm
 from spillover.forms.schema import config_schema
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName
+from spillover.wire.configfile import ClusterDoc, ConfigDoc
 
 ROOT = Path(__file__).parents[3]
 HEAD = "apiVersion: spillover/v1\nkind: Config\n"
@@ -155,6 +156,26 @@ def test_whatever_a_kind_is_called_the_others_go_on(install: Install, name: str)
     )
     assert read("clusters: [{name: a, price: {}, local: [{name: n, cpu: 1}]}]").clusters
     config_schema(kinds.config_doc)
+
+
+def test_what_kinds_add_to_a_form_comes_last() -> None:
+    kinds = load_kinds()
+    assert kinds.cluster_doc.__struct_fields__ == (
+        *ClusterDoc.__struct_fields__,
+        "local",
+        "kubernetes",
+    )
+    assert kinds.config_doc.__struct_fields__ == ConfigDoc.__struct_fields__
+
+
+def test_two_kinds_cannot_have_one_section(install: Install) -> None:
+    install(GOOD.replace('name = "toy"', 'name = "toy"; section = "ours"'))
+    other = GOOD.replace('name = "toy"', 'name = "other"; section = "ours"')
+    install(other, "other_kind", "other = other_kind:Toy")
+    assert [*load_kinds()] == ["agents", "kubernetes", "other"]
+    (line,) = load_kinds().unusable.values()
+    assert line.endswith("ValueError: another kind has the section 'ours'")
+    assert read("clusters: [{name: a, kind: other, ours: {queue: x}}]").clusters
 
 
 def test_two_packages_may_call_their_forms_alike(install: Install) -> None:
