@@ -1,4 +1,4 @@
-"""The tour of two clusters in the README is true: on clusters that are started as it says, its commands print what it shows."""
+"""The tour of two Kubernetes clusters is true: on clusters that are started as it says, its commands print what it shows."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kube import find_binaries
-from tests.support.tours import Shell, section
+from tests.support.tours import Shell
 
 ROOT = Path(__file__).parents[2]
 START = "python -m tests.support.kube"
@@ -32,8 +32,8 @@ def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     assert process.returncode == 0
 
 
-def test_the_tour_of_two_clusters_prints_what_the_readme_shows(kubeconfig: Path, tmp_path: Path) -> None:
-    page = section((ROOT / "README.md").read_text(), "Two Kubernetes clusters")
+def test_the_tour_of_two_clusters_prints_what_its_page_shows(kubeconfig: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "kubernetes-tour.md").read_text()
     assert START in page
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     path = f"{Path(sys.executable).parent}:{find_binaries().kubectl.parent}:{os.environ['PATH']}"

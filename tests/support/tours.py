@@ -1,4 +1,4 @@
-"""Tours of the README, typed: their commands in their order, which must print what is shown.
+"""Tours of the README and the docs, typed: their commands in their order, which must print what is shown.
 
 A block of `yaml` or `python` that begins with `# NAME` is a file. In a block of `console`, `$` begins a command, and what follows is
 its output, in which numbers, times and ids may differ. `[...]` stands for what is left out: lines, or the rest of one.
