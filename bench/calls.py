@@ -127,8 +127,8 @@ def measure(options: Options) -> Report:
     if "Dask" in best:
         report.goals.append(Goal("spillover / Dask", best[OURS].rate / best["Dask"].rate, 1.0, at_most=False))
     report.notes.append(
-        "Spillover's calls are one `client.map`, from the call until the last result was fetched, each durable in SQLite before "
-        "it is told; the peers keep nothing. A command's start is the moment that it writes down itself."
+        "Spillover's calls are one `client.map`, from the call until the client has fetched the last result. Each result is durable in "
+        "SQLite before the server reports it. The peers store nothing. A command records the time of its start itself."
     )
     return report
 

@@ -250,8 +250,8 @@ def measure(options: Options) -> Report:
     throughput(report, options)
     scale(report, options)
     report.notes.append(
-        "All parts run on the same cores: etcd, API server, controllers, scheduler and KWOK of each cluster, and who is measured. "
-        "Spillover's time ends when all results are durable in SQLite; the bare client keeps nothing."
+        "All parts run on the same cores: etcd, API server, controllers, scheduler and KWOK of each cluster, and the measured program. "
+        "Spillover's time ends when all results are durable in SQLite. The bare client stores nothing."
     )
     return report
 

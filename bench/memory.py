@@ -222,8 +222,7 @@ def measure(options: Options) -> Report:
         1 if options.quick else 3,
     )
     report.notes.append(
-        "The floor of a restart is reading the last checkpoint and what came after it from the same file, without making "
-        "anything of it."
+        "The floor of a restart only reads the last checkpoint and the events after it from the same file."
     )
     return report
 

@@ -366,7 +366,7 @@ def measure(options: Options) -> Report:
     for name, (_, pause, _) in results[many].items():
         report.goals.append(Goal(f"{name}: longest pause, ms", pause * 1e3, PAUSE * 1e3, at_most=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    report.notes.append(f"The most memory that this process had: {peak:,.0f} MiB.")
+    report.notes.append(f"Peak memory of this process: {peak:,.0f} MiB.")
     return report
 
 

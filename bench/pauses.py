@@ -190,7 +190,7 @@ def measure(options: Options) -> Report:
         worst = max(pause.longest for what, pause in long.items() if not what.endswith("at once"))
         report.goals.append(Goal(f"{name}: longest step, ms", worst, LIMIT, at_most=True))
     report.notes.append(
-        "`at once` is how it was before: the whole of a new index and of what it decides in one step."
+        "`at once` is the old way: the engine builds the whole scheduling index and decides everything in one step."
     )
     return report
 

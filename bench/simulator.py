@@ -182,7 +182,7 @@ def _contests(report: Report, rounds: int) -> None:
             )
     report.tables.append(table)
     report.notes.append(
-        "All but interpreter start. The original's CPU seconds were recorded with its results, on a machine like this one; the floor "
+        "Without interpreter start. The original's CPU seconds were recorded with its results, on a similar machine. The floor "
         "(bench/peers/bare_loop.py) is one loop for GPUs alone, measured in the same rounds. All three start every job at the same time in the same place."
     )
 

@@ -210,8 +210,8 @@ def measure(options: Options) -> Report:
         report.figures[f"{name}: store"] = store.rate
     report.tables.append(table)
     report.notes.append(
-        "The store alone appends the events that the server wrote for one submission, so many submissions a commit "
-        "(1, 64, 10,000), with the same durability. Clients share the cores with the server."
+        "The store alone appends the events that the server wrote for one submission, with 1, 64 or 10,000 "
+        "submissions per commit and the same durability. Clients share the cores with the server."
     )
     return report
 

@@ -168,8 +168,8 @@ def measure(options: Options) -> Report:
     own = sum(best[OURS].cpu.values()) - sum(best[FLOOR].cpu.values())
     report.goals.append(Goal("CPU µs a job above the floor", own, 400, at_most=True))
     report.notes.append(
-        "Spillover's time begins with the bulk request and ends when all results are durable in SQLite; the peers keep "
-        "nothing, and are started and warmed up before their time begins."
+        "Spillover's time begins with the bulk request and ends when all results are durable in SQLite. The peers "
+        "store nothing, and start and warm up before their time begins."
     )
     return report
 
