@@ -14,13 +14,15 @@ from tests.support.tours import Shell
 
 ROOT = Path(__file__).parents[2]
 START = "python -m tests.support.kube"
+IN_CLONE = os.environ | {"PYTHONPATH": str(ROOT)}
+"""As if it were started in the clone, which is where the page has it started."""
 
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     """Two clusters, started by hand; nothing is left of them."""
     with subprocess.Popen(
-        [sys.executable, *START.split()[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [sys.executable, *START.split()[1:]], cwd=tmp_path, env=IN_CLONE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
@@ -47,7 +49,7 @@ def test_whoever_has_not_built_them_is_told_what_to_do(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, *START.split()[1:]],
         cwd=tmp_path,
-        env=os.environ | nothing,
+        env=IN_CLONE | nothing,
         capture_output=True,
         text=True,
         check=False,
