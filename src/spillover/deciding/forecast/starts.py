@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from spillover.deciding.capacity.amounts import Wants
+from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.future import Future, Held
 from spillover.deciding.capacity.machine import Machine
@@ -184,16 +184,22 @@ class _Replay:
 
     def release(self, at: int) -> int:
         """Let all end that does now; returns how many."""
-        ends, seen = self._outlook.ends, 0
-        self._gained = {}
-        while self._at < len(ends) and ends[self._at].at <= at:
-            self._give_back(ends[self._at].held)
-            self._at += 1
-            seen += 1
-        while self._heap and self._heap[0][0] <= at:
-            self._give_back(heapq.heappop(self._heap)[2])
-            seen += 1
-        return seen
+        ends, heap = self._outlook.ends, self._heap
+        release, gained = self._future.release, dict[Machine, Capacity]()
+        first = last = self._at
+        while last < len(ends) and ends[last].at <= at:
+            for held in ends[last].held:
+                release(held)
+                gained[held.machine] = held.cluster
+            last += 1
+        started = 0
+        while heap and heap[0][0] <= at:
+            for held in heapq.heappop(heap)[2]:
+                release(held)
+                gained[held.machine] = held.cluster
+            started += 1
+        self._at, self._gained = last, gained
+        return last - first + started
 
     def start(self, at: int) -> None:
         """Let those start that now have room, in order: what fitted nowhere before can only fit where room was gained."""
@@ -204,7 +210,7 @@ class _Replay:
             while (head := _head(self._queue)) is not None and self._starts(head, at):
                 pass
             return
-        possible = [alike for shape, alike, least in self._kinds if alike and self._may_fit(shape, least)]
+        possible = self._possible()
         if not possible:
             return
         heads = [(head.order, head) for alike in possible if (head := _head(alike)) is not None]
@@ -230,18 +236,24 @@ class _Replay:
 
     # --- what is free
 
-    def _give_back(self, held: Sequence[Held]) -> None:
-        for each in held:
-            self._future.release(each)
-            self._gained[each.machine] = each.cluster
+    def _possible(self) -> list[deque[_Waiting]]:
+        """Those who wait, by shape, of which a task fits where something became free."""
+        if len(self._gained) == 1:
+            # One job has ended, as most times. Looking at its machine once spares a call for every shape at every end.
+            ((machine, cluster),) = self._gained.items()
+            free = self._future.free(machine)
+            return [
+                alike
+                for shape, alike, least in self._kinds
+                if alike and fits(least[cluster], free) and machine.ready and machine.admits(shape)
+            ]
+        return [alike for shape, alike, least in self._kinds if alike and self._may_fit(shape, least)]
 
     def _may_fit(self, shape: Shape, least: Mapping[Capacity, Wants]) -> bool:
         """Whether a task of a shape fits where something became free."""
-        fits = self._future.fits
-        for machine, cluster in self._gained.items():  # noqa: SIM110 - asked for every shape at every end
-            if fits(machine, shape, least[cluster]):
-                return True
-        return False
+        return any(
+            self._future.fits(machine, shape, least[cluster]) for machine, cluster in self._gained.items()
+        )
 
     def _wants(self, asked: Resources) -> dict[Capacity, Wants]:
         """What a task asks of each cluster."""
