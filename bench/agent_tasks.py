@@ -14,7 +14,7 @@ from bench.reporting import Goal, Options, Report, Table, main, tell
 from bench.servers import Cpu, cpu_below, folder
 from bench.throughput import SLOTS, Round, floor
 from spillover.agent.finding import InFolder
-from spillover.agent.options import Options as AgentOptions
+from spillover.agent.options import AgentOptions
 from spillover.agent.run import Agent
 from spillover.agent.values import Answered, Grant, Task, Welcome
 from spillover.core.events import Lease

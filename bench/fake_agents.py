@@ -22,7 +22,7 @@ from spillover.agent.finding import InFolder
 from spillover.agent.link import Link
 from spillover.agent.output import Key, Outputs
 from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Instruction, Reconnect, Start
+from spillover.agent.values import Exit, Instruction, Reconnect, StartTask
 from spillover.core.events import Lease, Usage
 from spillover.model.resources import Resources
 from spillover.wire import agents_pb2 as pb
@@ -85,7 +85,7 @@ class FakeAgent:
         """Note which tasks are to be run; all else needs no doing."""
         reconnect = None
         for each in instructions:
-            if isinstance(each, Start):
+            if isinstance(each, StartTask):
                 if not self._over:
                     asyncio.get_running_loop().call_soon(self._end)
                 self._over.append(each.lease)
@@ -103,9 +103,9 @@ class FakeAgent:
             self.ended += 1
             more = self.state.ended(now, lease, Exit(now, True, 0, None, Usage(ran=1_000_000), ""))
             out += more
-            self._over += [each.lease for each in more if isinstance(each, Start)]
+            self._over += [each.lease for each in more if isinstance(each, StartTask)]
         self._over = []
-        self.act([each for each in out if not isinstance(each, Start)])
+        self.act([each for each in out if not isinstance(each, StartTask)])
 
     def flush(self) -> None:
         """Nothing is kept."""

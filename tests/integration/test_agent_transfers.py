@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from spillover.agent.files import Files, Unfetched
-from spillover.agent.transfers import Away, Full, Refused, ServerTransfers
+from spillover.agent.transfers import Full, ServerAway, ServerTransfers, TransferRefused
 from spillover.api.grpc.blobs import send_blob, take_blob
-from spillover.ports.blobs import Bounds
+from spillover.ports.blobs import BlobBounds
 from spillover.stores.blobs import FileBlobs
 from spillover.wire import agents_pb2 as pb
 
@@ -21,7 +21,7 @@ class Server:
     """The two calls of the agents' service that move files, and a gate that holds them."""
 
     def __init__(self, folder: Path) -> None:
-        self.blobs = FileBlobs(folder, Bounds(file=8 << 20, total=10 << 20))
+        self.blobs = FileBlobs(folder, BlobBounds(file=8 << 20, total=10 << 20))
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -141,12 +141,12 @@ async def test_what_the_server_will_never_do_is_told_from_what_it_cannot_do_now(
         for at in range(0, len(data), 1 << 20):
             yield data[at : at + (1 << 20)]
 
-    with pytest.raises(Refused, match="there is no blob"):
+    with pytest.raises(TransferRefused, match="there is no blob"):
         await anext(aiter(line.transfers.get("0" * 64, 0)))
-    with pytest.raises(Refused, match="SHA-256"):
+    with pytest.raises(TransferRefused, match="SHA-256"):
         await line.transfers.put("0" * 64, pieces(b"other"))
     large = b"l" * (9 << 20)
-    with pytest.raises(Refused, match="max_file"):
+    with pytest.raises(TransferRefused, match="max_file"):
         await line.transfers.put(digest(large), pieces(large))
     first, second = b"1" * (6 << 20), b"2" * (6 << 20)
     await line.transfers.put(digest(first), pieces(first))
@@ -157,7 +157,7 @@ async def test_what_the_server_will_never_do_is_told_from_what_it_cannot_do_now(
     with pytest.raises(Unfetched, match="there is no blob"):
         await files.read("0" * 64)
     await line.cut()
-    with pytest.raises(Away):
+    with pytest.raises(ServerAway):
         await line.transfers.put(digest(b""), pieces(b""))
 
 

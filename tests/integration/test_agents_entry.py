@@ -12,7 +12,7 @@ from spillover.api.grpc.agents import SERVICE, AgentsService, serve_agents
 from spillover.api.grpc.entry import SESSION
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.tokens import Tokens
 from spillover.core.events import Lease
 from spillover.core.jobs import Placed
@@ -114,7 +114,7 @@ class House:
 async def house() -> AsyncIterator[House]:
     async with leading() as control:
         hub, tokens = Hub(), Tokens(OWN, control.loop)
-        runner = Runner(control.loop, hub, control.specs)
+        runner = LeaseSender(control.loop, hub, control.specs)
         running = asyncio.create_task(runner.run())
         service = AgentsService(Desk(control.loop, hub, DAY), hub, tokens, lambda: control.loop.epoch)
         server, port = await serve_agents(service, "127.0.0.1:0")

@@ -18,7 +18,7 @@ from spillover.api.grpc.entry import SESSION
 from spillover.api.grpc.methods import MOST_MESSAGE
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Placed
 from spillover.core.proposals import Act, AgentGone, Change, Register
@@ -141,7 +141,7 @@ def files_below(folder: Path) -> list[Path]:
 async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
     async with leading() as control:
         hub = Hub()
-        runner = Runner(control.loop, hub, control.specs)
+        runner = LeaseSender(control.loop, hub, control.specs)
         running = asyncio.create_task(runner.run())
         blobs = FileBlobs(tmp_path / "blobs")
         service = AgentsService(Desk(control.loop, hub, DAY), hub, TOKEN, lambda: control.loop.epoch, blobs)

@@ -11,7 +11,7 @@ import pytest
 
 from spillover.api.http import build_app, serving
 from spillover.client import AsyncClient, Client, Refused, Unavailable
-from spillover.ports.blobs import Bounds
+from spillover.ports.blobs import BlobBounds
 from spillover.stores.blobs import FileBlobs
 from tests.support.http import TOKEN, listen
 from tests.support.served import served
@@ -22,7 +22,7 @@ NONE = "0" * 64
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> FileBlobs:
-    return FileBlobs(tmp_path / "blobs", Bounds(file=8 << 20, total=9 << 20))
+    return FileBlobs(tmp_path / "blobs", BlobBounds(file=8 << 20, total=9 << 20))
 
 
 @pytest.fixture

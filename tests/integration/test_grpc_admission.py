@@ -10,7 +10,7 @@ import structlog
 from spillover.api.grpc import methods
 from spillover.api.grpc.agents import SERVICE as AGENTS
 from spillover.api.grpc.agents import AgentsService, serve_agents
-from spillover.api.grpc.entry import SESSION, Entry
+from spillover.api.grpc.entry import SESSION, GrpcEntry
 from spillover.api.grpc.jobs import MOST_JOB, MOST_JOBS, JobsService
 from spillover.api.grpc.jobs import SERVICE as JOBS
 from spillover.clusters.agents.hub import Hub
@@ -178,8 +178,8 @@ async def test_a_fault_of_ours_costs_one_call_and_is_in_the_log(
     async def broken(*_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Entry, "caller", broken)
-    monkeypatch.setattr(Entry, "session", broken)
+    monkeypatch.setattr(GrpcEntry, "caller", broken)
+    monkeypatch.setattr(GrpcEntry, "session", broken)
     with structlog.testing.capture_logs() as logs:
         error = await call(AGENTS, method, b"", "agent")
     assert error.code() is grpc.StatusCode.INTERNAL

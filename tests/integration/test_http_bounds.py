@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spillover.api.http import build_app, serving
-from spillover.api.http.serving import Bounds
+from spillover.api.http.serving import HttpBounds
 from spillover.server.certificates import make_certificates
 from tests.support.http import TOKEN, listen
 from tests.support.served import served
@@ -85,7 +85,7 @@ class House:
 async def house() -> AsyncIterator[House]:
     sock = listen()
     house = House(sock.getsockname()[1])
-    bounds = Bounds(head=HEAD, connections=MOST, refused=house.refuse)
+    bounds = HttpBounds(head=HEAD, connections=MOST, refused=house.refuse)
     async with served() as inside, serving(build_app(inside.commands, TOKEN, None), sock, bounds=bounds):
         yield house
         await house.leave()
@@ -224,7 +224,7 @@ async def test_a_handshake_has_the_same_time(tmp_path: Path) -> None:
     tls = tmp_path / "server.pem", tmp_path / "server-key.pem"
     async with (
         served() as inside,
-        serving(build_app(inside.commands, TOKEN, None), sock, tls, Bounds(head=HEAD)),
+        serving(build_app(inside.commands, TOKEN, None), sock, tls, HttpBounds(head=HEAD)),
     ):
         house = House(sock.getsockname()[1])
         assert await (await house.connect()).rest() == b""

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from spillover.client import AsyncClient, Client, Refused, Unavailable, Unreachable, WaitTimeout
-from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import JobPage
 from spillover.wire.keepalive import KEPT_ALIVE
 from tests.support.http import TOKEN, Threaded, http_server, listen, threaded_server
@@ -393,7 +393,7 @@ def test_only_keyed_submissions_are_repeated(
     server: Threaded[Served], monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     # A disk that is full is full for a second or more: what is tested is what the client does about it once.
-    full = CommandError(Kind.UNAVAILABLE, "the disk is full", retry_after=0.01)
+    full = CommandError(ErrorKind.UNAVAILABLE, "the disk is full", retry_after=0.01)
     commands = server.inside.commands
     monkeypatch.setattr(commands, "submit", failing(full, then=commands.submit))
     with Client(server.url, TOKEN, patience=5) as client:

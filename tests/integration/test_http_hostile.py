@@ -17,7 +17,7 @@ from spillover.config.config import Config
 from spillover.control.commands import Commands, Parts
 from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.submitting import Submitting
 from spillover.control.tickets import Tickets
 from spillover.control.tokens import Tokens
@@ -181,7 +181,7 @@ async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         submitting = Submitting(control.loop, store.archive, control.lookup, control.specs, files=files)
         names = (OWNED.name, RENTED.name)
         config = Config((OWNED, RENTED), dict.fromkeys(names, LocalAgentsDoc()), dict.fromkeys(names, "{}"))
-        runner = Runner(control.loop, Hub(), control.specs, Tickets())
+        runner = LeaseSender(control.loop, Hub(), control.specs, Tickets())
         clusters = OpenClusters(ClusterParts(config, tmp_path, control.loop, runner, blobs, Drivers()))
         lives = ClusterLives(control.loop, clusters, dict(config.forms))
         parts = Parts(

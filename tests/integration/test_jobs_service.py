@@ -27,7 +27,7 @@ from spillover.core.proposals import (
     Started,
     StartEpoch,
 )
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
@@ -383,7 +383,7 @@ async def test_a_job_that_its_cluster_moves_is_told_with_its_node(program: Progr
     await propose(StartEpoch(program.control.loop.epoch, (lab,), PolicySet()))
     nodes = tuple(SeenNode(name, Resources(2000), Resources()) for name in (k1, k2))
     await propose(SeeNodes(lab.name, nodes, whole=True))
-    await propose(SeeCluster(lab.name, Health.READY))
+    await propose(SeeCluster(lab.name, ClusterHealth.READY))
     own, theirs = await program.submit(job("own", project="vision"), job("theirs"))
     watching = program.watch(token="vision", after=program.control.loop.gate.durable)
     leases = tuple(jobs[JobId(each)].lease for each in (own, theirs))

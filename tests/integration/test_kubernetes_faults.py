@@ -19,18 +19,18 @@ from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.jobs import job_of
 from spillover.clusters.kubernetes.kubeconfig import Access, User
 from spillover.clusters.kubernetes.naming import EPOCH, name_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName
 from spillover.model.job import JobSpec, Shape, Shell
 from spillover.model.resources import Resources
 from spillover.ports.cluster import OutputGone, Start
-from spillover.ports.driver import Changes, DriverError, Link, Made
+from spillover.ports.driver import Changes, DriverError, DriverLink, Made
 from spillover.server.certificates import make_certificates
 from tests.support.kubernetes import LEASE, NAMESPACE, OWNER, Leading
 
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, namespace=NAMESPACE, image="x")
+OPTIONS = KubernetesOptions(cluster=ClusterName("onprem"), owner=OWNER, namespace=NAMESPACE, image="x")
 START = Start(LEASE, JobSpec(Shell("true"), "n", "p", "q", Shape(Resources(100))), OPTIONS.cluster)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -206,7 +206,7 @@ async def running(cluster: Kubernetes, server: Scripted) -> AsyncIterator[Runnin
 async def up(running: Running) -> None:
     """Wait until all is listed and watched."""
     await running.until(
-        lambda: len(running.server.watches) >= 3 and running.cluster.connection().link is Link.UP
+        lambda: len(running.server.watches) >= 3 and running.cluster.connection().link is DriverLink.UP
     )
 
 
@@ -486,7 +486,7 @@ async def test_a_watch_that_breaks_goes_on_where_it_was(server: Scripted, runnin
     server.then("WATCH", JOBS, again)
     await server.watches[JOBS][-1].write(b'{"type":"MODI')  # and no more
     server.watches[JOBS][-1]._req.transport.abort()  # type: ignore[union-attr]
-    await running.until(lambda: versions and running.cluster.connection().link is Link.UP)
+    await running.until(lambda: versions and running.cluster.connection().link is DriverLink.UP)
     assert versions == ["9"]
     assert server.asked[f"GET {JOBS}"] == 1
     assert not any(changes.gone for changes in running.told)
@@ -593,7 +593,7 @@ async def test_a_server_that_fails_is_down_and_told_how_often(server: Scripted, 
     server.watches[JOBS][-1]._req.transport.abort()  # type: ignore[union-attr]
     await running.until(lambda: running.cluster.connection().failures >= 4)
     connection = running.cluster.connection()
-    assert connection.link is Link.DOWN
+    assert connection.link is DriverLink.DOWN
     assert "oh no" in connection.error
     await up(running)
     assert running.cluster.connection().failures == 0
@@ -602,7 +602,7 @@ async def test_a_server_that_fails_is_down_and_told_how_often(server: Scripted, 
 async def test_before_the_first_list_a_cluster_is_connecting(server: Scripted, running: Running) -> None:
     server.then("GET", "/api/v1/pods", *[says(403, 'cannot list resource "pods"')] * 3)
     await running.until(lambda: running.cluster.connection().failures >= 3)
-    assert running.cluster.connection().link is Link.CONNECTING
+    assert running.cluster.connection().link is DriverLink.CONNECTING
     assert 'cannot list resource "pods"' in running.cluster.connection().error
     assert running.told == []
     await up(running)
@@ -615,7 +615,7 @@ async def test_that_notes_may_not_be_read_keeps_nothing_from_working(
     server.then("GET", events, *[says(403, "may not")] * 100)
     await up(running)
     await running.until(lambda: server.asked[f"GET {events}"] >= 4)
-    assert running.cluster.connection().link is Link.UP
+    assert running.cluster.connection().link is DriverLink.UP
 
 
 async def test_a_watch_over_which_nothing_comes_is_begun_anew(
@@ -639,7 +639,7 @@ async def test_watches_of_a_server_that_stands_still_are_not_waited_for(
     server.then("POST", JOBS, silent)
     server.then("GET", "/version", silent)
     assert (await running.cluster.start(START)).made is Made.UNKNOWN
-    await running.until(lambda: running.cluster.connection().link is Link.DOWN)
+    await running.until(lambda: running.cluster.connection().link is DriverLink.DOWN)
     await up(running)
 
 
@@ -724,7 +724,7 @@ async def test_an_object_that_cannot_be_read_costs_itself(running: Running, serv
     more = {"metadata": {"name": "n3", "resourceVersion": "7"}}
     await server.say(nodes, ("MODIFIED", odd), ("ADDED", more))
     await running.until(lambda: any(each.name == "n3" for told in running.told for each in told.nodes))
-    assert running.cluster.connection().link is Link.UP
+    assert running.cluster.connection().link is DriverLink.UP
     assert server.asked[f"GET {nodes}"] == 1
 
 

@@ -15,7 +15,7 @@ from spillover.deciding.engine import Engine
 from spillover.model.ids import JobId
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import FOREVER, MINUTE, SECOND
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.election import Holder
 from spillover.ports.journal import Batch, Loaded, Unreadable, Unwritable
 from spillover.testing.builders import a_job
@@ -50,7 +50,7 @@ async def test_what_could_not_be_written_is_refused_and_reading_goes_on() -> Non
         await live.submit(a_job("kept").key("kept"))
         live.journal.fault = "before"
         error = await refused(live, "lost", "key")
-        assert error.kind is Kind.UNAVAILABLE
+        assert error.kind is ErrorKind.UNAVAILABLE
         assert "the disk is full" in error.message
         assert "the same key" in error.message
         async with asyncio.timeout(5):
@@ -79,7 +79,7 @@ async def test_who_reads_while_the_store_can_be_neither_written_nor_read_is_told
                 with pytest.raises(CommandError, match="the connection is lost") as caught:
                     async with asyncio.timeout(5):
                         await live.loop.read()
-                assert caught.value.kind is Kind.UNAVAILABLE
+                assert caught.value.kind is ErrorKind.UNAVAILABLE
         live.journal.fault = None
         await writable(live)
         async with asyncio.timeout(5):
@@ -90,7 +90,7 @@ async def test_what_was_written_although_nobody_could_tell_is_found_under_its_ke
     async with a_live_loop(POLICIES) as live:
         live.journal.fault = "after"
         error = await refused(live, "taken", "key")
-        assert error.kind is Kind.UNAVAILABLE
+        assert error.kind is ErrorKind.UNAVAILABLE
         tries = live.journal.tries  # which go on, each written although it is told to have failed
         await until(lambda: live.journal.tries >= tries + 2, "another try", every=0.001)
         live.journal.fault = None
@@ -178,7 +178,7 @@ async def test_a_fenced_append_ends_the_lead() -> None:
         with pytest.raises(CommandError, match="another server leads"):
             await live.submit(a_job("late"))
         assert live.loop.lost_lead.is_set()
-        assert (await refused(live, "later", "key")).kind is Kind.NOT_LEADER
+        assert (await refused(live, "later", "key")).kind is ErrorKind.NOT_LEADER
         assert not [event for event in live.heard if isinstance(event, JobSubmitted)]
 
 
@@ -190,7 +190,7 @@ async def test_who_reads_what_is_not_durable_once_the_lead_is_lost_is_told_so() 
         with pytest.raises(CommandError, match="another server leads") as caught:
             async with asyncio.timeout(5):
                 await live.loop.read()
-        assert caught.value.kind is Kind.NOT_LEADER
+        assert caught.value.kind is ErrorKind.NOT_LEADER
 
 
 async def test_a_loop_that_is_held_answers_no_agent_and_goes_on_where_it_was() -> None:

@@ -13,7 +13,7 @@ from spillover.agent import convert
 from spillover.agent.files import Files
 from spillover.agent.finding import Target
 from spillover.agent.peers import SERVICE, Listening, Peers
-from spillover.agent.transfers import Away, ServerTransfers
+from spillover.agent.transfers import ServerAway, ServerTransfers
 from spillover.agent.values import Fetch, Source, Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
@@ -39,7 +39,7 @@ class Server(ServerTransfers):
         wanted = [convert.lease_in(lease) for lease in leases]  # type: ignore[attr-defined]
         self.asked += wanted
         if self.away:
-            raise Away("the server is away")
+            raise ServerAway("the server is away")
         task = pb.Task(shell="from the server")
         return [pb.Grant(lease=convert.lease_out(lease), task=task) for lease in wanted if self.knows]
 

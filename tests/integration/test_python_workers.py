@@ -10,7 +10,7 @@ import pytest
 
 from spillover.agent.files import Files
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.process import Ended, Returned, Seen
+from spillover.agent.process import ProcessEnded, Returned, Seen
 from spillover.agent.runners.port import RunnerContext, Sight
 from spillover.agent.runners.python import PythonCalls
 from spillover.agent.values import Exit, Task
@@ -86,7 +86,7 @@ class Process:
         """Tell that it is gone, once it is: nobody else has a turn meanwhile."""
         code = self.popen.wait(SECONDS)
         end = Exit(boottime(), code=max(0, code), signal=-code if code < 0 else None)
-        self._tell(Ended(self.lease, end))
+        self._tell(ProcessEnded(self.lease, end))
 
 
 class Shop:
@@ -145,7 +145,7 @@ class Shop:
 
     def ended(self) -> list[tuple[str, int | None]]:
         """The calls whose end was told, with their exit codes."""
-        return [(what.lease.job, what.end.code) for what in self.sights if isinstance(what, Ended)]
+        return [(what.lease.job, what.end.code) for what in self.sights if isinstance(what, ProcessEnded)]
 
     def returned(self) -> list[str]:
         """The calls that were handed back."""

@@ -22,7 +22,7 @@ from spillover.model.units import DAY
 from spillover.server import tls
 from spillover.server.certificates import make_certificates
 from spillover.server.server import _show
-from spillover.server.tls import Renewal, load_identity
+from spillover.server.tls import CertificateRenewal, load_identity
 from spillover.wire import agents_pb2 as pb
 from tests.support.served import served
 
@@ -33,7 +33,7 @@ FILES = ("server.pem", "server-key.pem")
 class Listening:
     """A server's two ports, with the files that it shows."""
 
-    def __init__(self, folder: Path, http: int, agents: int, renewal: Renewal) -> None:
+    def __init__(self, folder: Path, http: int, agents: int, renewal: CertificateRenewal) -> None:
         self.folder, self.http, self.agents, self.renewal = folder, http, agents, renewal
 
     def replace(self, *names: str, by: Path) -> None:
@@ -98,7 +98,7 @@ async def server(tmp_path: Path, old: Path) -> AsyncIterator[Listening]:
     folder = tmp_path / "shown"
     shutil.copytree(old, folder)
     identity = load_identity(Tls(*(str(folder / name) for name in FILES)), time.time())
-    renewal = Renewal(identity)
+    renewal = CertificateRenewal(identity)
     sock = socket.create_server(("127.0.0.1", 0))
     async with served() as inside:
         app = build_app(inside.commands, TOKEN, None, identity.hosts())

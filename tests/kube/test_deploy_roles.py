@@ -17,14 +17,14 @@ import yaml
 from spillover.clusters.kubernetes.api import Api
 from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.opening import open_cluster
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Container, JobSpec, Shape, Terms
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
-from spillover.ports.driver import Link, Made, Seen, Stage
+from spillover.ports.driver import DriverLink, Made, Seen, Stage
 from tests.support.kube import Cluster
 from tests.support.kube.deployed import NAMESPACE, Typed
 from tests.support.kube.identities import Access, write_kubeconfig
@@ -88,7 +88,7 @@ def as_kubeconfig(cluster: Cluster, typed: Typed, folder: Path) -> Path:
 async def as_account(cluster: Cluster, typed: Typed, folder: Path) -> AsyncIterator[Kubernetes]:
     """A driver with the rights of the account, and no others."""
     kubeconfig = as_kubeconfig(cluster, typed, folder)
-    options = Options(
+    options = KubernetesOptions(
         cluster=ClusterName("onprem"), owner="deployed", kubeconfig=str(kubeconfig), namespace=JOBS, image="x"
     )
     driver = open_cluster(options, {}, Path("/nowhere"), Leading())
@@ -195,7 +195,7 @@ async def test_a_driver_uses_every_verb_and_no_other(
 
         running = asyncio.create_task(driver.run(news.set))
         try:
-            await until(lambda: driver.connection().link is Link.UP)
+            await until(lambda: driver.connection().link is DriverLink.UP)
             lease = Lease(JobId("deployed"), 1, 1)
             manifest = json.dumps(a_job("deployed", runs_for="forever"))
             spec = JobSpec(

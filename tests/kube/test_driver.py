@@ -14,7 +14,7 @@ import yaml
 from spillover.clusters.kubernetes.driver import Kubernetes
 from spillover.clusters.kubernetes.naming import name_of
 from spillover.clusters.kubernetes.opening import open_cluster
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease, SeenNode
 from spillover.core.proposals import Outcome
 from spillover.model.ids import ClusterName, JobId
@@ -22,7 +22,7 @@ from spillover.model.job import Container, JobSpec, Shape, Shell, Terms
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import OutputGone, Start
-from spillover.ports.driver import Ending, Hindrance, Link, Made, Pending, Seen, Stage
+from spillover.ports.driver import DriverLink, Ending, Hindrance, Made, Pending, Seen, Stage
 from tests.support.kube import Cluster
 from tests.support.kubernetes import Leading
 
@@ -38,7 +38,7 @@ class Watcher:
         self.nodes: dict[str, SeenNode] = {}
         self.seen: dict[Lease, Seen] = {}
         self.gone: list[Lease] = []
-        self.links: list[Link] = []
+        self.links: list[DriverLink] = []
         self.lists = 0
         self._news = asyncio.Event()
 
@@ -125,7 +125,7 @@ def namespace(onprem: Cluster, nodes: list[str]) -> Iterator[str]:
 
 def a_driver(cluster: Cluster, namespace: str, owner: str = "", kubeconfig: Path | None = None) -> Kubernetes:
     path = str(kubeconfig or cluster.kubeconfig)
-    options = Options(
+    options = KubernetesOptions(
         cluster=ClusterName(cluster.name),
         owner=owner or f"of-{namespace}",
         kubeconfig=path,
@@ -141,7 +141,7 @@ async def watching(driver: Kubernetes) -> AsyncIterator[Watcher]:
     watcher = Watcher(driver)
     task = asyncio.create_task(watcher.run())
     try:
-        await watcher.until(lambda: watcher.lists and driver.connection().link is Link.UP)
+        await watcher.until(lambda: watcher.lists and driver.connection().link is DriverLink.UP)
         yield watcher
     finally:
         task.cancel()
@@ -408,13 +408,13 @@ async def test_an_api_server_that_dies_and_comes_back_is_caught_up_with(
     await asyncio.to_thread(onprem.apiserver.kill)
     await watcher.until(lambda: watcher.driver.connection().failures >= 3)
     connection = watcher.driver.connection()
-    assert connection.link is Link.DOWN
+    assert connection.link is DriverLink.DOWN
     assert "cannot connect" in connection.error
     late = a_start(manifest(runs_for="100ms"))
     answer = await watcher.driver.start(late)
     assert answer.made is Made.UNSENT
     await asyncio.to_thread(onprem.apiserver.start)
-    await watcher.until(lambda: watcher.driver.connection().link is Link.UP)
+    await watcher.until(lambda: watcher.driver.connection().link is DriverLink.UP)
     assert (await watcher.driver.start(late)).made is Made.MADE
     assert (await watcher.ending(start.lease)).exit_code == 0
     assert (await watcher.ending(late.lease)).exit_code == 0
@@ -422,12 +422,14 @@ async def test_an_api_server_that_dies_and_comes_back_is_caught_up_with(
 
 async def test_a_watch_that_is_too_old_begins_with_a_list(onprem: Cluster, watcher: Watcher) -> None:
     await asyncio.to_thread(onprem.apiserver.restart)  # it remembers nothing of what was before
-    await watcher.until(lambda: watcher.driver.connection().link is Link.UP)
+    await watcher.until(lambda: watcher.driver.connection().link is DriverLink.UP)
     before = watcher.lists
     for each in watcher.driver._watched:
         each._version = "1"
         each.begin_anew()
-    await watcher.until(lambda: watcher.lists >= before + 3 and watcher.driver.connection().link is Link.UP)
+    await watcher.until(
+        lambda: watcher.lists >= before + 3 and watcher.driver.connection().link is DriverLink.UP
+    )
     start = a_start(manifest(runs_for="100ms"))
     assert (await watcher.driver.start(start)).made is Made.MADE
     assert (await watcher.ending(start.lease)).exit_code == 0
@@ -443,10 +445,10 @@ async def test_an_api_server_that_stands_still_is_noticed_and_what_was_asked_is_
     try:
         answer = await watcher.driver.start(start)
         assert answer.made in {Made.UNKNOWN, Made.UNSENT}
-        await watcher.until(lambda: watcher.driver.connection().link is Link.DOWN)
+        await watcher.until(lambda: watcher.driver.connection().link is DriverLink.DOWN)
     finally:
         await asyncio.to_thread(onprem.apiserver.resume)
-    await watcher.until(lambda: watcher.driver.connection().link is Link.UP)
+    await watcher.until(lambda: watcher.driver.connection().link is DriverLink.UP)
     assert (await watcher.driver.start(start)).made is Made.MADE
     assert (await watcher.ending(start.lease)).exit_code == 0
 

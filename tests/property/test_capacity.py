@@ -10,7 +10,7 @@ from spillover.core.nodes import Node
 from spillover.deciding.capacity.amounts import TASKS
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, Held
+from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.gangs import GangCandidates
 from spillover.deciding.forecast.ends import Release, reserve
 from spillover.deciding.protocols import Place
@@ -131,8 +131,8 @@ def cluster_of(calendar: Calendar) -> Capacity:
     return cluster
 
 
-def held_by(cluster: Capacity, run: Run) -> Held:
-    return Held(cluster, cluster.slots[run.node], cluster.layout.held(run.held, run.tasks))
+def held_by(cluster: Capacity, run: Run) -> HeldCapacity:
+    return HeldCapacity(cluster, cluster.slots[run.node], cluster.layout.held(run.held, run.tasks))
 
 
 def vectors(cluster: Capacity) -> list[list[int]]:

@@ -58,7 +58,7 @@ from spillover.deciding.cycle import cycle
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.replay import Replay
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import Billing, ClusterSpec, Health, Price, Role, Taint
+from spillover.model.cluster import Billing, ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, job_id, node_key
 from spillover.model.job import Burst, JobSpec, On, OnFailure, Range, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
@@ -198,7 +198,7 @@ class Life(RuleBasedStateMachine):
         self.epochs = 1
         for cluster in [each for each in clusters[:3] if each.external]:
             self.see(cluster.name, [SeenNode(NODES[0], Resources(2000, 10, 1), Resources())], [], whole=True)
-            self.change_health(cluster.name, Health.READY, 0)
+            self.change_health(cluster.name, ClusterHealth.READY, 0)
         for cluster in [each for each in clusters[:3] if not each.external]:
             self.world.agent("n1", cpus=2, gpus=1, cluster=cluster.name, queue=2, offers=("container",))
 
@@ -447,14 +447,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(
         cluster=st.sampled_from([KUBE.name, KUBE.name, RENTED_KUBE.name]),
-        health=st.sampled_from([Health.READY, Health.READY, *Health]),
+        health=st.sampled_from([ClusterHealth.READY, ClusterHealth.READY, *ClusterHealth]),
         sent=st.integers(0, 3),
     )
-    def change_health(self, cluster: ClusterName, health: Health, sent: int) -> None:
+    def change_health(self, cluster: ClusterName, health: ClusterHealth, sent: int) -> None:
         placed = [job.lease for job in self.placed() if job.phase.cluster == cluster]
         self.propose(SeeCluster(cluster, health, "so it was seen", tuple(placed[sent:])))
         condition = self.world.state.conditions.get(cluster)
-        if condition is not None and condition.health is Health.FAILED:
+        if condition is not None and condition.health is ClusterHealth.FAILED:
             left = [job for job in self.placed() if job.phase.cluster == cluster]
             assert all(job.terms.on_cluster_failure is OnFailure.WAIT for job in left)
 

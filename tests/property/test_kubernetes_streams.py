@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.objects import Job, Pod
+from spillover.clusters.kubernetes.objects import KubeJob, Pod
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.ports.driver import Ending, Stage
@@ -30,7 +30,7 @@ from tests.support.kubernetes import (
     when,
 )
 
-T = TypeVar("T", Job, Pod)
+T = TypeVar("T", KubeJob, Pod)
 
 FIRST, LAST = "first", "last"
 """Pods of an attempt that is retried; of another there is the last alone."""
@@ -41,7 +41,7 @@ EARLY = 9
 class Moment(Struct, frozen=True):
     """How things are after a change."""
 
-    job: Job | None
+    job: KubeJob | None
     """None if there is none."""
     pods: tuple[Pod, ...] = ()
 

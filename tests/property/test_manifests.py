@@ -6,11 +6,11 @@ from typing import Any, Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spillover.agent.runners.manifests import Unrunnable, plan_of
+from spillover.agent.runners.manifests import UnrunnableManifest, plan_of
 from spillover.clusters.kubernetes.jobs import job_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.forms.jobs import BadForm, read_job, to_doc
-from spillover.forms.problems import Problem
+from spillover.forms.problems import FormProblem
 from spillover.model.admission import PODS
 from spillover.model.ids import ClusterName
 from spillover.model.job import Container
@@ -19,7 +19,7 @@ from tests.support.inputs.odd import mutated
 from tests.support.kubernetes import LEASE, NAMESPACE, OWNER
 
 CLUSTER: Final = ClusterName("onprem")
-OPTIONS: Final = Options(cluster=CLUSTER, owner=OWNER)
+OPTIONS: Final = KubernetesOptions(cluster=CLUSTER, owner=OWNER)
 _CONTAINER: Final[dict[str, Any]] = {
     "name": "c",
     "image": "busybox",
@@ -81,7 +81,7 @@ manifests = mutated(MANIFEST).map(json.dumps).map(json.loads)
 def test_a_manifest_is_refused_with_a_reason_or_runs_where_it_is_said_to(
     manifest: Any, carried: bool
 ) -> None:
-    problems: tuple[Problem, ...] | None = None
+    problems: tuple[FormProblem, ...] | None = None
     try:
         form = read_job(within(manifest) if carried else manifest)
     except BadForm as wrong:
@@ -102,6 +102,6 @@ def unable(work: Container) -> str:
     """What keeps an engine from running it, but for names and paths, which only an engine takes amiss."""
     try:
         plan_of(work)
-    except Unrunnable as error:
+    except UnrunnableManifest as error:
         return "" if " path" in str(error) or "name of an image" in str(error) else str(error)
     return ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from spillover.core.appliers.queue import live_of
 from spillover.core.jobs import Placed, Running
-from spillover.core.proposals import Act, QueueBounds, Refusal, Refused, Submit, Submitted
+from spillover.core.proposals import Act, QueueBounds, Refusal, RefusalKind, Submit, Submitted
 from spillover.model.ids import job_id
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
@@ -78,7 +78,7 @@ def _submit(
         assert isinstance(reply, Submitted)
     else:
         assert isinstance(reply, Refusal)
-        assert reply.kind in {Refused.FULL, Refused.PROJECT_FULL}
+        assert reply.kind in {RefusalKind.FULL, RefusalKind.PROJECT_FULL}
         assert len(world.events) == events, "nothing happened"
 
 

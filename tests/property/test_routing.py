@@ -8,7 +8,7 @@ from spillover.core.events import Lease
 from spillover.core.jobs import Placed
 from spillover.core.proposals import Register, StartEpoch
 from spillover.deciding.cycle.draws import two_of
-from spillover.deciding.guard import Shown
+from spillover.deciding.guard import ShownMachine
 from spillover.deciding.replay import Replay
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
@@ -37,7 +37,7 @@ queues = st.lists(
 def test_a_route_returns_one_of_those_that_have_room(
     route: Choice, made: list[tuple[int, int, int]], more: int, seed: int
 ) -> None:
-    some = [Shown(2 * index, *each) for index, each in enumerate(made)]
+    some = [ShownMachine(2 * index, *each) for index, each in enumerate(made)]
     policy = load(PolicySet(route=route)).route
     picked = policy.pick(some, 2 * len(some) + more, seed)
     assert picked in some

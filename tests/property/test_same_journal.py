@@ -20,7 +20,7 @@ from spillover.sim.runner import opening, simulate, submission
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
-from spillover.sim.world import World
+from spillover.sim.world import SimulatedWorld
 from spillover.stores.memory import open_memory
 from spillover.wire.journal import decode_event, encode_event
 from tests.support.virtual_time import VirtualTime, run_virtually
@@ -55,7 +55,7 @@ class Clusters:
         self._jobs = jobs
         self._setting = setting
         self._at = 0
-        self._world = World(jobs, setting.scene.site)
+        self._world = SimulatedWorld(jobs, setting.scene.site)
         self._said: list[asyncio.Task[object]] = []
         self._time = time
         self.store = open_memory()

@@ -12,7 +12,7 @@ from spillover.agent.values import (
     Answered,
     Exit,
     Fetch,
-    Forget,
+    ForgetResult,
     Grant,
     HandOver,
     Instruction,
@@ -21,11 +21,11 @@ from spillover.agent.values import (
     Reconnect,
     Renewal,
     Report,
-    Result,
     Signal,
     Source,
-    Start,
+    StartTask,
     Task,
+    TaskResult,
     Welcome,
 )
 from spillover.core.events import (
@@ -149,7 +149,7 @@ class Story:
     def carry_out(self, host: Host, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Start(lease):
+                case StartTask(lease):
                     others = [
                         (other.name, each)
                         for other in self.hosts
@@ -168,7 +168,7 @@ class Story:
                     self.carry_out(host, host.state.returned(self.world.now, [lease]))
                 case HandOver(lease):
                     host.offered[lease] = TASK
-                case Signal() | Recall() | Forget() | Fetch() | Reconnect():
+                case Signal() | Recall() | ForgetResult() | Fetch() | Reconnect():
                     pass
 
     def register(self, host: Host) -> None:
@@ -191,7 +191,7 @@ class Story:
 
     def crash(self, host: Host) -> None:
         """The agent dies with its tasks, and the next one tells of those that had started."""
-        lost = [Result(lease, Outcome.LOST, self.world.now) for lease in host.alive]
+        lost = [TaskResult(lease, Outcome.LOST, self.world.now) for lease in host.alive]
         lost += host.state.results.values()
         host.alive, host.late, host.offered = {}, [], {}
         host.state = AgentState(host.capacity, lost)

@@ -12,7 +12,7 @@ from spillover.core.nodes import Node
 from spillover.core.proposals import Proposal, SeeCluster, SeeNodes
 from spillover.deciding.engine import Engine, Step
 from spillover.deciding.explain.explain import explain
-from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -270,7 +270,7 @@ def _world(
             for node in mine:
                 world.agent(node.name, cpus=node.capacity.cpu / 1000, cluster=name)
         else:
-            world.step(SeeNodes(spec.name, mine, whole=True), SeeCluster(spec.name, Health.READY))
+            world.step(SeeNodes(spec.name, mine, whole=True), SeeCluster(spec.name, ClusterHealth.READY))
     return world, named
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from spillover.clusters.kubernetes.naming import INDEX, labels_of, name_of
-from spillover.clusters.kubernetes.objects import Event, Job, Node, Pod
+from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Pod
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
 from spillover.model.units import time_of
@@ -115,7 +115,7 @@ def a_pod(
 
 def a_job(
     *conditions: Any, lease: Lease = LEASE, uid: str = "", deleted: float | None = None, **status: Any
-) -> Job:
+) -> KubeJob:
     """A Job of ours."""
     meta: dict[str, Any] = {
         "name": name_of(lease),
@@ -126,7 +126,7 @@ def a_job(
         "creationTimestamp": at(0),
     }
     meta |= {} if deleted is None else {"deletionTimestamp": at(deleted)}
-    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions, **status}}, Job)
+    return msgspec.convert({"metadata": meta, "status": {"conditions": conditions, **status}}, KubeJob)
 
 
 def a_node(
@@ -136,7 +136,7 @@ def a_node(
     labels: dict[str, str] | None = None,
     allocatable: dict[str, str] | None = None,
     **spec: Any,
-) -> Node:
+) -> KubeNode:
     """A node."""
     conditions = [a_condition("Ready", holds=ready)]
     has = {"cpu": "4", "memory": "8Gi", "pods": "110"} if allocatable is None else allocatable
@@ -146,11 +146,11 @@ def a_node(
             "spec": spec,
             "status": {"allocatable": has, "conditions": conditions},
         },
-        Node,
+        KubeNode,
     )
 
 
-def a_note(reason: str, message: str, about: str, since: float = 0) -> Event:
+def a_note(reason: str, message: str, about: str, since: float = 0) -> KubeEvent:
     """Something that Kubernetes noted about an object."""
     return msgspec.convert(
         {
@@ -160,5 +160,5 @@ def a_note(reason: str, message: str, about: str, since: float = 0) -> Event:
             "message": message,
             "firstTimestamp": at(since),
         },
-        Event,
+        KubeEvent,
     )

@@ -36,7 +36,7 @@ from spillover.core.proposals import (
     UpdateCluster,
 )
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import ClusterSpec, Health, Leave, Price, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, split_task
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -291,7 +291,9 @@ class ClustersStory(Story):
     def _seen(self, cluster: ClusterName) -> Iterator[Proposal]:
         dice = self.dice
         yield SeeNodes(cluster, (SeenNode(NodeName("e"), Resources(4000, 2**40), Resources()),), whole=True)
-        yield SeeCluster(cluster, dice.choice([Health.READY, Health.READY, Health.DEGRADED]), "x")
+        yield SeeCluster(
+            cluster, dice.choice([ClusterHealth.READY, ClusterHealth.READY, ClusterHealth.DEGRADED]), "x"
+        )
 
     def _job(self) -> JobBuilder:
         job = super()._job()

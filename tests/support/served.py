@@ -17,7 +17,7 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.commands import Commands, Parts
 from spillover.control.files import FileDesk
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.tokens import Tokens
 from spillover.core.events import AnyEvent, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
@@ -152,7 +152,7 @@ class Served:
                 files=files,
             )
         )
-        self._runner = Runner(control.loop, self.hub, control.specs)
+        self._runner = LeaseSender(control.loop, self.hub, control.specs)
         self._agents: list[Agent] = []
 
     async def agent(self, cpus: int = 2) -> Agent:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from spillover.agent.finding import InFolder
-from spillover.agent.folder import Taken
-from spillover.agent.options import Defaults, Options, add_options, read_options
+from spillover.agent.folder import FolderTaken
+from spillover.agent.options import AgentOptions, Defaults, add_options, read_options
 from spillover.agent.run import Agent
 
 
@@ -24,12 +24,12 @@ def main(words: list[str] | None = None) -> int:
         parser.exit(2, f"spillover.agent: {error}\n")
     try:
         live(options)
-    except (Taken, OSError) as error:
+    except (FolderTaken, OSError) as error:
         parser.exit(2, f"spillover.agent: {error}\n")
     return 0
 
 
-def live(options: Options) -> None:
+def live(options: AgentOptions) -> None:
     """Run an agent until it is told to stop; raises Taken or OSError if it cannot begin."""
     logging.basicConfig(
         stream=sys.stderr,
@@ -40,7 +40,7 @@ def live(options: Options) -> None:
     asyncio.run(_run(options))
 
 
-async def _run(options: Options) -> None:
+async def _run(options: AgentOptions) -> None:
     """Make the agent inside the loop that it lives in."""
     await Agent(options).run()
 

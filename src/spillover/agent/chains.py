@@ -25,7 +25,7 @@ MOST_KNOWN: Final = 1_000
 """Kinds of work whose pace is remembered."""
 
 
-class Slot:
+class ChainSlot:
     """One room, and the tasks that share it."""
 
     __slots__ = ("leases", "moved", "need", "number", "open")
@@ -45,8 +45,8 @@ class Chains:
     """All slots of an agent."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, Slot] = {}
-        self._by_lease: dict[Lease, Slot] = {}
+        self._slots: dict[int, ChainSlot] = {}
+        self._by_lease: dict[Lease, ChainSlot] = {}
         self._pace: dict[Hashable, int] = {}
         """Mean nanoseconds that tasks of the same work take."""
         self._numbers = 0
@@ -58,7 +58,7 @@ class Chains:
         if work is None or (type(task.work) is not PythonCall and self._pace.get(work, AHEAD) >= AHEAD):
             return -1
         self._numbers += 1
-        slot = self._slots[self._numbers] = Slot(self._numbers, task.need, now)
+        slot = self._slots[self._numbers] = ChainSlot(self._numbers, task.need, now)
         slot.leases[lease] = None
         self._by_lease[lease] = slot
         return slot.number

@@ -12,9 +12,9 @@ from spillover.agent.values import (
     Phase,
     Renewal,
     Report,
-    Result,
     Source,
     Task,
+    TaskResult,
     Welcome,
 )
 from spillover.core.events import Lease
@@ -173,7 +173,7 @@ def report_out(report: Report, now: int) -> pb.ReportRequest:
     )
 
 
-def _result_out(result: Result, now: int) -> pb.TaskResult:
+def _result_out(result: TaskResult, now: int) -> pb.TaskResult:
     """One result."""
     return pb.TaskResult(
         lease=lease_out(result.lease),

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from spillover.agent.transfers import Away, Full, Refused, Transfers
+from spillover.agent.transfers import Full, ServerAway, TransferRefused, Transfers
 from spillover.model.files import is_digest
 from spillover.ports.blobs import digest_of
 
@@ -111,9 +111,9 @@ class Files:
                 if now > until:
                     raise Unfetched(str(error)) from None
                 await asyncio.sleep(1)
-            except Away:
+            except ServerAway:
                 await self._pause()
-            except Refused as error:
+            except TransferRefused as error:
                 raise Unfetched(str(error)) from None
             else:
                 return name
@@ -196,10 +196,10 @@ class Files:
         while digest in self._holders:
             try:
                 same = await self._go_on(digest, half)
-            except Away:
+            except ServerAway:
                 await self._pause()
                 continue
-            except Refused as error:
+            except TransferRefused as error:
                 _delete(half)
                 raise Unfetched(str(error)) from None
             if same:

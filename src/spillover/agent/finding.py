@@ -40,7 +40,7 @@ class NotFound(Exception):
         """Whether a person has to mend something first."""
 
 
-class Finder(Protocol):
+class ServerFinder(Protocol):
     """Knows where to look."""
 
     async def find(self) -> Target:
@@ -68,7 +68,7 @@ class InFolder:
         self._token_file = token_file
 
     async def find(self) -> Target:
-        """See Finder."""
+        """See ServerFinder."""
         try:
             told = msgspec.json.decode(self._server_file.read_bytes(), type=ServerFile)
             token = self._token_file.read_text().strip()
@@ -78,7 +78,7 @@ class InFolder:
         return _checked(Target(told.grpc, token, told.http.startswith("https:"), ca))
 
     def found(self, target: Target) -> None:
-        """See Finder: a file is read as fast as anything is remembered."""
+        """See ServerFinder: a file is read as fast as anything is remembered."""
 
 
 class ByUrl:
@@ -95,7 +95,7 @@ class ByUrl:
         """Where the server was, if that is to be tried next."""
 
     async def find(self) -> Target:
-        """See Finder."""
+        """See ServerFinder."""
         known, self._known = self._known, None
         if known is None:
             return (await self._ask())[1]
@@ -103,7 +103,7 @@ class ByUrl:
         return Target(known.address, token, known.tls, ca)
 
     def found(self, target: Target) -> None:
-        """See Finder."""
+        """See ServerFinder."""
         self._known = target
 
     async def cluster(self) -> str:

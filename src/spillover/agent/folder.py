@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
-from spillover.agent.options import Options
+from spillover.agent.options import AgentOptions
 from spillover.model.units import format_time
 
 DESCRIPTION: Final = "agent.json"
 
 
-class Taken(Exception):
+class FolderTaken(Exception):
     """Another agent lives in this folder."""
 
 
@@ -27,13 +27,15 @@ def lock(folder: Path) -> int:
     except BlockingIOError:
         holder = os.pread(held, 32, 0).decode(errors="replace").strip()
         os.close(held)
-        raise Taken(f"another agent (pid {holder}) uses {folder}; stop it or choose another --name") from None
+        raise FolderTaken(
+            f"another agent (pid {holder}) uses {folder}; stop it or choose another --name"
+        ) from None
     os.ftruncate(held, 0)
     os.pwrite(held, f"{os.getpid()}\n".encode(), 0)
     return held
 
 
-def describe(options: Options) -> None:
+def describe(options: AgentOptions) -> None:
     """Say who lives here."""
     described = {
         "pid": os.getpid(),

@@ -4,8 +4,8 @@ from typing import Final
 
 from spillover import __version__
 from spillover.agent import convert
-from spillover.agent.options import Options
-from spillover.agent.runners.port import Offer
+from spillover.agent.options import AgentOptions
+from spillover.agent.runners.port import RunnerOffer
 from spillover.model.cluster import WITHOUT
 from spillover.ports.clock import boot_id
 from spillover.wire import agents_pb2 as pb
@@ -15,7 +15,7 @@ MOST_WHY: Final = 200
 """Characters of why something is not offered."""
 
 
-def introduce(options: Options, life: str, pid: int) -> pb.RegisterRequest:
+def introduce(options: AgentOptions, life: str, pid: int) -> pb.RegisterRequest:
     """What is known before anything was tried; no two lives are called the same."""
     return pb.RegisterRequest(
         protocol=PROTOCOL,
@@ -33,7 +33,7 @@ def introduce(options: Options, life: str, pid: int) -> pb.RegisterRequest:
     )
 
 
-def add_offer(introduction: pb.RegisterRequest, offer: Offer) -> None:
+def add_offer(introduction: pb.RegisterRequest, offer: RunnerOffer) -> None:
     """Add what runners make possible, and why they do not."""
     introduction.offers.extend(word for word in offer.words if word not in introduction.offers)
     for word, why in offer.missing.items():

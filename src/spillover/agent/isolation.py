@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.agent.nursery.cgroups import Tree, Unavailable, find
+from spillover.agent.nursery.cgroups import CgroupsUnavailable, Tree, find
 
 ISOLATIONS: Final = ("auto", "cgroup", "cgroup-v1", "cgroup-v2", "watch", "none")
 """What may be asked for: `cgroup` is either version, and `auto` that, or else `watch`."""
@@ -57,7 +57,7 @@ def choose(wanted: str, folder: Path) -> Isolation:
         tree = find(
             f"spill-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}", wanted.replace("auto", "cgroup")
         )
-    except Unavailable as error:
+    except CgroupsUnavailable as error:
         if wanted == "auto":
             return Isolation("watch", why=f"no control groups: {error}")
         raise OSError(f"--isolation {wanted}: {error}") from None

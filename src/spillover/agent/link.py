@@ -18,7 +18,7 @@ import grpc
 
 from spillover.agent import convert
 from spillover.agent.calls import EOF, HUNG_UP, Beats, Calls, dial
-from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, Finder, NotFound, Target
+from spillover.agent.finding import FIRST_DELAY, LONGEST_DELAY, NotFound, ServerFinder, Target
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Outputs
 from spillover.agent.peers import Peers
@@ -70,7 +70,7 @@ class Over(Exception):
         """Whether the server is there, and has no time to let us in."""
 
 
-class Worker(Protocol):
+class LinkOwner(Protocol):
     """What the conversation is about."""
 
     state: AgentState
@@ -115,9 +115,9 @@ class Link:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: LinkOwner,
         introduction: pb.RegisterRequest,
-        finder: Finder,
+        finder: ServerFinder,
         environment: LinkEnvironment = LinkEnvironment(),  # noqa: B008 - a value that never changes
         transfers: ServerTransfers | None = None,
         peers: Peers | None = None,

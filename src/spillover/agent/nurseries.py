@@ -26,17 +26,17 @@ _RUN: Final = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r});
 class Listener(NamedTuple):
     """Who is told what becomes of tasks."""
 
-    said: Callable[["Nursery", Any], None]
+    said: Callable[["NurseryProcess", Any], None]
     """Told what comes from a nursery itself."""
     heard: Callable[[list[bytes]], None]
     """Told what comes from its threads."""
-    lost: Callable[["Nursery"], None]
+    lost: Callable[["NurseryProcess"], None]
     """Told when one is gone."""
     put_aside: Callable[[int, bytes], bytes]
     """Puts a task into a file that is too large for a message; what to send instead."""
 
 
-class Nursery:
+class NurseryProcess:
     """One of several: a process has one lock for all its threads, so a second one spawns twice as fast."""
 
     def __init__(
@@ -178,7 +178,7 @@ async def _spawn(*files: int) -> "subprocess.Popen[bytes]":
         raise
 
 
-def pick(nurseries: Iterable[Nursery]) -> "Thread | None":
+def pick(nurseries: Iterable[NurseryProcess]) -> "Thread | None":
     """An idle thread of the nursery that has the fewest busy ones; where none can be had, the one that has the least to do."""
     for nursery in sorted(nurseries, key=_busy):
         if (thread := nursery.take_idle()) is not None:
@@ -191,7 +191,7 @@ class Thread:
 
     def __init__(
         self,
-        nursery: Nursery,
+        nursery: NurseryProcess,
         number: int,
         end: socket.socket,
         heard: Callable[[list[bytes]], None],

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spillover.agent import gpus
 from spillover.agent.files import CACHE
-from spillover.agent.finding import Finder
+from spillover.agent.finding import ServerFinder
 from spillover.agent.isolation import ISOLATIONS
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.agent.peers import Listening
@@ -25,12 +25,12 @@ from spillover.wire.tasks import MOST_QUEUE
 DEFAULT_QUEUE = 256
 
 
-class Options(Struct, frozen=True):
+class AgentOptions(Struct, frozen=True):
     """How an agent was started."""
 
     folder: Path
     """The agent's own."""
-    finder: Finder
+    finder: ServerFinder
     """Where its server is looked for."""
     name: str
     cluster: str
@@ -155,7 +155,7 @@ def _listening(given: argparse.Namespace) -> Listening:
     return Listening(given.peer, given.peer_cert, given.peer_key)
 
 
-def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Options:
+def read_options(given: argparse.Namespace, data: Path, finder: ServerFinder) -> AgentOptions:
     """The options of an agent whose folder is in `data`; raises ValueError with all that is wrong, one line each."""
     wrong = [
         f"--{flag} {getattr(given, flag)!r} is not {NAME_RULE}"
@@ -195,7 +195,7 @@ def read_options(given: argparse.Namespace, data: Path, finder: Finder) -> Optio
     if wrong:
         raise ValueError("\n".join(wrong))
     devices = gpus.named(given.gpu, gpus.find() if given.gpu != 0 else ())
-    return Options(
+    return AgentOptions(
         folder=data / "agents" / given.name,
         finder=finder,
         name=given.name,

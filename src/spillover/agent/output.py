@@ -26,7 +26,7 @@ Key = tuple[JobId, int, int]
 """Job, attempt and task."""
 
 
-class Bounded:
+class BoundedOutput:
     """Reads a file of output whose middle may be missing; a line says how much is.
 
     Offsets count what can be read, that line included, so they hold once the task has ended. While it goes on writing beyond its
@@ -96,7 +96,7 @@ def flattened(path: Path) -> Path:
         size = os.fstat(file).st_size
         if size == 0 or os.lseek(file, 0, os.SEEK_HOLE) >= size:
             return path
-        copy, reader = path.with_name(f"{path.name}.flat"), Bounded(file, 0)
+        copy, reader = path.with_name(f"{path.name}.flat"), BoundedOutput(file, 0)
         with copy.open("wb") as out:
             while data := reader.next():
                 out.write(data)
@@ -171,7 +171,7 @@ class Outputs:
         key = (checked_job(read.job), read.attempt, read.task)
         path = f"{stem_of(self._folder, *key)}.{'err' if read.stderr else 'out'}"
         file, named = -1, False
-        reader: Bounded | None = None
+        reader: BoundedOutput | None = None
         try:
             while True:
                 # Asked before the file is read: what a task wrote before its end is then surely seen.
@@ -185,7 +185,7 @@ class Outputs:
                     with contextlib.suppress(FileNotFoundError):
                         file = os.open(path, os.O_RDONLY)
                         named = True
-                        reader = Bounded(file, read.offset, read.position)
+                        reader = BoundedOutput(file, read.offset, read.position)
                 while reader is not None and (data := reader.next()):
                     await send(pb.OutputChunk(id=read.id, data=data, position=reader.position))
                 if lease is None or not read.follow:

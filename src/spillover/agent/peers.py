@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spillover.agent import convert
 from spillover.agent.files import Files
-from spillover.agent.transfers import Away, Refused, ServerTransfers
+from spillover.agent.transfers import ServerAway, ServerTransfers, TransferRefused
 from spillover.agent.values import Fetch, Grant, Task
 from spillover.core.events import Lease
 from spillover.model.hosts import is_loopback
@@ -244,7 +244,7 @@ class Peers:
         try:
             grants = await self._server.tasks([convert.lease_out(lease) for lease in leases], SERVER_LIMIT)
             told = {convert.lease_in(grant.lease): grant.task for grant in grants}
-        except (Away, Refused, convert.Unspeakable) as error:
+        except (ServerAway, TransferRefused, convert.Unspeakable) as error:
             log.warning("the server did not give %d tasks: %s", len(leases), error)
         for lease in leases:
             if lease in told:

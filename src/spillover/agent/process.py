@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from spillover.agent.isolation import Isolation, choose, remove_groups
-from spillover.agent.nurseries import Listener, Nursery, Thread, pick
+from spillover.agent.nurseries import Listener, NurseryProcess, Thread, pick
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.workshop import remove
@@ -46,7 +46,7 @@ class Spawned(Struct, frozen=True):
     """Monotonic nanoseconds."""
 
 
-class Ended(Struct, frozen=True):
+class ProcessEnded(Struct, frozen=True):
     """A process and all its children are gone, or none was made."""
 
     lease: Lease
@@ -61,7 +61,7 @@ class Returned(Struct, frozen=True):
     """Whether that is because those who were to run it died."""
 
 
-Seen: TypeAlias = Spawned | Ended
+Seen: TypeAlias = Spawned | ProcessEnded
 """What is seen of a process."""
 Sight: TypeAlias = Seen | Returned
 """What is seen of a task."""
@@ -90,7 +90,7 @@ class Processes:
         self._own = {"SPILL_CLUSTER": cluster, "SPILL_AGENT": str(folder)}
         self.isolation = Isolation("none")
         """What tasks are kept apart by, once it is open."""
-        self._nurseries: dict[int, Nursery] = {}
+        self._nurseries: dict[int, NurseryProcess] = {}
         """Those that live, by number."""
         self._burials: set[asyncio.Task[None]] = set()
         self._open = False
@@ -136,7 +136,7 @@ class Processes:
         lock = os.open(self._folder / NURSERY_LOCK, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
         listener = Listener(self._said, self._heard, self._lost, self._put_aside)
         try:
-            nursery = await Nursery.start(setup, lock, listener)
+            nursery = await NurseryProcess.start(setup, lock, listener)
         finally:
             os.close(lock)
         self._nurseries[number] = nursery
@@ -257,7 +257,7 @@ class Processes:
     def _never(self, lease: Lease, why: str) -> None:
         """No process of a task was made, and none will be."""
         del self._keys[lease]
-        end: list[Sight] = [Ended(lease, Exit(boottime(), spawned=False, message=why))]
+        end: list[Sight] = [ProcessEnded(lease, Exit(boottime(), spawned=False, message=why))]
         asyncio.get_running_loop().call_soon(self._seen, end)
 
     async def name_output(self, lease: Lease) -> None:
@@ -284,10 +284,10 @@ class Processes:
             for key, spawned, code, number, at, ran, cpu, peak, starved, text in frames.unpack(data):
                 usage = Usage(ran, cpu, peak)
                 end = Exit(at, spawned, code, number, usage, text, out_of_memory=starved)
-                seen.append(Ended(self._over(key), end))
+                seen.append(ProcessEnded(self._over(key), end))
         self._seen(seen)
 
-    def _said(self, nursery: Nursery, message: tuple[Any, ...]) -> None:
+    def _said(self, nursery: NurseryProcess, message: tuple[Any, ...]) -> None:
         """A nursery saw a start, or answers."""
         kind, key = message[0], message[1]
         if kind == frames.STARTED:
@@ -324,7 +324,7 @@ class Processes:
 
     # --- a nursery dies
 
-    def _lost(self, nursery: Nursery) -> None:
+    def _lost(self, nursery: NurseryProcess) -> None:
         """A nursery is gone, by our will or not; the tasks of others go on."""
         if self._closed:
             return
@@ -338,7 +338,7 @@ class Processes:
         self._burials.add(burial)
         burial.add_done_callback(self._burials.discard)
 
-    async def _bury(self, number: int, nursery: Nursery) -> None:
+    async def _bury(self, number: int, nursery: NurseryProcess) -> None:
         """End what a nursery has left, tell what became of its tasks, and start another one in its place."""
         keys = [key for key in self._with(nursery) if self._begun(key)]
         leases = [_mark(self._tasks[key][0]) for key in keys]
@@ -358,7 +358,9 @@ class Processes:
                 break
         self._give_early()
 
-    def _end(self, number: int, nursery: Nursery, leases: list[str], leaders: list[tuple[int, int]]) -> None:
+    def _end(
+        self, number: int, nursery: NurseryProcess, leases: list[str], leaders: list[tuple[int, int]]
+    ) -> None:
         """Kill the tasks that a nursery ran, and remove what it used. Blocks; raises OSError."""
         nursery.close_child()
         self.isolation.remove_branch(number)
@@ -366,7 +368,7 @@ class Processes:
         for folder in (self._spool(number), self._scratch(number)):
             remove(folder)
 
-    def _tell_lost(self, nursery: Nursery) -> None:
+    def _tell_lost(self, nursery: NurseryProcess) -> None:
         """Tell which tasks of a nursery are lost with it, and which may begin elsewhere."""
         now = boottime()
         seen: list[Sight] = []
@@ -374,11 +376,11 @@ class Processes:
             begun, (_, _, at) = self._begun(key), self._started.get(key, (0, 0, now))
             lease = self._over(key)
             end = Exit(now, usage=Usage(ran=now - at), message=DIED, lost=True)
-            seen.append(Ended(lease, end) if begun else Returned(lease, lost=True))
+            seen.append(ProcessEnded(lease, end) if begun else Returned(lease, lost=True))
         if seen:
             self._seen(seen)
 
-    def _with(self, nursery: Nursery) -> list[int]:
+    def _with(self, nursery: NurseryProcess) -> list[int]:
         """Tasks that a nursery has, in their order."""
         return [key for key, (_, thread) in self._tasks.items() if thread.nursery is nursery]
 

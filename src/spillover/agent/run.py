@@ -11,7 +11,7 @@ from spillover.agent import folder
 from spillover.agent.files import Files
 from spillover.agent.introduction import add_offer, introduce
 from spillover.agent.link import Link
-from spillover.agent.options import Options
+from spillover.agent.options import AgentOptions
 from spillover.agent.peers import Peers
 from spillover.agent.remains import end_earlier_life
 from spillover.agent.runtime import AgentRuntime
@@ -29,7 +29,7 @@ log = logging.getLogger("spillover.agent")
 class Agent:
     """One agent: its runtime, its task runners, its peers and its link to the server."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._lock = folder.lock(options.folder)
         self._stop = asyncio.Event()

@@ -16,22 +16,22 @@ from spillover.agent.link import Link
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import Key, Outputs
 from spillover.agent.peers import Peers
-from spillover.agent.process import Ended, Returned, Sight, Spawned
+from spillover.agent.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.agent.spool import Spool
 from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.values import (
     Exit,
     Fetch,
-    Forget,
+    ForgetResult,
     HandOver,
     Instruction,
     Prefetch,
     Recall,
     Reconnect,
-    Result,
     Signal,
-    Start,
+    StartTask,
     Task,
+    TaskResult,
 )
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome, Verdict
@@ -114,7 +114,9 @@ class AgentRuntime:
         left = self._spool.left()
         for entry in left:
             usage = Usage(ran=max(0, wall - entry.wall))
-            lost = Result(entry.lease, Outcome.LOST, now, usage=usage, message="its agent died while it ran")
+            lost = TaskResult(
+                entry.lease, Outcome.LOST, now, usage=usage, message="its agent died while it ran"
+            )
             self._spool.keep(lost, now, wall)
         self.flush()
         unanswered = self._spool.unanswered(now, wall)
@@ -130,7 +132,7 @@ class AgentRuntime:
         running = self.state.running
         for instruction in instructions:
             match instruction:
-                case Start(lease, task, slot):
+                case StartTask(lease, task, slot):
                     self._runner.start(lease, task, slot)
                 case Prefetch(task):
                     self._runner.prefetch(task)
@@ -140,7 +142,7 @@ class AgentRuntime:
                 case Signal(lease, kill):
                     if (run := running.get(lease)) is not None:
                         self._runner.signal(lease, run.task, kill=kill)
-                case Forget(lease, verdict):
+                case ForgetResult(lease, verdict):
                     self._spool.forget(lease)
                     self._flush_soon()
                     if verdict is Verdict.FENCED:
@@ -174,7 +176,7 @@ class AgentRuntime:
             if isinstance(what, Spawned):
                 self._spool.started(what.lease, what.pid, what.birth, wall - (now - what.at))
                 out += self.state.started(now, what.lease, what.at)
-            elif isinstance(what, Ended):
+            elif isinstance(what, ProcessEnded):
                 out += self._ended(now, wall, what.lease, what.end)
         self._flush_soon()
         self.act(out)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from spillover.agent.values import Result
+from spillover.agent.values import TaskResult
 from spillover.core.events import Lease
 
 SMALL: Final = 1 << 16
@@ -33,7 +33,7 @@ class _Started(Struct, frozen=True, tag="s", array_like=True):
 class _Kept(Struct, frozen=True, tag="r", array_like=True):
     """A task ended; the time is that of the wall, as the monotonic clock starts anew with the machine."""
 
-    result: Result
+    result: TaskResult
 
 
 class _Answered(Struct, frozen=True, tag="a", array_like=True):
@@ -90,7 +90,7 @@ class Spool:
             if isinstance(record, _Started)
         ]
 
-    def unanswered(self, now: int, wall: int) -> list[Result]:
+    def unanswered(self, now: int, wall: int) -> list[TaskResult]:
         """Results that nobody answered, their times turned into those of the monotonic clock."""
         return [
             msgspec.structs.replace(record.result, ended=now - max(0, wall - record.result.ended))
@@ -102,7 +102,7 @@ class Spool:
         """Remember a process."""
         self._live[lease] = self._unsaid[lease] = _Started(lease, pid, birth, wall)
 
-    def keep(self, result: Result, now: int, wall: int) -> None:
+    def keep(self, result: TaskResult, now: int, wall: int) -> None:
         """Remember a result."""
         record = _Kept(msgspec.structs.replace(result, ended=wall - (now - result.ended)))
         self._live[result.lease] = self._unsaid[result.lease] = record

@@ -27,7 +27,7 @@ from spillover.agent.files import Files, Unfetched
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.outlasting import outlast
 from spillover.agent.output import flattened
-from spillover.agent.process import Ended, Spawned
+from spillover.agent.process import ProcessEnded, Spawned
 from spillover.agent.runners.port import Sight
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
@@ -135,7 +135,7 @@ class Staging:
             stage = self._stages.get(what.lease)
             if stage is None or isinstance(what, Spawned):
                 rest.append(what)
-            elif isinstance(what, Ended):
+            elif isinstance(what, ProcessEnded):
                 stage.phase = _Phase.COLLECTING
                 self._actors.exited(what.lease, what.end)
                 late = partial(_late, stage.task, what.end)
@@ -150,7 +150,7 @@ class Staging:
         """Have the output of tasks that ended brought away, too, where it is to be kept."""
         for what in seen:
             if (
-                isinstance(what, Ended)
+                isinstance(what, ProcessEnded)
                 and what.lease not in self._stages
                 and what.lease not in self._over
                 and self._actors.wrote(what.lease)
@@ -332,7 +332,7 @@ class Staging:
         cleaning = asyncio.create_task(asyncio.to_thread(_remove, stage.folder))
         self._ahead.add(cleaning)
         cleaning.add_done_callback(self._ahead.discard)
-        self._actors.seen([Ended(lease, end)])
+        self._actors.seen([ProcessEnded(lease, end)])
         self._over.discard(lease)
 
 

@@ -9,13 +9,13 @@ from typing import Final
 
 from spillover.agent.room import Room
 from spillover.agent.telling import Telling
-from spillover.agent.terms import Running, Terms
+from spillover.agent.terms import RunningTask, TaskTerms
 from spillover.agent.timers import Due, Timers
 from spillover.agent.values import (
     Answered,
     Exit,
     Fetch,
-    Forget,
+    ForgetResult,
     Grant,
     Instruction,
     Phase,
@@ -24,11 +24,11 @@ from spillover.agent.values import (
     Reconnect,
     Renewal,
     Report,
-    Result,
     Signal,
     Source,
-    Start,
+    StartTask,
     Task,
+    TaskResult,
     Welcome,
 )
 from spillover.agent.yielding import Yielding
@@ -46,7 +46,7 @@ class AgentState:
     """Leases, capacity and terms of one agent."""
 
     def __init__(
-        self, capacity: Resources, unanswered: Iterable[Result] = (), devices: tuple[str, ...] = ()
+        self, capacity: Resources, unanswered: Iterable[TaskResult] = (), devices: tuple[str, ...] = ()
     ) -> None:
         self.room = Room(capacity, devices)
         self.epoch = 0
@@ -63,13 +63,13 @@ class AgentState:
         self.fetching: dict[Lease, Source] = {}
         """Leases that were taken over and whose task is still to come."""
         self._yielding = Yielding()
-        self.running: dict[Lease, Running] = {}
+        self.running: dict[Lease, RunningTask] = {}
         self._telling = Telling(unanswered, self._yielding)
         self.results = self._telling.results
         """Not answered yet, in the order they came."""
         self._released = self._telling.released
         self._named: tuple[Lease, ...] = ()
-        self._terms = Terms()
+        self._terms = TaskTerms()
         self._timers = Timers()
         self._plenty = 0
         """How many leases were in hand when the last ones came."""
@@ -178,7 +178,7 @@ class AgentState:
             self.waiting[lease] = task
         else:
             message = f"needs {task.need}, but this agent has {self.room.capacity}"
-            self.results[lease] = Result(lease, Outcome.NOT_STARTED, now, message=message)
+            self.results[lease] = TaskResult(lease, Outcome.NOT_STARTED, now, message=message)
 
     def renewed(self, now: int, sent: int, renewal: Renewal) -> list[Instruction]:
         """The server answered the heartbeat that was sent at `sent`."""
@@ -194,7 +194,7 @@ class AgentState:
         for lease, kill in renewal.stops:
             if self._drop(lease):
                 message = "stopped before it started"
-                self.results[lease] = Result(lease, Outcome.STOPPED, now, message=message)
+                self.results[lease] = TaskResult(lease, Outcome.STOPPED, now, message=message)
             elif (run := self.running.get(lease)) is not None:
                 overdue = lease in renewal.overdue
                 if not (overdue and run.exited):
@@ -270,7 +270,7 @@ class AgentState:
         if outcome is Outcome.LOST and not end.spawned:
             self._released[lease] = None  # it never began, so that no harm was done
             return self._renewable(now) + self._fill()
-        self.results[lease] = Result(
+        self.results[lease] = TaskResult(
             lease,
             outcome,
             end.ended,
@@ -309,7 +309,7 @@ class AgentState:
                 continue
             self.room.leave(lease, run.task, now)
             if run.cause is not None:
-                self.results[lease] = Result(lease, run.cause, now, message=run.why)
+                self.results[lease] = TaskResult(lease, run.cause, now, message=run.why)
             else:
                 back[lease] = run.task
         self.waiting = back | self.waiting
@@ -342,7 +342,7 @@ class AgentState:
             return [*self._renewable(now), *([self._stale(answer.epoch)] if report else [])]
         self.epoch = answer.epoch
         out: list[Instruction] = [
-            Forget(lease, verdict) for lease, verdict in self._telling.heard(report, answer)
+            ForgetResult(lease, verdict) for lease, verdict in self._telling.heard(report, answer)
         ]
         for lease in answer.started:
             if (run := self.running.get(lease)) is not None:
@@ -433,9 +433,9 @@ class AgentState:
                 break
             task, slot = entered
             del self.waiting[lease]
-            self.running[lease] = Running(task)
+            self.running[lease] = RunningTask(task)
             self._terms.bear(min(self._terms.lasts(task), self._terms.short))
-            out.append(Start(lease, task, slot))
+            out.append(StartTask(lease, task, slot))
         return out
 
     def _hand_back(self, leases: Iterable[Lease]) -> None:
@@ -473,7 +473,7 @@ class AgentState:
         return [Signal(lease, kill=False)]
 
 
-def _spare(run: Running, end: Exit) -> None:
+def _spare(run: RunningTask, end: Exit) -> None:
     """Take back a stop for a walltime or deadline that the process did not live to see: its exit decides."""
     if run.overdue and end.spawned and end.ended <= run.stopped:
         run.cause, run.why, run.overdue = None, "", False

@@ -8,11 +8,11 @@ from typing import Final
 from spillover.agent.files import Files
 from spillover.agent.isolation import Isolation
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.options import Options
-from spillover.agent.process import DIED, Ended, Processes, Seen, Spawned, stem_of
+from spillover.agent.options import AgentOptions
+from spillover.agent.process import DIED, ProcessEnded, Processes, Seen, Spawned, stem_of
 from spillover.agent.runners.dispatch import Runners
 from spillover.agent.runners.loading import load as load_runners
-from spillover.agent.runners.port import Offer, Returned, RunnerContext, Sight
+from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
 from spillover.agent.runtime import AgentRuntime
 from spillover.agent.staging import Actors, Staging
 from spillover.agent.values import Exit, Task
@@ -26,7 +26,7 @@ READY_THREADS: Final = 64
 class TaskRunners:
     """Runs tasks for the agent's runtime, and tells it what becomes of them; see `runtime.TaskRunner`."""
 
-    def __init__(self, options: Options, files: Files, runtime: AgentRuntime) -> None:
+    def __init__(self, options: AgentOptions, files: Files, runtime: AgentRuntime) -> None:
         self._options = options
         self._files = files
         self._runtime = runtime
@@ -41,7 +41,7 @@ class TaskRunners:
         await self._processes.open()
         return self._processes.isolation
 
-    async def open_runners(self) -> Offer:
+    async def open_runners(self) -> RunnerOffer:
         """Be ready for all other work; what it makes possible."""
         self._files.open()
         await asyncio.to_thread(self._staging.open)
@@ -94,7 +94,7 @@ class TaskRunners:
                 continue
             if isinstance(what, Returned):
                 message = DIED if what.lost else "the system allows no more threads"
-                what = Ended(what.lease, Exit(now, spawned=False, message=message, lost=what.lost))  # noqa: PLW2901
+                what = ProcessEnded(what.lease, Exit(now, spawned=False, message=message, lost=what.lost))  # noqa: PLW2901
             if not isinstance(what, Spawned):
                 del self._launched[what.lease]
             tell(what)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Final
 
-from spillover.agent.terms import Running
-from spillover.agent.values import Answered, Report, Result
+from spillover.agent.terms import RunningTask
+from spillover.agent.values import Answered, Report, TaskResult
 from spillover.agent.yielding import Yielding
 from spillover.core.events import Lease
 from spillover.core.proposals import Verdict
@@ -17,8 +17,8 @@ REPORT_LIMIT: Final = 2_000
 class Telling:
     """What is ready to be told, and the one report that is under way."""
 
-    def __init__(self, unanswered: Iterable[Result], yielding: Yielding) -> None:
-        self.results: dict[Lease, Result] = {result.lease: result for result in unanswered}
+    def __init__(self, unanswered: Iterable[TaskResult], yielding: Yielding) -> None:
+        self.results: dict[Lease, TaskResult] = {result.lease: result for result in unanswered}
         """Not answered yet, in the order they came."""
         self.released: dict[Lease, None] = {}
         """Given back, as nothing was done about them."""
@@ -52,7 +52,7 @@ class Telling:
         return leaving and self._left != incarnation
 
     def report(
-        self, incarnation: int | None, running: Mapping[Lease, Running], *, leaving: bool
+        self, incarnation: int | None, running: Mapping[Lease, RunningTask], *, leaving: bool
     ) -> Report | None:
         """What is ready, if no report is under way."""
         if self._under_way is not None or incarnation is None:

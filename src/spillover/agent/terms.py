@@ -13,7 +13,7 @@ from spillover.core.proposals import Outcome
 from spillover.model.units import FOREVER, SECOND
 
 
-class Running(Struct):
+class RunningTask(Struct):
     """A lease with a process, or with one that is being made."""
 
     task: Task
@@ -37,7 +37,7 @@ class Running(Struct):
     """Whether its process is gone and its files are being brought away."""
 
 
-class Terms:
+class TaskTerms:
     """When leases were last renewed, and when they are over."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Terms:
         """Whether the server has ever answered."""
         return self._renewed is not None
 
-    def renew(self, sent: int, running: Iterable[Running]) -> None:
+    def renew(self, sent: int, running: Iterable[RunningTask]) -> None:
         """What was sent then is acknowledged."""
         self._renewed = max(sent, self._renewed or sent)
         self._shortest = min((self.of(run) for run in running), default=self.short)
@@ -78,7 +78,7 @@ class Terms:
         """There is a lease of this term now."""
         self._shortest = min(self._shortest, term)
 
-    def of(self, run: Running) -> int:
+    def of(self, run: RunningTask) -> int:
         """How long a running lease lasts without renewal."""
         lasts = self.lasts(run.task)
         return lasts if run.acknowledged else min(self.short, lasts)
@@ -95,12 +95,12 @@ class Terms:
         """Whether a lease of this term is over; none is that was not renewed ever."""
         return self._renewed is not None and now - self._renewed + self.heartbeat >= term
 
-    def swept(self, now: int, running: Iterable[Running]) -> None:
+    def swept(self, now: int, running: Iterable[RunningTask]) -> None:
         """All that was over is gone. What is left has a longer term; until the next renewal nothing shorter can come in."""
         left = [self.of(run) for run in running if not run.killed]
         self._shortest = min(left if self.over(now, self.short) else [*left, self.short], default=FOREVER)
 
-    def soonest(self, running: Iterable[Running], *, unstarted: bool) -> int | None:
+    def soonest(self, running: Iterable[RunningTask], *, unstarted: bool) -> int | None:
         """Before this time no lease is over; None if the server never answered."""
         if self._renewed is None:
             return None

@@ -21,15 +21,15 @@ _FINAL: Final = {
 """Answers that will be the same when asked again; all others may be better later."""
 
 
-class Away(Exception):
+class ServerAway(Exception):
     """The server cannot be asked now, or cannot do it now: try again."""
 
 
-class Full(Away):
+class Full(ServerAway):
     """The server has no room for it now."""
 
 
-class Refused(Exception):
+class TransferRefused(Exception):
     """The server will not do it, however often it is asked; the message says why."""
 
 
@@ -107,8 +107,8 @@ class ServerTransfers:
             await call(messages(), metadata=self._metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
             told = _told(error)
-            if unread is not None and isinstance(told, Away):
-                raise Refused(f"it cannot be read: {unread.strerror}") from None
+            if unread is not None and isinstance(told, ServerAway):
+                raise TransferRefused(f"it cannot be read: {unread.strerror}") from None
             raise told from None
 
     async def tasks(self, leases: Iterable[pb.Lease], limit: float) -> list[pb.Grant]:
@@ -125,7 +125,7 @@ class ServerTransfers:
     def _open(self) -> grpc.aio.Channel:
         """The channel; raises Away while there is none."""
         if self._channel is None:
-            raise Away("the server is away")
+            raise ServerAway("the server is away")
         return self._channel
 
 
@@ -134,8 +134,8 @@ def _told(error: grpc.aio.AioRpcError | asyncio.CancelledError) -> BaseException
     if isinstance(error, asyncio.CancelledError):
         # A channel that is closed cancels its calls, which looks as if whoever waits for them was cancelled.
         task = asyncio.current_task()
-        return error if task is not None and task.cancelling() else Away("the connection is gone")
+        return error if task is not None and task.cancelling() else ServerAway("the connection is gone")
     said = error.details() or error.code().name
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return Full(said)
-    return Refused(said) if error.code() in _FINAL else Away(said)
+    return TransferRefused(said) if error.code() in _FINAL else ServerAway(said)

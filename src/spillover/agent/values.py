@@ -141,7 +141,7 @@ class Exit(Struct, frozen=True):
     """Whether it ended well, and not all of these could be brought back."""
 
 
-class Result(Struct, frozen=True):
+class TaskResult(Struct, frozen=True):
     """How a task ended; kept until the server has answered it."""
 
     lease: Lease
@@ -164,7 +164,7 @@ class Report(Struct, frozen=True):
     incarnation: int
     started: tuple[tuple[Lease, int], ...]
     """Each with the monotonic time of its start."""
-    results: tuple[Result, ...]
+    results: tuple[TaskResult, ...]
     released: tuple[Lease, ...]
     leaving: bool = False
     """Whether the agent was told to stop and wants nothing more."""
@@ -183,7 +183,7 @@ class Answered(Struct, frozen=True):
     """Those whose answers are durable."""
 
 
-class Start(Struct, frozen=True):
+class StartTask(Struct, frozen=True):
     """Make a process, or have one that is there make a call."""
 
     lease: Lease
@@ -211,7 +211,7 @@ class Signal(Struct, frozen=True):
     kill: bool
 
 
-class Forget(Struct, frozen=True):
+class ForgetResult(Struct, frozen=True):
     """The server has answered this result: it need not be kept."""
 
     lease: Lease
@@ -239,4 +239,4 @@ class Reconnect(Struct, frozen=True):
     fenced: bool = False
 
 
-Instruction: TypeAlias = Prefetch | Start | Recall | Signal | Forget | HandOver | Fetch | Reconnect
+Instruction: TypeAlias = Prefetch | StartTask | Recall | Signal | ForgetResult | HandOver | Fetch | Reconnect

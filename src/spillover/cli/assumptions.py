@@ -3,7 +3,7 @@
 from typing import Final
 
 from spillover.forms.oneline import OneLine, Piece
-from spillover.forms.problems import BadForm, Problem, shown
+from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.sim.fleet import read_owned
 from spillover.wire.api import AmountsDoc, MachinesDoc, WhatIf
 
@@ -16,7 +16,7 @@ def read_assumption(texts: list[str]) -> WhatIf:
     amounts: dict[str, str] = {}
     machines: list[MachinesDoc] = []
     policies: list[str] = []
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     for text in texts:
         line = OneLine(text)
         left, value = line.whole.pair()

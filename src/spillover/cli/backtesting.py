@@ -8,7 +8,7 @@ from spillover.cli.shown import NOTHING, money
 from spillover.model.units import format_moment
 from spillover.sim.backtest import Backtest, Run
 from spillover.sim.comparing import Deviation, ProjectChange
-from spillover.sim.past import History
+from spillover.sim.past import PastJobs
 from spillover.sim.report import COLUMNS, rows, so_many, span, write_csv
 from spillover.sim.served import Ruling
 from spillover.sim.statistics import Statistics
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
     """What is to be shown, and how much of it."""
 
     found: Backtest
-    history: History
+    history: PastJobs
     ruling: Ruling
     currency: str
     """Empty if nobody says which."""
@@ -206,7 +206,7 @@ def _signed(value: float, tell: Callable[[float], str]) -> str:
     return f"{'-' if value < 0 else '+'}{tell(abs(value))}" if value else NOTHING
 
 
-def write_rows(path: str, history: History, found: Backtest) -> None:
+def write_rows(path: str, history: PastJobs, found: Backtest) -> None:
     """A row for each job in each of its lives; times are seconds since 1970, UTC."""
     lines = (
         (name, *row)

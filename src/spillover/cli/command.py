@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spillover.client import Client
 
 
-class Usage(Exception):
+class UsageError(Exception):
     """What was asked for cannot be done as it was written; each problem is one line."""
 
     def __init__(self, *problems: str) -> None:

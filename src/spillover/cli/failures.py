@@ -2,7 +2,7 @@
 
 import os
 
-from spillover.cli.command import Usage
+from spillover.cli.command import UsageError
 from spillover.cli.output import clean
 
 
@@ -13,7 +13,7 @@ def lines_of(error: Exception) -> list[str]:
 
 def _problems(error: Exception) -> list[str]:
     """What is wrong, by the kind of error."""
-    if isinstance(error, Usage):
+    if isinstance(error, UsageError):
         return list(error.problems)
     from spillover.client import SpillError  # noqa: PLC0415 - heavy, and only for errors of these kinds
     from spillover.forms.problems import BadForm  # noqa: PLC0415 - likewise

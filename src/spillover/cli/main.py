@@ -20,50 +20,50 @@ if TYPE_CHECKING:
     from spillover.client import Client
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and its line in the overview."""
 
     module: str
     summary: str
 
 
-COMMANDS: Final[dict[str, Entry]] = {
-    "up": Entry("commands.up", "start a server on this machine"),
-    "submit": Entry("commands.submit", "submit job files or scripts"),
-    "run": Entry("commands.run", "run one command as a job"),
-    "ls": Entry("commands.ls", "list jobs"),
-    "show": Entry("commands.show", "all that is known of a job"),
-    "why": Entry("commands.why", "why a job is where it is"),
-    "logs": Entry("commands.logs", "what a job printed"),
-    "fetch": Entry("commands.fetch", "the files that a job brought back"),
-    "cancel": Entry("commands.change", "cancel jobs"),
-    "top": Entry("commands.top", "watch jobs, clusters and agents, live"),
-    "wait": Entry("commands.wait", "wait until jobs have ended"),
-    "hold": Entry("commands.change", "keep queued jobs from starting"),
-    "release": Entry("commands.change", "let held jobs go"),
-    "requeue": Entry("commands.change", "put placed or running jobs back into the queue"),
-    "set": Entry("commands.change", "change the priority of a job"),
-    "cost": Entry("commands.cost", "what was spent on rented capacity"),
-    "budgets": Entry("commands.cost", "how far budgets are"),
-    "clusters": Entry("commands.clusters", "list clusters; add, drain, resume and remove them"),
-    "agents": Entry("commands.places", "list agents"),
-    "agent": Entry("commands.agent", "run an agent on this machine, for a server anywhere"),
-    "token": Entry("commands.token", "let people and agents in: create, list, revoke"),
-    "clock": Entry(
+COMMANDS: Final[dict[str, CommandEntry]] = {
+    "up": CommandEntry("commands.up", "start a server on this machine"),
+    "submit": CommandEntry("commands.submit", "submit job files or scripts"),
+    "run": CommandEntry("commands.run", "run one command as a job"),
+    "ls": CommandEntry("commands.ls", "list jobs"),
+    "show": CommandEntry("commands.show", "all that is known of a job"),
+    "why": CommandEntry("commands.why", "why a job is where it is"),
+    "logs": CommandEntry("commands.logs", "what a job printed"),
+    "fetch": CommandEntry("commands.fetch", "the files that a job brought back"),
+    "cancel": CommandEntry("commands.change", "cancel jobs"),
+    "top": CommandEntry("commands.top", "watch jobs, clusters and agents, live"),
+    "wait": CommandEntry("commands.wait", "wait until jobs have ended"),
+    "hold": CommandEntry("commands.change", "keep queued jobs from starting"),
+    "release": CommandEntry("commands.change", "let held jobs go"),
+    "requeue": CommandEntry("commands.change", "put placed or running jobs back into the queue"),
+    "set": CommandEntry("commands.change", "change the priority of a job"),
+    "cost": CommandEntry("commands.cost", "what was spent on rented capacity"),
+    "budgets": CommandEntry("commands.cost", "how far budgets are"),
+    "clusters": CommandEntry("commands.clusters", "list clusters; add, drain, resume and remove them"),
+    "agents": CommandEntry("commands.places", "list agents"),
+    "agent": CommandEntry("commands.agent", "run an agent on this machine, for a server anywhere"),
+    "token": CommandEntry("commands.token", "let people and agents in: create, list, revoke"),
+    "clock": CommandEntry(
         "commands.clock", "whether the server believes the clock of its machine; have it followed"
     ),
-    "cert": Entry("commands.cert", "make a certificate for TLS"),
-    "config": Entry("commands.config", "check spill.yaml, compare it with the server, apply it"),
-    "policy": Entry("commands.policy", "which policies decide; change them"),
-    "events": Entry("commands.events", "what happened"),
-    "doctor": Entry("commands.doctor", "whether a server and its data are healthy"),
-    "replay": Entry("commands.replay", "whether a journal leads to the plans that it stored"),
-    "simulate": Entry("commands.simulate", "try policies on a trace of jobs"),
-    "backtest": Entry("commands.backtest", "try policies on what really happened"),
-    "demo": Entry("demo.command", "watch 40 jobs run and some of them spill over"),
-    "schema": Entry("commands.schema", "JSON Schema of job files and spill.yaml"),
-    "completion": Entry("commands.completion", "let your shell complete commands, options and jobs"),
-    "version": Entry("commands.version", "print the version"),
+    "cert": CommandEntry("commands.cert", "make a certificate for TLS"),
+    "config": CommandEntry("commands.config", "check spill.yaml, compare it with the server, apply it"),
+    "policy": CommandEntry("commands.policy", "which policies decide; change them"),
+    "events": CommandEntry("commands.events", "what happened"),
+    "doctor": CommandEntry("commands.doctor", "whether a server and its data are healthy"),
+    "replay": CommandEntry("commands.replay", "whether a journal leads to the plans that it stored"),
+    "simulate": CommandEntry("commands.simulate", "try policies on a trace of jobs"),
+    "backtest": CommandEntry("commands.backtest", "try policies on what really happened"),
+    "demo": CommandEntry("demo.command", "watch 40 jobs run and some of them spill over"),
+    "schema": CommandEntry("commands.schema", "JSON Schema of job files and spill.yaml"),
+    "completion": CommandEntry("commands.completion", "let your shell complete commands, options and jobs"),
+    "version": CommandEntry("commands.version", "print the version"),
 }
 
 
@@ -112,9 +112,9 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is."""
-        from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+        from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
 
-        raise Usage(f"{message} (see `{self.prog} --help`)")
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
 
 
 def main(argv: Sequence[str] | None = None, *, connect: "Callable[[Namespace], Client] | None" = None) -> int:
@@ -171,9 +171,9 @@ def _check_text(arguments: list[str]) -> None:
             try:
                 argument.encode()
             except UnicodeEncodeError:
-                from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+                from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
 
-                raise Usage(f"argument {number} is not UTF-8 text") from None
+                raise UsageError(f"argument {number} is not UTF-8 text") from None
 
 
 def load(name: str) -> "Command":
@@ -227,13 +227,13 @@ def _unknown(name: str) -> NoReturn:
     """Refuse a command that is not there and name the nearest."""
     from difflib import get_close_matches  # noqa: PLC0415 - only when something is wrong
 
-    from spillover.cli.command import Usage  # noqa: PLC0415 - only when something is wrong
+    from spillover.cli.command import UsageError  # noqa: PLC0415 - only when something is wrong
 
     if name.startswith("-"):
-        raise Usage(f"options come behind the command: `spill COMMAND {name}`")
+        raise UsageError(f"options come behind the command: `spill COMMAND {name}`")
     near = get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean `spill {near[0]}`?" if near else "`spill --help` lists them"
-    raise Usage(f"there is no command {name!r}; {hint}")
+    raise UsageError(f"there is no command {name!r}; {hint}")
 
 
 def _drop_output() -> None:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from spillover.cli.command import Usage
+from spillover.cli.command import UsageError
 from spillover.client import Refused
 from spillover.forms.files import read_file
 from spillover.forms.jobs import read_with_lines, to_doc
-from spillover.forms.problems import BadForm, Lines, Problem, path_text
+from spillover.forms.problems import BadForm, FormProblem, Lines, path_text
 from spillover.wire.api import FieldProblem
 
 STDIN: Final = "-"
@@ -32,11 +32,11 @@ class Origin(NamedTuple):
 def read_files(names: Sequence[str]) -> tuple[list[dict[str, Any]], list[Origin]]:
     """The jobs of all files, in their order, and where each was written; raises BadForm with what is wrong in any of them."""
     if names.count(STDIN) > 1:
-        raise Usage("standard input can be read once; write - once")
+        raise UsageError("standard input can be read once; write - once")
     directory = str(Path.cwd())
     documents: list[dict[str, Any]] = []
     origins: list[Origin] = []
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     more = 0
     for name in names:
         try:
@@ -62,15 +62,15 @@ def located(origins: Sequence[Origin]) -> Iterator[None]:
         raise BadForm([_problem(each, origins) for each in error.problems]) from None
 
 
-def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> Problem:
+def _problem(problem: FieldProblem, origins: Sequence[Origin]) -> FormProblem:
     """One problem, at its place; a path without a number of a job is of the only one."""
     match = _JOB.match(problem.path)
     at = int(match[1]) if match is not None else 0
     if at >= len(origins) or (match is None and len(origins) > 1):
-        return Problem("", None, problem.path, problem.message)
+        return FormProblem("", None, problem.path, problem.message)
     path = problem.path[match.end() :] if match is not None else problem.path
     origin = origins[at]
-    return Problem(origin.source, _line(path, origin.lines), path, problem.message)
+    return FormProblem(origin.source, _line(path, origin.lines), path, problem.message)
 
 
 def _line(path: str, lines: Lines) -> int | None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Context, Usage
+from spillover.cli.command import Context, UsageError
 from spillover.cli.output import Cell, Column
 from spillover.cli.progress import progress
 from spillover.forms.oneline import Piece
@@ -17,7 +17,7 @@ from spillover.policies.loading import UnknownPolicy, load
 from spillover.sim.failing import told_of
 from spillover.sim.plot import Curve, Dot, check_plot, draw
 from spillover.sim.report import fields, left_out, span
-from spillover.sim.study import Result, Study, for_engine
+from spillover.sim.study import Study, StudyResult, for_engine
 from spillover.sim.sweep import Point, Results, dominated, missing, plan
 from spillover.sim.trace import Trace
 from spillover.sim.workers import cores, simulate_all
@@ -65,7 +65,7 @@ def sweep(args: Namespace, context: Context, study: Study, trace: Trace, base: P
 
 def _simulate(
     points: Sequence[Point], file: Results, args: Namespace, context: Context, study: Study, trace: Trace
-) -> list[Result]:
+) -> list[StudyResult]:
     """A result for each point."""
     kept = file.read()
     todo = list(missing(points, kept))
@@ -96,7 +96,7 @@ def _load(points: Sequence[Point]) -> None:
         try:
             load(for_engine(point.policies)[0])
         except UnknownPolicy as error:
-            raise Usage(f"--sweep: {point.label}: {error}") from None
+            raise UsageError(f"--sweep: {point.label}: {error}") from None
 
 
 def _facts(base: PolicySet, trace: Trace) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def _facts(base: PolicySet, trace: Trace) -> list[tuple[str, str]]:
 
 
 def _rows(
-    points: Sequence[Point], results: Sequence[Result], beaten: Sequence[bool]
+    points: Sequence[Point], results: Sequence[StudyResult], beaten: Sequence[bool]
 ) -> list[list[str | Cell]]:
     """The table: each point against zero wait, which is the first."""
     zero = results[0].statistics
@@ -138,7 +138,7 @@ def _change(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "-"
 
 
-def _fields(point: Point, result: Result, worse: bool, study: Study, trace: Trace) -> dict[str, Any]:
+def _fields(point: Point, result: StudyResult, worse: bool, study: Study, trace: Trace) -> dict[str, Any]:
     """A point for a program."""
     return {
         **fields(result, study, trace),
@@ -153,7 +153,7 @@ def _draw(
     args: Namespace,
     study: Study,
     points: Sequence[Point],
-    results: Sequence[Result],
+    results: Sequence[StudyResult],
     beaten: Sequence[bool],
 ) -> None:
     """The picture."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from spillover.client.errors import Refused, SpillError, Unavailable
-from spillover.client.steps import Step
+from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
@@ -53,7 +53,7 @@ KEEP_ALIVE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask(Step[T]):
+class Ask(ClientStep[T]):
     """One request."""
 
     method: str

@@ -26,7 +26,7 @@ ASK_AGAIN: Final = 3600.0
 """Seconds after which the server may have dropped a blob that no job refers to; it keeps them for a day."""
 
 
-class Options(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     """Fields of the job that a call becomes, as `Client.submit` takes them."""
 
     name: str
@@ -65,7 +65,7 @@ def a_call(
     function: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
-    options: Options | None,
+    options: CallOptions | None,
 ) -> Parcel:
     """One call as a job."""
     arguments = _pickled((tuple(args), dict(kwargs))) if args or kwargs else b""
@@ -79,7 +79,7 @@ def a_map(
     function: Callable[..., object],
     items: Iterable[tuple[object, ...]],
     kwargs: Mapping[str, object],
-    options: Options | None,
+    options: CallOptions | None,
 ) -> tuple[Parcel | None, int]:
     """Many calls as one array, and how many; None for none."""
     pickled = [_pickled(item) for item in items]
@@ -95,7 +95,7 @@ def _parcel(
     arguments: bytes,
     items: list[bytes] | None,
     array: str | None,
-    options: Options | None,
+    options: CallOptions | None,
 ) -> Parcel:
     """A job of pickled things."""
     head = MAGIC + f"{sys.version_info[0]}.{sys.version_info[1]}\n".encode()

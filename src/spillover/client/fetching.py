@@ -22,7 +22,7 @@ class InTheWay(Refused):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FetchPlan:
     """Which files are to be written."""
 
     folder: Path
@@ -38,7 +38,7 @@ class Plan:
         return path
 
 
-def plan(view: FilesView, folder: Path, *, force: bool) -> Plan:
+def plan(view: FilesView, folder: Path, *, force: bool) -> FetchPlan:
     """Look at what is there; raises Refused with all that stands in the way."""
     in_the_way: list[str] = []
     wanted: list[FileView] = []
@@ -58,7 +58,7 @@ def plan(view: FilesView, folder: Path, *, force: bool) -> Plan:
     if in_the_way and not force:
         more = f" and {len(in_the_way) - 1} more" if len(in_the_way) > 1 else ""
         raise InTheWay(f"{in_the_way[0]}{more} would be written over")
-    return Plan(folder, tuple(wanted), sum(file.size for file in wanted))
+    return FetchPlan(folder, tuple(wanted), sum(file.size for file in wanted))
 
 
 def landed(path: Path, file: FileView) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from spillover.client import asks
 from spillover.client.asks import BULK, Ask, ask, moment
 from spillover.client.errors import SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.client.steps import Step
+from spillover.client.steps import ClientStep
 from spillover.wire import endpoints
 from spillover.wire.api import EventView, JobPage, JobView, PastJob, ServerView
 from spillover.wire.parameters import EventsQuery, LogsQuery, PastQuery
@@ -134,7 +134,7 @@ class Following(Protocol[T_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Step[None]):
+class ReadingFlow(ClientStep[None]):
     """Something that is read to its end, piece by piece."""
 
     flow: Following[Any]
@@ -167,7 +167,7 @@ class Pages:
         return page.jobs
 
 
-class Output:
+class OutputFlow:
     """Output of a job, taken up at its byte.
 
     A byte has its place in one attempt. So without a given attempt, those from the newest on are followed one by one, until
@@ -227,7 +227,7 @@ class Output:
         self.over = not self._through
 
 
-class History:
+class HistoryFlow:
     """Events, taken up after the last revision; following without one, from now on."""
 
     def __init__(self, after: int | None, *, follow: bool, job: str | None) -> None:

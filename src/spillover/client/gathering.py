@@ -10,7 +10,7 @@ from spillover.client import asks
 from spillover.client.asks import Ask
 from spillover.client.blobs import Blob
 from spillover.client.errors import CallFailed, RemoteError, WaitTimeout
-from spillover.client.flows import Reading
+from spillover.client.flows import ReadingFlow
 from spillover.client.steps import Flow
 from spillover.core import ranges
 from spillover.core.ranges import Ranges
@@ -124,7 +124,7 @@ class Gathering:
         if result.value_digest is None:
             return result, result.value
         pieces: list[bytes] = []
-        yield from Reading(Blob(result.value_digest), pieces.append)
+        yield from ReadingFlow(Blob(result.value_digest), pieces.append)
         return result, b"".join(pieces)
 
     def late(self) -> WaitTimeout:

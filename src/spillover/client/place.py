@@ -30,7 +30,7 @@ class ServerFile(Struct, frozen=True):
     """File of the authority that signed its certificate; None without TLS, or where everybody knows the authority."""
 
 
-class Place(Struct, frozen=True):
+class ServerPlace(Struct, frozen=True):
     """A server and how to speak to it."""
 
     url: str
@@ -50,7 +50,7 @@ class Place(Struct, frozen=True):
         """What goes with every request."""
         return {"Authorization": f"Bearer {self.token}", "Spill-User": self.user}
 
-    def again(self) -> "Place":
+    def again(self) -> "ServerPlace":
         """The same place as it is now: a server that was restarted may listen elsewhere."""
         if self.found is None:
             return self
@@ -67,7 +67,7 @@ def find(
     user: str | None = None,
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
-) -> Place:
+) -> ServerPlace:
     """The place that arguments, environment and data folder tell, in this order."""
     folder = Path(data if data is not None else os.environ.get("SPILL_DATA") or "spill-data")
     given = server or (os.environ.get("SPILL_SERVER") if data is None else None)
@@ -85,7 +85,7 @@ def find(
     if user is not None and not is_name(user):
         raise Refused(f"{user!r} cannot be a user: {NAME_RULE}", status=400, kind="invalid")
     trusted = Path(authority) if authority else None
-    return Place(url, secret, user or _user(), found, trusted, "SPILL_CA" if variable else "", mending)
+    return ServerPlace(url, secret, user or _user(), found, trusted, "SPILL_CA" if variable else "", mending)
 
 
 def _told_in(path: Path) -> ServerFile:

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 
 
-class Step(Generic[T]):
+class ClientStep(Generic[T]):
     """One thing to be done; in an operation, `yield from step` is what came of it."""
 
     __slots__ = ()
@@ -21,12 +21,12 @@ class Step(Generic[T]):
         return answer
 
 
-Flow: TypeAlias = Generator[Step[Any], Any, T]
+Flow: TypeAlias = Generator[ClientStep[Any], Any, T]
 """An operation that returns a T."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Step[T]):
+class Work(ClientStep[T]):
     """Something on this machine that takes a while, such as reading files."""
 
     do: Callable[[], T]

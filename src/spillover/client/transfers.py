@@ -9,7 +9,7 @@ from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Landing, Moving, Progress, Upload, batches, moving
 from spillover.client.errors import Refused
 from spillover.client.fetching import landed, plan
-from spillover.client.flows import Reading
+from spillover.client.flows import ReadingFlow
 from spillover.client.packing import changed, needs_packing, pack
 from spillover.client.steps import Flow, Work
 from spillover.ports.blobs import Source, digest_of
@@ -36,7 +36,7 @@ def put_blob(source: Source, progress: Progress | None) -> Flow[str]:
 def save_blob(digest: str, path: Path, progress: Progress | None) -> Flow[None]:
     """Write the bytes of a SHA-256 to a file, which is there whole or not at all."""
     with Landing(path, progress) as file:
-        yield from Reading(Blob(digest), file.write)
+        yield from ReadingFlow(Blob(digest), file.write)
 
 
 def send_inputs(docs: list[dict[str, Any]], progress: Moving | None) -> Flow[list[dict[str, Any]]]:

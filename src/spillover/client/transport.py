@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from spillover.client import asks
 from spillover.client.asks import UNKNOWN, Ask
 from spillover.client.errors import Refused, SpillError, Unreachable
-from spillover.client.place import Place
+from spillover.client.place import ServerPlace
 from spillover.wire.keepalive import kept_alive
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ WRITE: Final = 60.0
 _AGENTS: Final = "if that is the port for agents, write that for people, which is 7070 unless it was set"
 
 
-def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
+def request(ask: Ask[Any], place: ServerPlace) -> dict[str, Any]:
     """Arguments for `request` and `stream` of either httpx client."""
     import httpx  # noqa: PLC0415 - heavy, and not every import of the client sends something
 
@@ -43,7 +43,7 @@ def request(ask: Ask[Any], place: Place) -> dict[str, Any]:
     }
 
 
-def settings(place: Place, connecting: "Connecting") -> dict[str, Any]:
+def settings(place: ServerPlace, connecting: "Connecting") -> dict[str, Any]:
     """Arguments for either httpx client, with its way to connect: no proxy, redirect or other server ever sees the token."""
     # Loading the certificates of all authorities takes longer than a request; without them no https address is trusted.
     secure = place.url.startswith("https:")
@@ -52,7 +52,7 @@ def settings(place: Place, connecting: "Connecting") -> dict[str, Any]:
     return {"trust_env": False, "follow_redirects": False, "transport": connections}
 
 
-def _trusting(place: Place) -> ssl.SSLContext | bool:
+def _trusting(place: ServerPlace) -> ssl.SSLContext | bool:
     """Who is believed to vouch for a server: one authority, or all that are known everywhere."""
     ca, named = place.ca, f"{place.ca_from}: " if place.ca_from else ""
     if ca is None:
@@ -65,14 +65,14 @@ def _trusting(place: Place) -> ssl.SSLContext | bool:
         raise Unreachable(f"{named}{ca} cannot be read: {error.strerror}") from None
 
 
-def answer(ask: Ask[T], place: Place, status: int, body: bytes) -> T:
+def answer(ask: Ask[T], place: ServerPlace, status: int, body: bytes) -> T:
     """Read an answer, or raise what it says."""
     if status not in ask.good:
         raise refusal(ask, place, status, body)
     return asks.answer(ask, status, body)
 
 
-def refusal(ask: Ask[Any], place: Place, status: int, body: bytes) -> SpillError:
+def refusal(ask: Ask[Any], place: ServerPlace, status: int, body: bytes) -> SpillError:
     """What it means that a server does not do what it was asked for, in the words of whoever asked it there."""
     error = asks.refusal(ask, status, body)
     if not isinstance(error, Refused):
@@ -87,7 +87,7 @@ def refusal(ask: Ask[Any], place: Place, status: int, body: bytes) -> SpillError
     return Refused(told, status=status, kind=error.kind) if told else error
 
 
-def failure(ask: Ask[Any], place: Place, error: "httpx.TransportError") -> Unreachable:
+def failure(ask: Ask[Any], place: ServerPlace, error: "httpx.TransportError") -> Unreachable:
     """What it means that no answer came."""
     import httpx  # noqa: PLC0415 - loaded already when this is called
 
@@ -122,7 +122,7 @@ def _cause(error: BaseException, kind: type[E]) -> E | None:
     return cause
 
 
-def _untrusted(place: Place, error: BaseException) -> str | None:
+def _untrusted(place: ServerPlace, error: BaseException) -> str | None:
     """What is wrong with the TLS of a server, if that is what failed."""
     cause = _cause(error, ssl.SSLError)
     if cause is None:

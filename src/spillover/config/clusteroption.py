@@ -10,7 +10,7 @@ from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.clusters import Clusters, read_clusters
 from spillover.forms.checking import check, nearest
 from spillover.forms.oneline import OneLine, Piece
-from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, shown
 from spillover.ports.kinds import ClusterKind
 from spillover.wire.configfile import ClusterDoc
 
@@ -30,7 +30,7 @@ _CALLED: Final = {field: key for key, field in _PRICES.items()}
 def read_options(options: Sequence[str]) -> Clusters:
     """What all `--cluster` options say; raises BadForm with all that is wrong with them."""
     kinds = load_kinds()
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     docs: list[ClusterDoc] = []
     names: dict[str, None] = {}
     for option in options:
@@ -60,10 +60,10 @@ def read_option(option: str) -> dict[str, Any]:
     return value
 
 
-def _told(option: str, line: OneLine) -> list[Problem]:
+def _told(option: str, line: OneLine) -> list[FormProblem]:
     """What is wrong with an option, each by the words of the command line."""
     return [
-        Problem("", None, option, f"{_called(path[-1])}: {message}" if path else message)
+        FormProblem("", None, option, f"{_called(path[-1])}: {message}" if path else message)
         for path, message in line.told()
     ]
 

@@ -9,7 +9,7 @@ from spillover.clusters.agents.machine import cpus, memory
 from spillover.clusters.kinds import Kinds, load_kinds, section_of
 from spillover.config.prices import read_billing, read_price
 from spillover.forms.checking import check
-from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
 from spillover.forms.quantities import MOST_CPU, check_name, duration, read_cpu, read_memory
 from spillover.model.backoff import reason_of
 from spillover.model.cluster import AGENTS, ClusterSpec, Role
@@ -38,7 +38,7 @@ def this_machine(slots: int | None) -> Clusters:
     """The cluster and the agent of a server that was told of none."""
     if slots is not None and not 0 < slots <= MOST_CPU // 1000:
         message = f"{slots} is not a number of CPUs; write 1 to {MOST_CPU // 1000}"
-        raise BadForm([Problem("", None, "--slots", message)])
+        raise BadForm([FormProblem("", None, "--slots", message)])
     name = ClusterName("local")
     agent = LocalDoc("local-1", slots or cpus(), memory())
     form = LocalAgentsDoc([agent])

@@ -12,7 +12,7 @@ from spillover.model.cluster import ClusterSpec
 from spillover.model.ids import ClusterName
 from spillover.model.policy import PolicySet
 from spillover.model.units import DAY, MINUTE, SECOND
-from spillover.ports.blobs import GIB, Bounds
+from spillover.ports.blobs import GIB, BlobBounds
 
 
 class OnShutdown(StrEnum):
@@ -57,7 +57,7 @@ class Tls(Struct, frozen=True):
     """None if the authority is known everywhere."""
 
 
-class Retention(Struct, frozen=True):
+class RetentionConfig(Struct, frozen=True):
     """How long ended things are kept, in nanoseconds."""
 
     jobs: int = 90 * DAY
@@ -65,14 +65,14 @@ class Retention(Struct, frozen=True):
     events: int = 7 * DAY
 
 
-class Rate(Struct, frozen=True):
+class RateConfig(Struct, frozen=True):
     """Jobs a second in the long run, and at once."""
 
     rate: float
     burst: int
 
 
-class Limits(Struct, frozen=True):
+class LimitsConfig(Struct, frozen=True):
     """How much the server takes."""
 
     body: int = 64 * 2**20
@@ -80,7 +80,7 @@ class Limits(Struct, frozen=True):
     queued: int | None = 1_000_000
     """Jobs that wait, members of arrays counted one by one; None is any number."""
     queued_per_project: int | None = None
-    submissions: Rate | None = None
+    submissions: RateConfig | None = None
     """Of one token; None is any number."""
     connections: int = 2_000
     """Over HTTP, at a time."""
@@ -127,11 +127,11 @@ class Config(Struct, frozen=True):
     """Bytes that local agents keep of each stream of a task."""
     isolation: str = "auto"
     """How local agents keep tasks within what they asked for."""
-    retention: Retention = Retention()
+    retention: RetentionConfig = RetentionConfig()
     clock: ClockBounds = ClockBounds()
-    limits: Limits = Limits()
+    limits: LimitsConfig = LimitsConfig()
     budgets: tuple[Budget, ...] = ()
-    blobs: Bounds = Bounds()
+    blobs: BlobBounds = BlobBounds()
     max_inputs: int = GIB
     """Bytes that all inputs of a job may have."""
     max_outputs: int = GIB

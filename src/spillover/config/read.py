@@ -9,14 +9,22 @@ import msgspec
 from spillover.agent.nursery.holes import LEAST_LIMIT
 from spillover.clusters.kinds import Kinds, load_kinds
 from spillover.config.clusters import read_clusters, this_machine
-from spillover.config.config import Address, Config, Limits, OnShutdown, Rate, Retention, Tls
+from spillover.config.config import (
+    Address,
+    Config,
+    LimitsConfig,
+    OnShutdown,
+    RateConfig,
+    RetentionConfig,
+    Tls,
+)
 from spillover.config.policies import read_policies
 from spillover.config.prices import look_at_budget, read_budgets
 from spillover.control.clock import ClockBounds
 from spillover.control.terms import least_lost_after
 from spillover.forms.checking import check
 from spillover.forms.documents import Document, read_documents
-from spillover.forms.problems import BadForm, Findings, Path, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, Path, shown
 from spillover.forms.quantities import (
     MOST_LOST_AFTER,
     MOST_TIME,
@@ -24,7 +32,7 @@ from spillover.forms.quantities import (
     read_memory,
 )
 from spillover.model.units import DAY, MINUTE, SECOND, format_duration, format_memory
-from spillover.ports.blobs import Bounds
+from spillover.ports.blobs import BlobBounds
 from spillover.wire.configfile import (
     AgentsDoc,
     BlobsDoc,
@@ -65,7 +73,7 @@ def read_config(
     documents = read_documents(text, source)
     if len(documents) > 1:
         message = f"has {len(documents)} documents; a configuration is one"
-        raise BadForm([Problem(source, None, "", message)])
+        raise BadForm([FormProblem(source, None, "", message)])
     return _read(documents[0], source, policies, slots, load_kinds() if kinds is None else kinds)
 
 
@@ -252,29 +260,29 @@ def _agents(doc: AgentsDoc, found: Findings) -> tuple[int, int | None]:
     return lost_after or 0, heartbeat
 
 
-def _limits(doc: LimitsDoc, found: Findings) -> Limits:
+def _limits(doc: LimitsDoc, found: Findings) -> LimitsConfig:
     """How much the server takes."""
     body = read_memory(doc.body, ("limits", "body"), found)
     if body is not None and not LEAST_BODY <= body <= MOST_BODY:
         found.add(("limits", "body"), f"{shown(doc.body)} is not between 64Ki and 1Gi")
     rate = doc.submissions_per_second
-    return Limits(
+    return LimitsConfig(
         body or 0,
         doc.queued,
         doc.queued_per_project,
-        None if rate is None else Rate(rate.rate, rate.burst),
+        None if rate is None else RateConfig(rate.rate, rate.burst),
         doc.connections,
         duration(doc.head_time, ("limits", "head_time"), found, least=SECOND, most=MOST_HEAD_TIME) or 0,
     )
 
 
-def _retention(doc: RetentionDoc, found: Findings) -> Retention:
+def _retention(doc: RetentionDoc, found: Findings) -> RetentionConfig:
     """Nanoseconds that ended things are kept."""
     kept = {
         name: duration(getattr(doc, name), ("retention", name), found, most=MOST_TIME) or 0
         for name in ("jobs", "logs", "events")
     }
-    return Retention(**kept)
+    return RetentionConfig(**kept)
 
 
 def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
@@ -285,7 +293,7 @@ def _clock(doc: ClockDoc, found: Findings) -> ClockBounds:
     return ClockBounds(jump, away)
 
 
-def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[Bounds, int, int]:
+def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[BlobBounds, int, int]:
     """What the store of files takes, and what one job may have of it."""
     most = read_memory(blobs.max_file, ("blobs", "max_file"), found) or 0
     total = None
@@ -293,4 +301,4 @@ def _files(blobs: BlobsDoc, files: FilesDoc, found: Findings) -> tuple[Bounds, i
         total = read_memory(blobs.max_total, ("blobs", "max_total"), found)
     inputs = read_memory(files.max_inputs, ("files", "max_inputs"), found) or 0
     outputs = read_memory(files.max_outputs, ("files", "max_outputs"), found) or 0
-    return Bounds(most, total), inputs, outputs
+    return BlobBounds(most, total), inputs, outputs

@@ -21,7 +21,7 @@ from spillover.core.proposals import (
     HandBack,
     Proposal,
     Refusal,
-    Refused,
+    RefusalKind,
     Register,
     Registered,
     Reply,
@@ -34,7 +34,7 @@ from spillover.core.proposals import (
 from spillover.model.ids import ClusterName, NodeKey, NodeName, split_task
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Agents, LeaseTerms, Offer
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class Introduction(Struct, frozen=True):
     """Whether it lives by other terms if it is told so later."""
 
 
-class Welcome(Struct, frozen=True):
+class AgentWelcome(Struct, frozen=True):
     """What a registered agent is told."""
 
     epoch: int
@@ -184,19 +184,19 @@ class Desk:
         """The longest that an earlier server may have told agents that are in the book."""
         return lease_terms(len(self._loop.state.agents), self._heartbeat)
 
-    async def register(self, intro: Introduction) -> Welcome:
+    async def register(self, intro: Introduction) -> AgentWelcome:
         """Let an agent work."""
         self.check_lead()
         if intro.epoch > self._loop.epoch:
             raise CommandError(
-                Kind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
+                ErrorKind.NOT_LEADER, f"epoch {intro.epoch} has begun; this server is of {self._loop.epoch}"
             )
         key = f"{intro.cluster}/{intro.name}"
         # Before anything is noted of it: a stranger must not pass for a later life of the agent whose name this is.
         now = self._loop.now()
         taken = name_taken(self._loop.state, NodeKey(key), intro.token, now, admin=intro.admin)
         if taken is not None:
-            raise CommandError(Kind.INVALID, taken)
+            raise CommandError(ErrorKind.INVALID, taken)
         self._lives.check(key, intro.life, intro.number, present=self._present(key))
         self._incarnation = max(self._incarnation, self._loop.state.facts.incarnations) + 1
         incarnation = self._incarnation
@@ -229,7 +229,7 @@ class Desk:
                 # The first heartbeat of such an agent is not due yet, and something may be decided about what it kept.
                 if keep and intro.adapts:
                     self._agents.wake(key)
-                return Welcome(
+                return AgentWelcome(
                     self._loop.epoch,
                     incarnation,
                     keep,
@@ -241,8 +241,8 @@ class Desk:
                 )
             case Refusal():
                 self._agents.forget(incarnation)
-                failed = reply.kind is Refused.INTERNAL
-                raise CommandError(Kind.INTERNAL if failed else Kind.INVALID, reply.message)
+                failed = reply.kind is RefusalKind.INTERNAL
+                raise CommandError(ErrorKind.INTERNAL if failed else ErrorKind.INVALID, reply.message)
             case _:
                 raise TypeError(reply)
 
@@ -366,12 +366,12 @@ class Desk:
         if node is not None and node.status in {"ready", "draining"}:
             return node_key
         if incarnation in self._loop.state.registered:
-            raise CommandError(Kind.UNAVAILABLE, "register anew")
+            raise CommandError(ErrorKind.UNAVAILABLE, "register anew")
         return None
 
     def check_lead(self) -> None:
         """Raise unless this server surely leads at this moment; asked right before an agent is told anything."""
         if self._loop.lost_lead.is_set() or not self._loop.epoch:
-            raise CommandError(Kind.NOT_LEADER, "this server does not lead")
+            raise CommandError(ErrorKind.NOT_LEADER, "this server does not lead")
         if not self._loop.leads():
             raise self._loop.unavailable()

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from spillover.control.lookup import Lookup, Pending, id_of
+from spillover.control.lookup import Lookup, PendingMember, id_of
 from spillover.control.loop import Loop
 from spillover.control.projects import OwnHistory
 from spillover.control.subscribers import Subscription
@@ -15,7 +15,7 @@ from spillover.core.jobs import Ended, Job, Placed, Running, Spread
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId, split_member
 from spillover.ports.archive import Finished
-from spillover.ports.commands import CommandError, JobChange, JobChanges, Kind
+from spillover.ports.commands import CommandError, ErrorKind, JobChange, JobChanges
 from spillover.ports.journal import Journal
 from spillover.wire.api import FieldProblem
 from spillover.wire.journal import decode_event, decode_reason
@@ -68,14 +68,14 @@ class Watching:
         )
 
     async def _first(
-        self, found: Sequence[Job | Finished | Pending], after: int | None
+        self, found: Sequence[Job | Finished | PendingMember], after: int | None
     ) -> tuple[JobChanges, int]:
         """The first answer, and the revision to go on from."""
         state = (await self._loop.read()).state
         now = self._loop.gate.durable
         if after is not None and after > now:
             told = f"revision {after} has not been reached; the last one is {now}"
-            raise CommandError(Kind.INVALID, told, [FieldProblem("after", told)])
+            raise CommandError(ErrorKind.INVALID, told, [FieldProblem("after", told)])
         if not found:
             return JobChanges(now if after is None else after, []), now if after is None else after
         changes = [self._now(state.jobs.get(id_of(each)) or each, now) for each in found]
@@ -85,10 +85,10 @@ class Watching:
             return JobChanges(now, changes), now
         return JobChanges(after, []), after
 
-    def _now(self, found: Job | Finished | Pending, revision: int) -> JobChange:
+    def _now(self, found: Job | Finished | PendingMember, revision: int) -> JobChange:
         """A job as it is."""
         match found:
-            case Pending(array):
+            case PendingMember(array):
                 return JobChange(revision, array.submitted, found.id, array.state, array.attempt)
             case Finished():
                 why = None if found.why is None else reason_view(decode_reason(found.why))
@@ -178,6 +178,6 @@ def changes_of(revision: int, event: AnyEvent) -> list[JobChange]:
 
 def _forgotten(after: int) -> CommandError:
     return CommandError(
-        Kind.CONFLICT,
+        ErrorKind.CONFLICT,
         f"history after revision {after} is not kept any more; watch without `after`, and look at jobs for what you missed",
     )

@@ -24,7 +24,7 @@ Records = dict[tuple[str, str], bytes | None]
 """By kind and key; None for one that is gone."""
 
 
-class Source(Protocol):
+class CheckpointSource(Protocol):
     """Whose state is written."""
 
     @property
@@ -42,7 +42,7 @@ class Source(Protocol):
 class Checkpoints:
     """The checkpoints of a journal; one is written at a time."""
 
-    def __init__(self, journal: Journal, source: Source) -> None:
+    def __init__(self, journal: Journal, source: CheckpointSource) -> None:
         self._journal = journal
         self._source = source
         self._writing = asyncio.Lock()

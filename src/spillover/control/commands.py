@@ -19,7 +19,7 @@ from spillover.control.files import FileDesk
 from spillover.control.history import history
 from spillover.control.limits import Gauge
 from spillover.control.listing import list_jobs
-from spillover.control.lookup import Found, Lookup, Pending, id_of, is_among
+from spillover.control.lookup import Found, Lookup, PendingMember, id_of, is_among
 from spillover.control.loop import Loop
 from spillover.control.overview import (
     Pace,
@@ -32,7 +32,7 @@ from spillover.control.overview import (
 from spillover.control.past import past_jobs
 from spillover.control.policies import PolicyDesk
 from spillover.control.projects import OwnHistory, budgets_of, forms_of, jobs_of
-from spillover.control.reading import Reading
+from spillover.control.reading import OutputReading
 from spillover.control.results import results_of
 from spillover.control.roster import act_on_agents
 from spillover.control.slices import slices
@@ -53,7 +53,7 @@ from spillover.ports.archive import Archive, Finished
 from spillover.ports.blobs import GIB, BlobError
 from spillover.ports.callers import Caller
 from spillover.ports.cluster import Agents
-from spillover.ports.commands import ClusterDesk, CommandError, JobChanges, JobQuery, Kind, Span, refused
+from spillover.ports.commands import ClusterDesk, CommandError, ErrorKind, JobChanges, JobQuery, Span, refused
 from spillover.ports.journal import Journal
 from spillover.wire.api import (
     Action,
@@ -130,7 +130,7 @@ class Commands:
         self._parts = parts
         self._loop = parts.loop
         self._lookup = parts.lookup
-        self._reading = Reading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
+        self._reading = OutputReading(parts.loop, parts.lookup, parts.agents, parts.files, parts.drivers)
         self._policies = PolicyDesk(parts.loop)
         self._pace = Pace(parts.loop)
         self._waiting: dict[JobId, list[asyncio.Future[None]]] = {}
@@ -150,7 +150,7 @@ class Commands:
         limited._project = caller.project  # noqa: SLF001 - its own
         limited._token = caller.token  # noqa: SLF001 - its own
         limited._lookup = lookup  # noqa: SLF001 - its own
-        limited._reading = Reading(  # noqa: SLF001 - its own
+        limited._reading = OutputReading(  # noqa: SLF001 - its own
             self._loop, lookup, self._parts.agents, self._parts.files, self._parts.drivers
         )
         limited._submitting = self._submitting.within(lookup)  # noqa: SLF001 - its own
@@ -214,7 +214,7 @@ class Commands:
     @property
     def _desk(self) -> ClusterDesk:
         if self._parts.clusters is None:
-            raise CommandError(Kind.CONFLICT, "this server cannot change its clusters")
+            raise CommandError(ErrorKind.CONFLICT, "this server cannot change its clusters")
         return self._parts.clusters
 
     async def set_policy(self, patch: PolicyPatch, who: str) -> PolicyOutcome:
@@ -235,7 +235,7 @@ class Commands:
         """One job."""
         found = await self._lookup.find(ref)
         view = await self._view(found)
-        digest = found.array.spec if isinstance(found, Pending) else found.spec
+        digest = found.array.spec if isinstance(found, PendingMember) else found.spec
         spec = (await self._parts.specs.get([digest])).get(digest)
         if spec is not None and spec.digests and self._parts.files is not None:
             with contextlib.suppress(BlobError):  # the job can be shown all the same
@@ -265,7 +265,7 @@ class Commands:
         engine = await self._loop.read()
         if isinstance(found, Finished):
             return views.finished_why(found, engine.policies.chosen.unknown_runtime)
-        job = found.array if isinstance(found, Pending) else found
+        job = found.array if isinstance(found, PendingMember) else found
         view = views.why_view(engine, job, self._loop.now(), self._project, self._parts.drivers.reason_of)
         return structs.replace(view, id=found.id)
 
@@ -273,15 +273,17 @@ class Commands:
         """What would become of a job under an assumption; nothing of it is done."""
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
-            raise CommandError(Kind.CONFLICT, f"{id_of(found)} has ended: nothing would become of it")
+            raise CommandError(ErrorKind.CONFLICT, f"{id_of(found)} has ended: nothing would become of it")
         return await whatif.answer(
-            self._loop, found.array if isinstance(found, Pending) else found, asked, self._project
+            self._loop, found.array if isinstance(found, PendingMember) else found, asked, self._project
         )
 
     async def wait(self, ref: str, timeout: float) -> JobView:  # noqa: ASYNC109 - running out of it is an answer here
         """The job once it ended, or as it is after `timeout` seconds."""
         found = await self._lookup.find(ref)
-        if isinstance(found, Pending) or (isinstance(found, Job) and not isinstance(found.phase, Ended)):
+        if isinstance(found, PendingMember) or (
+            isinstance(found, Job) and not isinstance(found.phase, Ended)
+        ):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             job = found.id
             self._waiting.setdefault(job, []).append(future)
@@ -338,7 +340,7 @@ class Commands:
         """How jobs change."""
         if project is not None and self._project not in {None, project}:
             raise CommandError(
-                Kind.FORBIDDEN, f"your token is for project {self._project!r}, not {project!r}"
+                ErrorKind.FORBIDDEN, f"your token is for project {self._project!r}, not {project!r}"
             )
         wanted = project or self._project
         lookup = self._lookup.within(wanted)
@@ -415,7 +417,7 @@ class Commands:
         """Follow the machine's clock although it jumped too far to be believed."""
         view = clock_view(self._loop)
         if view.state != "held":
-            raise CommandError(Kind.CONFLICT, f"there is nothing to accept: {view.message}")
+            raise CommandError(ErrorKind.CONFLICT, f"there is nothing to accept: {view.message}")
         await self._loop.accept_clock(who)
         return clock_view(self._loop)
 
@@ -479,7 +481,7 @@ class Commands:
     @property
     def _tokens(self) -> Tokens:
         if self._parts.tokens is None:
-            raise CommandError(Kind.UNAVAILABLE, "this server keeps no tokens but its own")
+            raise CommandError(ErrorKind.UNAVAILABLE, "this server keeps no tokens but its own")
         return self._parts.tokens
 
     def ready(self) -> str | None:
@@ -495,7 +497,7 @@ class Commands:
         match found:
             case Finished():
                 return views.finished_view(found, engine.policies.chosen.unknown_runtime)
-            case Pending():
+            case PendingMember():
                 return views.pending_member(views.job_view(engine, found.array, reasons), found.id)
             case Job():
                 return views.job_view(engine, found, reasons)

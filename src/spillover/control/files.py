@@ -13,7 +13,7 @@ from spillover.model.files import KEPT_STREAMS, MOST_FILES, File, clash, is_dige
 from spillover.model.units import format_memory
 from spillover.ports.archive import Finished
 from spillover.ports.blobs import GIB, Blobs, NoBlob, TooLarge, whole
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import FieldProblem, FilesView, FileView
 
 MOST_LIST: Final = 8 << 20
@@ -62,7 +62,7 @@ class FileDesk:
         )
         problems = [problem for at, form in needing for problem in self._problems(at, form, there)]
         if problems:
-            raise CommandError(Kind.INVALID, problems[0].message, problems)
+            raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
 
     def _problems(self, at: int, form: JobForm, there: dict[str, int]) -> Iterable[FieldProblem]:
         """What is wrong with the inputs of one job."""
@@ -105,7 +105,9 @@ class FileDesk:
         outputs = dict(found.outputs if isinstance(found, Finished) else _of_job(found))
         had = found.attempt if isinstance(found, Job | Finished) else 1
         if attempt is not None and attempt > had:
-            raise CommandError(Kind.UNKNOWN, f"{id_of(found)} has no attempt {attempt}; it has had {had}")
+            raise CommandError(
+                ErrorKind.UNKNOWN, f"{id_of(found)} has no attempt {attempt}; it has had {had}"
+            )
         chosen = attempt if attempt is not None else max(outputs, default=None)
         files: list[File] = []
         if chosen is not None and chosen in outputs:
@@ -113,10 +115,11 @@ class FileDesk:
                 files = await files_in(self._blobs, outputs[chosen])
             except NoBlob:
                 raise CommandError(
-                    Kind.UNKNOWN, f"the files of attempt {chosen} of {id_of(found)} are not kept any more"
+                    ErrorKind.UNKNOWN,
+                    f"the files of attempt {chosen} of {id_of(found)} are not kept any more",
                 ) from None
             except Unlisted as error:
-                raise CommandError(Kind.UNKNOWN, str(error)) from None
+                raise CommandError(ErrorKind.UNKNOWN, str(error)) from None
         await self.give([file.digest for file in files], project)
         views = [
             FileView(file.path, file.digest, file.size, file.executable)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, TypeVar
 
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 T = TypeVar("T")
 
@@ -54,5 +54,5 @@ class Gate:
     def dropped(why: str) -> CommandError:
         """What they are told."""
         return CommandError(
-            Kind.UNAVAILABLE, f"{why}; retry, with the same key if it was a submission", (), 1.0
+            ErrorKind.UNAVAILABLE, f"{why}; retry, with the same key if it was a submission", (), 1.0
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 from spillover.core.proposals import QueueBounds
 from spillover.model.units import SECOND
 from spillover.ports.clock import Clock
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 KINDS: Final = ("body", "connections", "queued", "queued_per_project", "submissions_per_second")
 """What can be refused, as `limits` of spill.yaml has it."""
@@ -70,7 +70,7 @@ class Gauge:
         self.refused["submissions_per_second"] += 1
         pause = math.ceil((needed - bucket.left) / rate.rate * 1000) / 1000
         raise CommandError(
-            Kind.LIMITED,
+            ErrorKind.LIMITED,
             f"this token submits more than {rate.rate:g} jobs a second (at most {rate.burst} at once); "
             f"try again in {pause:.1f} s",
             (),
@@ -84,7 +84,7 @@ class Gauge:
     def full(self, limit: str, message: str) -> CommandError:
         """A submission for which the queue has no room."""
         self.refused[limit] += 1
-        return CommandError(Kind.LIMITED, f"{message}; try again when some have started", (), FULL_PAUSE)
+        return CommandError(ErrorKind.LIMITED, f"{message}; try again when some have started", (), FULL_PAUSE)
 
     def _bucket(self, token: str, rate: Rate) -> _Bucket:
         """The bucket of a token, filled up to now."""

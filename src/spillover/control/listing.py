@@ -17,7 +17,7 @@ from spillover.core.events import JobState
 from spillover.core.jobs import Job
 from spillover.core.state import State
 from spillover.ports.archive import Archive, Query, listed
-from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from spillover.wire.api import FieldProblem, JobPage, JobView
 
 Place = tuple[int, str]
@@ -169,5 +169,5 @@ def _decode(cursor: str) -> Place:
         place: Place = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=Place)
     except (binascii.Error, ValueError, msgspec.DecodeError):
         message = "is not a cursor that a listing gave"
-        raise CommandError(Kind.INVALID, message, [FieldProblem("cursor", message)]) from None
+        raise CommandError(ErrorKind.INVALID, message, [FieldProblem("cursor", message)]) from None
     return place

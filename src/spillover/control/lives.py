@@ -9,7 +9,7 @@ is told so: all that it had was given away when its name was.
 
 from typing import Final
 
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 KEPT: Final = 10_000
 """Earlier lives of agents that are remembered."""
@@ -23,7 +23,7 @@ class Followed(CommandError):
     def __init__(self, agent: str) -> None:
         name = agent.partition("/")[2]
         told = f"another agent has the name {name!r}, so the tasks of this one are ended: stop one of the two, or give it another name"
-        super().__init__(Kind.CONFLICT, told)
+        super().__init__(ErrorKind.CONFLICT, told)
 
 
 class Lives:
@@ -46,7 +46,7 @@ class Lives:
             return  # an agent that does not count them
         known, last = self._last.get(agent, ("", 0))
         before = last if life == known else self._over.get((agent, life), 0)
-        late = CommandError(Kind.UNAVAILABLE, f"a later registration of {agent} has overtaken this one")
+        late = CommandError(ErrorKind.UNAVAILABLE, f"a later registration of {agent} has overtaken this one")
         if number <= before:
             raise late
         if life != known and before and present is not None:

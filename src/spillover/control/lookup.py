@@ -13,10 +13,10 @@ from spillover.core.jobs import Job
 from spillover.core.state import START, State
 from spillover.model.ids import JobId, is_name, member_id, split_member
 from spillover.ports.archive import Archive, Finished, Query
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 
-class Pending(Struct, frozen=True):
+class PendingMember(Struct, frozen=True):
     """A member of an array that is not a job of its own yet."""
 
     array: Job
@@ -28,7 +28,7 @@ class Pending(Struct, frozen=True):
         return member_id(self.array.id, self.index)
 
 
-Found: TypeAlias = Job | Finished | Pending
+Found: TypeAlias = Job | Finished | PendingMember
 
 
 def id_of(found: Found) -> JobId:
@@ -40,7 +40,7 @@ def project_of(found: Found) -> str:
     """The project of what was found."""
     if isinstance(found, Finished):
         return found.project
-    return (found.array if isinstance(found, Pending) else found).kind.project
+    return (found.array if isinstance(found, PendingMember) else found).kind.project
 
 
 class Lookup:
@@ -63,7 +63,7 @@ class Lookup:
     async def find(self, ref: str) -> Found:
         """The job that is meant; raises if there is none, or several."""
         if not is_name(ref):  # nor may the archive be asked for anything: not every store takes every text
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref[:80]!r}; `spill ls` lists them")
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no job {ref[:80]!r}; `spill ls` lists them")
         found = await self._exact(JobId(ref))
         if found is not None:
             return found
@@ -76,7 +76,9 @@ class Lookup:
         """The id of a job that can still be changed."""
         found = await self.find(ref)
         if isinstance(found, Finished):
-            raise CommandError(Kind.CONFLICT, f"{found.job} has ended ({found.state}): it cannot be changed")
+            raise CommandError(
+                ErrorKind.CONFLICT, f"{found.job} has ended ({found.state}): it cannot be changed"
+            )
         return found.id
 
     async def _exact(self, job_id: JobId) -> Found | None:
@@ -86,7 +88,7 @@ class Lookup:
         if (job := state.jobs.get(job_id)) is not None:
             found = job
         elif (member := pending_member(state, job_id)) is not None:
-            found = Pending(*member)
+            found = PendingMember(*member)
         else:
             found = await self._archive.get(job_id)
         return found if found is not None and self._is_ours(project_of(found)) else None
@@ -100,13 +102,13 @@ class Lookup:
         try:
             found = await self._exact(JobId(array)) or await self._guess(array)
         except CommandError as error:
-            if error.kind is Kind.UNKNOWN:
+            if error.kind is ErrorKind.UNKNOWN:
                 return None
             raise
         member = await self._exact(member_id(id_of(found), index))
         if member is None and is_array(found):
             told = f"{member_id(id_of(found), index)} is no member, or was given up before it started"
-            raise CommandError(Kind.UNKNOWN, told)
+            raise CommandError(ErrorKind.UNKNOWN, told)
         return member
 
     async def _guess(self, ref: str) -> Job | Finished:
@@ -126,12 +128,12 @@ class Lookup:
         if len(found) > 1:
             raise _ambiguous(ref, list(found))
         if not found:
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
         ((job_id, live),) = found.items()
         row = None if live is not None else await self._archive.get(JobId(job_id))
         result = live if live is not None else row
         if result is None:
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no job {ref!r}; `spill ls` lists them")
         return result
 
 
@@ -160,7 +162,8 @@ def is_index(text: str) -> bool:
 
 def _ambiguous(ref: str, ids: list[str]) -> CommandError:
     return CommandError(
-        Kind.AMBIGUOUS, f"{ref!r} means several jobs, among them {ids[0]} and {ids[1]}: say which by its id"
+        ErrorKind.AMBIGUOUS,
+        f"{ref!r} means several jobs, among them {ids[0]} and {ids[1]}: say which by its id",
     )
 
 

@@ -20,7 +20,7 @@ from spillover.control.loading import Progress, load
 from spillover.control.set_aside import SetAside, trace_of
 from spillover.control.slices import slices
 from spillover.control.subscribers import Subscribers
-from spillover.control.watching import SLOW_AFTER, Watch
+from spillover.control.watching import SLOW_AFTER, PolicyWatch
 from spillover.core.events import AnyEvent, ClockJumped
 from spillover.core.jobs import Job
 from spillover.core.proposals import Jump, Proposal, Reply
@@ -30,7 +30,7 @@ from spillover.deciding.protocols import Policies
 from spillover.model.policy import PolicySet
 from spillover.model.units import FOREVER, HOUR, SECOND, format_time
 from spillover.ports.clock import Clock
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Batch, Fenced, Journal, Moved, StoreError
 from spillover.wire.journal import decode_event, encode_event
 
@@ -71,7 +71,7 @@ class Loop:
         bounds: ClockBounds | None = None,
     ) -> None:
         self._journal = journal
-        self.watch = Watch(policies, slow_after)
+        self.watch = PolicyWatch(policies, slow_after)
         self._debug = debug
         self._clock = clock
         self._inbox: list[_Ask] = []
@@ -216,7 +216,7 @@ class Loop:
 
     def unavailable(self) -> CommandError:
         """What to tell those who want something changed now."""
-        kind = Kind.NOT_LEADER if self.lost_lead.is_set() else Kind.UNAVAILABLE
+        kind = ErrorKind.NOT_LEADER if self.lost_lead.is_set() else ErrorKind.UNAVAILABLE
         return CommandError(kind, f"not accepting changes: {self.problem}", (), RETRY)
 
     def now(self) -> int:

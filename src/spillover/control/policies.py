@@ -10,7 +10,7 @@ from msgspec import structs
 
 from spillover.control.loop import TRIES, Loop
 from spillover.core.policy_book import PolicyNote
-from spillover.core.proposals import Refusal, Refused, SetPolicies
+from spillover.core.proposals import Refusal, RefusalKind, SetPolicies
 from spillover.deciding.engine import Engine
 from spillover.forms.policystring import named_axes, read_policies
 from spillover.forms.problems import BadForm
@@ -25,7 +25,7 @@ from spillover.model.policy_options import (
 )
 from spillover.model.units import SECOND, format_duration, format_time
 from spillover.policies.loading import BUILT_IN, UnknownPolicy, load
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import (
     FieldProblem,
     PolicyAxis,
@@ -86,7 +86,7 @@ class PolicyDesk:
             if not isinstance(reply, Refusal):
                 return structs.replace(outcome, done=True)
             left -= 1
-            if reply.kind is not Refused.STALE or not left:
+            if reply.kind is not RefusalKind.STALE or not left:
                 raise refused(reply)
 
     def _axis(self, engine: Engine, axis: str) -> PolicyAxis:
@@ -153,7 +153,7 @@ def check_policies(policies: PolicySet) -> None:
 def _invalid(problems: list[FieldProblem]) -> CommandError:
     first = ": ".join(part for part in (problems[0].path, problems[0].message) if part)
     many = f"the policy has {len(problems)} problems"
-    return CommandError(Kind.INVALID, first if len(problems) == 1 else many, problems)
+    return CommandError(ErrorKind.INVALID, first if len(problems) == 1 else many, problems)
 
 
 def _options(axis: str, choice: Choice) -> dict[str, int | float | str | bool]:

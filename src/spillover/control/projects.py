@@ -12,7 +12,7 @@ from spillover.core.state import State
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import JobId, split_member
 from spillover.model.reasons import BehindOthers, KeptFor, OverBudget, Reason
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import BudgetView, FieldProblem
 
 DEFAULT: Final = "default"
@@ -37,7 +37,7 @@ def forms_of(forms: Sequence[JobForm], project: str | None) -> Sequence[JobForm]
         spec = form.spec if named == project else structs.replace(form.spec, project=project)
         own.append(form if spec is form.spec else structs.replace(form, spec=spec))
     if problems:
-        raise CommandError(Kind.FORBIDDEN, problems[0].message, problems)
+        raise CommandError(ErrorKind.FORBIDDEN, problems[0].message, problems)
     return own
 
 

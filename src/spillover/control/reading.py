@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spillover.control.driving.drivers import Drivers
 from spillover.control.files import FileDesk
-from spillover.control.lookup import Found, Lookup, Pending, id_of, is_array
+from spillover.control.lookup import Found, Lookup, PendingMember, id_of, is_array
 from spillover.control.loop import Loop
 from spillover.control.subscribers import Subscription
 from spillover.core.events import Lease
@@ -19,13 +19,13 @@ from spillover.core.transitions import TERMINAL
 from spillover.model.ids import ClusterName
 from spillover.ports.archive import Finished
 from spillover.ports.cluster import Agents, OutputAsked, OutputGone
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 AGAIN: Final = 0.2
 """Seconds after which an agent is asked again for output of an attempt that is not over."""
 
 
-class Reading:
+class OutputReading:
     """Readers of output."""
 
     def __init__(
@@ -50,12 +50,14 @@ class Reading:
         found = await self._lookup.find(ref)
         job = id_of(found)
         if is_array(found):
-            raise CommandError(Kind.INVALID, f"{job} is an array: name one of its members, such as {job}.1")
+            raise CommandError(
+                ErrorKind.INVALID, f"{job} is an array: name one of its members, such as {job}.1"
+            )
         if task >= (tasks := _tasks(found)):
             known = "one task, number 0" if tasks == 1 else f"{tasks} tasks, 0 to {tasks - 1}"
-            raise CommandError(Kind.UNKNOWN, f"{ref} has {known}")
+            raise CommandError(ErrorKind.UNKNOWN, f"{ref} has {known}")
         if attempt is not None and attempt > _attempt(found):
-            raise CommandError(Kind.UNKNOWN, f"{job} has no attempt {attempt} yet")
+            raise CommandError(ErrorKind.UNKNOWN, f"{job} has no attempt {attempt} yet")
         first = attempt if attempt is not None else _newest(found)
         asked = OutputAsked(Lease(job, first, 0, task), stderr, offset, follow)
         return self._follow(asked, last=attempt) if follow else self._read(found, asked)
@@ -67,7 +69,7 @@ class Reading:
                 async for piece in pieces:
                     yield piece
         except OutputGone as error:
-            raise CommandError(Kind.UNAVAILABLE, str(error)) from None
+            raise CommandError(ErrorKind.UNAVAILABLE, str(error)) from None
 
     async def _follow(self, asked: OutputAsked, last: int | None) -> AsyncIterator[bytes]:
         """One attempt after the other until the job has ended, or only up to the last one that is wanted.
@@ -91,7 +93,7 @@ class Reading:
                     if not complete or await self._may_return(home):
                         complete = False
                     elif attempt == last or attempt == _attempt(found):
-                        raise CommandError(Kind.UNAVAILABLE, str(error)) from None
+                        raise CommandError(ErrorKind.UNAVAILABLE, str(error)) from None
                     # Else the attempt was lost together with its agent, and the next one is still worth reading.
                 if not complete:
                     await self._turn(found, attempt, news, asked_somebody=home is not None)
@@ -190,13 +192,13 @@ class Reading:
 
 def _attempt(found: Found) -> int:
     """The number of the last attempt, be it only queued."""
-    return 1 if isinstance(found, Pending) else found.attempt
+    return 1 if isinstance(found, PendingMember) else found.attempt
 
 
 def _tasks(found: Found) -> int:
     """How many tasks a job has."""
     match found:
-        case Pending():
+        case PendingMember():
             return found.array.kind.shape.tasks
         case Finished():
             return found.shape.tasks
@@ -212,7 +214,7 @@ def _newest(found: Found) -> int:
 
 def _place(found: Found, attempt: int) -> str | None:
     """The node of an attempt; None before it has one, and for those before the last, whose nodes are not kept."""
-    if isinstance(found, Pending) or attempt != found.attempt:
+    if isinstance(found, PendingMember) or attempt != found.attempt:
         return None
     at = found if isinstance(found, Finished) else found.phase
     match at:

@@ -19,7 +19,7 @@ from spillover.forms.arrays import ArrayError, parse_array
 from spillover.model.ids import JobId, member_id
 from spillover.model.job import Range
 from spillover.ports.archive import Archive, Finished
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import FieldProblem, ResultPage, ResultsAsked, ResultView
 from spillover.wire.journal import decode_reason
 
@@ -63,11 +63,13 @@ def _members(job: JobId, asked: ResultsAsked) -> Ranges:
     """Which members of an array are asked for."""
     if asked.members is None:
         message = f"{job} is an array: say which of its members, such as 0-99"
-        raise CommandError(Kind.INVALID, message, [FieldProblem("members", "is missing")])
+        raise CommandError(ErrorKind.INVALID, message, [FieldProblem("members", "is missing")])
     try:
         return parse_array(asked.members)
     except ArrayError as error:
-        raise CommandError(Kind.INVALID, f"members: {error}", [FieldProblem("members", str(error))]) from None
+        raise CommandError(
+            ErrorKind.INVALID, f"members: {error}", [FieldProblem("members", str(error))]
+        ) from None
 
 
 async def _there(loop: Loop, archive: Archive, job: JobId, members: Ranges | None, limit: int) -> _Some:

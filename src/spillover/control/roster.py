@@ -8,7 +8,7 @@ from spillover.core.nodes import Node
 from spillover.core.proposals import Drain, Forget, Refusal, Resume
 from spillover.core.state import State
 from spillover.model.ids import ClusterName, NodeName
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import AgentAction, AgentNames
 
 _ACTS: Final[dict[str, Callable[[ClusterName, NodeName, str], Drain | Resume | Forget]]] = {
@@ -34,8 +34,8 @@ def _named(state: State, name: str) -> Node:
     named = [node for node in state.nodes.values() if name in {node.name, node.key}]
     found = [node for node in named if node.is_agent] or named
     if not found:
-        raise CommandError(Kind.UNKNOWN, f"there is no agent {name[:80]!r}; `spill agents` lists them")
+        raise CommandError(ErrorKind.UNKNOWN, f"there is no agent {name[:80]!r}; `spill agents` lists them")
     if len(found) > 1:
         keys = ", ".join(node.key for node in found)
-        raise CommandError(Kind.AMBIGUOUS, f"{name[:80]!r} may be any of {keys}; name the cluster too")
+        raise CommandError(ErrorKind.AMBIGUOUS, f"{name[:80]!r} may be any of {keys}; name the cluster too")
     return found[0]

@@ -61,7 +61,7 @@ class _Grant(NamedTuple):
     """The agent that it was taken over from, and the lease as it was there."""
 
 
-class Runner:
+class LeaseSender:
     """Turns durable events into messages, in their order."""
 
     def __init__(self, loop: Loop, agents: Agents, specs: Specs, tickets: Tickets | None = None) -> None:

@@ -9,23 +9,23 @@ from msgspec import structs
 
 from spillover.control.files import FileDesk
 from spillover.control.limits import Gauge
-from spillover.control.lookup import Lookup, Pending
+from spillover.control.lookup import Lookup, PendingMember
 from spillover.control.loop import TRIES, Loop
 from spillover.control.specs import Specs
 from spillover.control.whatif import on_snapshot
 from spillover.core.deciders.submissions import key_taken
-from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Submit, Submitted
+from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Submit, Submitted
 from spillover.deciding.whatif import Trial, try_jobs
 from spillover.forms.jobs import JobForm
 from spillover.model.ids import ID_BITS, JobId, job_id
 from spillover.model.job import JobSpec, On, Terms
 from spillover.model.units import format_duration, format_moment
 from spillover.ports.archive import Archive, Finished
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import FieldProblem
 from spillover.wire.journal import encode_spec, encode_value
 
-_LIMITS = {Refused.FULL: "queued", Refused.PROJECT_FULL: "queued_per_project"}
+_LIMITS = {RefusalKind.FULL: "queued", RefusalKind.PROJECT_FULL: "queued_per_project"}
 
 
 def draw_id() -> JobId:
@@ -83,13 +83,13 @@ class Submitting:
                 case Submitted(jobs):
                     taken = iter(jobs)
                     return tuple(known[at] if at in known else next(taken) for at in range(len(forms)))
-                case Refusal(Refused.STALE):
+                case Refusal(RefusalKind.STALE):
                     last = reply
                 case Refusal(kind) if self._gauge is not None and kind in _LIMITS:
                     raise self._gauge.full(_LIMITS[kind], reply.message)
                 case Refusal():
                     raise refused(reply)
-        raise refused(last or Refusal(Refused.STALE, "try again"))
+        raise refused(last or Refusal(RefusalKind.STALE, "try again"))
 
     async def trial(self, forms: Sequence[JobForm], user: str) -> tuple[list[JobId | str], Trial]:
         """What would become of these jobs; nothing is submitted."""
@@ -155,7 +155,7 @@ class Submitting:
             self._specs.keep(job.digest, job.spec, len(body))
             new.append(structs.replace(job, after=tuple(after)) if after else job)
         if problems:
-            raise CommandError(Kind.INVALID, problems[0].message, problems)
+            raise CommandError(ErrorKind.INVALID, problems[0].message, problems)
         return Submit(tuple(new), user, archived), known
 
     def _completed(self, spec: JobSpec) -> JobSpec:
@@ -169,15 +169,16 @@ class Submitting:
         """The job that an `after` means: of the same submission first, else any."""
         same = names.get(ref, [])
         if len(same) > 1:
-            raise CommandError(Kind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
+            raise CommandError(ErrorKind.AMBIGUOUS, f"{ref!r} names {len(same)} jobs of this submission")
         if same:
             return structs.replace(same[0], on=on)
         found = await self._lookup.find(ref)
         if isinstance(found, Finished):
             return Dependency(found.job, on, found.state == "SUCCEEDED")
-        if isinstance(found, Pending):
+        if isinstance(found, PendingMember):
             raise CommandError(
-                Kind.CONFLICT, f"{found.id} has not been placed yet: run after its array, {found.array.id}"
+                ErrorKind.CONFLICT,
+                f"{found.id} has not been placed yet: run after its array, {found.array.id}",
             )
         return Dependency(found.id, on)
 
@@ -190,5 +191,5 @@ def _signature(digest: bytes, form: JobForm) -> bytes:
 def _same(row: Finished, form: JobForm, signature: bytes) -> str:
     """The id of an archived job that was submitted under a key, if it was this very job."""
     if row.body != signature:
-        raise CommandError(Kind.CONFLICT, key_taken(form.key, row.job))
+        raise CommandError(ErrorKind.CONFLICT, key_taken(form.key, row.job))
     return row.job

@@ -14,7 +14,7 @@ from spillover.model.ids import ID_BITS, NAME_RULE, is_name, job_id
 from spillover.model.tokens import Token, TokenRole, TokenText, digest_of, read_token
 from spillover.model.units import SECOND, format_time
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import FieldProblem, NewToken, TokenRequest, TokenView
 
 LONGEST_NOTE: Final = 200
@@ -135,4 +135,4 @@ def _check(request: TokenRequest) -> None:
 
 
 def _invalid(path: str, message: str) -> CommandError:
-    return CommandError(Kind.INVALID, f"{path}: {message}", [FieldProblem(path, message)])
+    return CommandError(ErrorKind.INVALID, f"{path}: {message}", [FieldProblem(path, message)])

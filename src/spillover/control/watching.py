@@ -72,7 +72,7 @@ class _Watched:
         self.told_at = 0
 
 
-class Watch:
+class PolicyWatch:
     """Loads policies, and looks at those that installed packages bring after every step."""
 
     def __init__(

@@ -23,7 +23,7 @@ from spillover.forms.problems import Findings, Path, path_text
 from spillover.forms.quantities import read_cpu, read_memory
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.wire.api import AmountsDoc, FieldProblem, WhatIf, WhatIfView, WhyView
 
 FEW: Final = 1000
@@ -58,7 +58,7 @@ async def answer(loop: Loop, job: Job, asked: WhatIf, project: str | None) -> Wh
     def ask(snapshot: Snapshot) -> WhatIfView | Refusal:
         tried = snapshot.state.jobs.get(job.id)
         if tried is None:
-            raise CommandError(Kind.CONFLICT, f"{job.id} has ended: nothing would become of it")
+            raise CommandError(ErrorKind.CONFLICT, f"{job.id} has ended: nothing would become of it")
         before = why_view(snapshot, tried, now, project)
         was_placed = isinstance(tried.phase, Placed | Running)
         assumptions = _read(snapshot, tried, asked)
@@ -95,9 +95,9 @@ def _read(snapshot: Snapshot, job: Job, asked: WhatIf) -> list[Assumption]:
     assumptions = list(_assumptions(snapshot, job.id, asked, found))
     if found.found:
         problems = [FieldProblem(path_text(path), message) for path, message in found.found]
-        raise CommandError(Kind.INVALID, f"{problems[0].path}: {problems[0].message}", problems)
+        raise CommandError(ErrorKind.INVALID, f"{problems[0].path}: {problems[0].message}", problems)
     if not assumptions:
-        raise CommandError(Kind.INVALID, "nothing is assumed; say what: resources, policy or machines")
+        raise CommandError(ErrorKind.INVALID, "nothing is assumed; say what: resources, policy or machines")
     return assumptions
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from spillover.model.cluster import ClusterLife, Health, Leave
+from spillover.model.cluster import ClusterHealth, ClusterLife, Leave
 from spillover.model.ids import ClusterName
 
 
@@ -10,7 +10,7 @@ class Condition(Struct, frozen=True, array_like=True):
     """How a cluster is, as it was last seen."""
 
     cluster: ClusterName
-    health: Health = Health.UNOBSERVED
+    health: ClusterHealth = ClusterHealth.UNOBSERVED
     since: int = 0
     """When it came to be so, nanoseconds UTC."""
     why: str = ""

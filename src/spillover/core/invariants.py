@@ -11,7 +11,7 @@ from spillover.core.nodes import Node
 from spillover.core.state import START, State
 from spillover.core.tasks import asked_by
 from spillover.core.transitions import TERMINAL
-from spillover.model.cluster import ClusterLife, Health
+from spillover.model.cluster import ClusterHealth, ClusterLife
 from spillover.model.ids import JobId, NodeName, TaskKey, member_id, split_member, task_key
 from spillover.model.resources import Resources
 
@@ -119,7 +119,7 @@ def _clusters(state: State) -> list[str]:
         for name, record in state.lives.items()
         if (health := state.health(name)) is not None
         and record.life is ClusterLife.READY
-        and health is not Health.READY
+        and health is not ClusterHealth.READY
     ]
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from spillover.core.events import Lease, SeenNode, TaskEnd, Usage
 from spillover.core.events import Outcome as Outcome  # noqa: PLC0414 - whoever proposes a result finds it here
 from spillover.model.budget import Budget
-from spillover.model.cluster import ClusterSpec, Health, Leave
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import JobSpec, On
 from spillover.model.policy import PolicySet
@@ -20,7 +20,7 @@ DRIVER: Final = NodeKey("")
 """Who speaks for all nodes of an external cluster: no agent has this key."""
 
 
-class Refused(StrEnum):
+class RefusalKind(StrEnum):
     """What a refusal means to the one who asked."""
 
     INVALID = "invalid"
@@ -42,7 +42,7 @@ class Refused(StrEnum):
 class Refusal(Struct, frozen=True):
     """A proposal that changed nothing."""
 
-    kind: Refused
+    kind: RefusalKind
     message: str
 
 
@@ -265,7 +265,7 @@ class SeeCluster(Struct, frozen=True):
     """An external cluster is so."""
 
     cluster: ClusterName
-    health: Health
+    health: ClusterHealth
     why: str = ""
     unsent: tuple[Lease, ...] = ()
     """Of one that has failed: leases that it surely never heard of."""

@@ -1,7 +1,7 @@
 """Copy-on-write: a snapshot of the book shares its records with the live book until one of the two changes them.
 
 Appliers change records in place. So a snapshot copies each record when somebody first reads it there, and never hands out the original.
-While a snapshot is detached, the live book may change as well: it reads through a `Guarded` mapping, which saves each record for the
+While a snapshot is detached, the live book may change as well: it reads through a `GuardedRecords` mapping, which saves each record for the
 snapshot before the live book can change it. A lock, which whoever detaches a snapshot brings, makes that safe between two threads.
 
 Code that changes a record has taken it by its key; `values` and `items` are for reading. Both classes stand in for dictionaries, and
@@ -85,7 +85,7 @@ class Branch(MutableMapping[K, V], Generic[K, V]):
     # --- the live book's side
 
     def detach(self, lock: AbstractContextManager[object]) -> None:
-        """Stay as it is from now on, whatever the live book does; it has to read through a `Guarded` mapping."""
+        """Stay as it is from now on, whatever the live book does; it has to read through a `GuardedRecords` mapping."""
         self._lock = lock
         self._keys = tuple(self.source)
 
@@ -102,7 +102,7 @@ class Branch(MutableMapping[K, V], Generic[K, V]):
                 self._gone.add(key)
 
 
-class Guarded(MutableMapping[K, V], Generic[K, V]):
+class GuardedRecords(MutableMapping[K, V], Generic[K, V]):
     """One mapping of the live book while snapshots are detached: saves what they share before it can change."""
 
     def __init__(self, records: dict[K, V]) -> None:
@@ -180,7 +180,9 @@ class StateSnapshot(State):
     @staticmethod
     def _branch(records: dict[K, V], copy_of: Callable[[V], V]) -> dict[K, V]:
         source = cast("object", records)
-        return cast("dict[K, V]", Branch(source.records if isinstance(source, Guarded) else records, copy_of))
+        return cast(
+            "dict[K, V]", Branch(source.records if isinstance(source, GuardedRecords) else records, copy_of)
+        )
 
     def enter(self, job: Job) -> None:
         """Nobody looks jobs up by name in a snapshot."""
@@ -196,8 +198,8 @@ class StateSnapshot(State):
             branch = cast("Branch[Any, Any]", getattr(self, name))
             branch.detach(lock)
             records = getattr(self._live, name)
-            if not isinstance(records, Guarded):
-                records = Guarded(records)
+            if not isinstance(records, GuardedRecords):
+                records = GuardedRecords(records)
                 setattr(self._live, name, records)
             records.branches.append(branch)
 
@@ -205,7 +207,7 @@ class StateSnapshot(State):
         """Be of no use any more: the live book need not save anything for this one. Does no harm to one that is not detached."""
         for name in _BRANCHED:
             records = getattr(self._live, name)
-            if not isinstance(records, Guarded):
+            if not isinstance(records, GuardedRecords):
                 continue
             branch = getattr(self, name)
             records.branches = [each for each in records.branches if each is not branch]

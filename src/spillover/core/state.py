@@ -14,7 +14,7 @@ from spillover.core.policy_book import PolicyBook
 from spillover.core.samples import About, Sample
 from spillover.core.sharing import KeptUsing, Using
 from spillover.model.budget import Caps
-from spillover.model.cluster import ClusterLife, ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.job import Terms
 from spillover.model.tokens import Token
@@ -215,12 +215,12 @@ class State:
             return None
         return job.extra.placed_on or self.clusters.get(phase.cluster)
 
-    def health(self, cluster: ClusterName) -> Health | None:
+    def health(self, cluster: ClusterName) -> ClusterHealth | None:
         """How an external cluster is; None for a cluster of agents, which are known one by one."""
         spec = self.clusters.get(cluster)
         if spec is None or not spec.external:
             return None
-        return self.conditions[cluster].health if cluster in self.conditions else Health.UNOBSERVED
+        return self.conditions[cluster].health if cluster in self.conditions else ClusterHealth.UNOBSERVED
 
     def is_open(self, cluster: ClusterName) -> bool:
         """Whether anything may be placed on a cluster."""

@@ -36,7 +36,7 @@ from spillover.core.events import (
     TasksEnded,
     TasksStarted,
 )
-from spillover.model.cluster import ClusterLife, Health
+from spillover.model.cluster import ClusterHealth, ClusterLife
 
 S: Final = JobState
 
@@ -126,9 +126,9 @@ NODE: Final[dict[tuple[str, type[Event], str], str]] = {
 One that is closed does not answer, or somebody cordoned it. One that is gone leaves the book with the last of our tasks.
 """
 
-H: Final = Health
+H: Final = ClusterHealth
 
-CLUSTER: Final[dict[Health, tuple[Health, ...]]] = {
+CLUSTER: Final[dict[ClusterHealth, tuple[ClusterHealth, ...]]] = {
     H.UNOBSERVED: (H.READY, H.DEGRADED, H.CLEARING, H.FAILED),
     H.READY: (H.DEGRADED, H.FAILED),
     H.DEGRADED: (H.READY, H.FAILED),

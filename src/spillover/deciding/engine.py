@@ -22,7 +22,7 @@ from spillover.core.events import (
     PolicyChanged,
     PolicyDisabled,
 )
-from spillover.core.proposals import Proposal, Refusal, Refused, Reply
+from spillover.core.proposals import Proposal, Refusal, RefusalKind, Reply
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
 from spillover.deciding.cycle.plan import RULES, Plan, digest_of, events_of, unwritable
@@ -313,7 +313,7 @@ class Engine:
             raise error
         step.failures.append(Failure(type(proposal).__name__, _subject_of(proposal), error))
         told = f"the server failed on this, and nothing was done ({reason_of(error)}); its log says more"
-        return Refusal(Refused.INTERNAL, told)
+        return Refusal(RefusalKind.INTERNAL, told)
 
     def _ring(self, what: str, job: JobId, now: int, step: Step) -> None:
         """Let an alarm change what it is to; one that fails is tried again later."""

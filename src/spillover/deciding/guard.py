@@ -30,7 +30,7 @@ CAUGHT: Final = (Exception, SystemExit)
 """What a policy may raise without harm."""
 
 
-class Guard:
+class PolicyGuard:
     """One policy of an installed package."""
 
     def __init__(self, axis: str, name: str, policy: Any) -> None:
@@ -52,7 +52,7 @@ class Guard:
         self.error = line_of(error)
 
 
-class GuardedOrder(Guard):
+class GuardedOrder(PolicyGuard):
     """Jobs whose key cannot be had come behind the others, in the order of submission."""
 
     def __init__(self, name: str, policy: Any) -> None:
@@ -62,7 +62,7 @@ class GuardedOrder(Guard):
         self._jobs: dict[Any, Job] = {}
 
     def look_at(self, state: State) -> None:
-        """See Guard."""
+        """See PolicyGuard."""
         self._jobs = state.jobs
 
     def key(self, job: Job) -> tuple[Any, ...]:
@@ -82,7 +82,7 @@ class GuardedOrder(Guard):
         return key
 
 
-class GuardedWait(Guard):
+class GuardedWait(PolicyGuard):
     """A job whose wait cannot be had is not rented."""
 
     def __init__(self, name: str, policy: Any) -> None:
@@ -122,7 +122,7 @@ class GuardedWait(Guard):
         return FOREVER if wait >= FOREVER else bounded(int(wait))
 
 
-class GuardedPlace(Guard):
+class GuardedPlace(PolicyGuard):
     """Machines whose score cannot be had come behind the others, in the order in which they joined."""
 
     def __init__(self, name: str, policy: Any) -> None:
@@ -186,7 +186,7 @@ class SeenMachine(Struct, frozen=True):
         return hash((self.name, self.cpu, self.memory, self.gpu, self.tasks, self.named))
 
 
-class GuardedRoute(Guard):
+class GuardedRoute(PolicyGuard):
     """A lease whose way cannot be had joins the queue that takes the most more of them."""
 
     def __init__(self, name: str, policy: Any) -> None:
@@ -194,7 +194,7 @@ class GuardedRoute(Guard):
 
     def pick(self, queues: Sequence[Queue], agents: int, seed: int) -> Queue:
         """See Route; the policy sees copies."""
-        shown = [Shown(each.index, each.ahead, each.load, each.turn) for each in queues]
+        shown = [ShownMachine(each.index, each.ahead, each.load, each.turn) for each in queues]
         try:
             picked = self.policy.pick(shown, agents, seed)
             if picked not in shown:
@@ -205,7 +205,7 @@ class GuardedRoute(Guard):
             return max(queues, key=lambda queue: queue.ahead)
 
 
-class Shown(Struct, frozen=True):
+class ShownMachine(Struct, frozen=True):
     """See Queue."""
 
     index: int

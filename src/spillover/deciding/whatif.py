@@ -14,7 +14,7 @@ from spillover.core.decide import decide
 from spillover.core.events import JobSubmitted
 from spillover.core.jobs import Job, Queued
 from spillover.core.nodes import Node
-from spillover.core.proposals import Refusal, Refused, SetPolicies, Submit
+from spillover.core.proposals import Refusal, RefusalKind, SetPolicies, Submit
 from spillover.core.snapshot import StateSnapshot
 from spillover.core.state import State
 from spillover.deciding.cycle import cycle
@@ -144,12 +144,12 @@ def _add_machines(snapshot: Snapshot, more: MoreMachines) -> Refusal | None:
     state = snapshot.state
     if more.cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
-        return Refusal(Refused.INVALID, f"there is no cluster {more.cluster}; there are: {known}")
+        return Refusal(RefusalKind.INVALID, f"there is no cluster {more.cluster}; there are: {known}")
     like = _largest(state, more.cluster)
     capacity = more.capacity if like is None or more.capacity is not None else like.capacity
     if capacity is None:
         return Refusal(
-            Refused.INVALID, f"cluster {more.cluster} has no machines yet: say how large those are to be"
+            RefusalKind.INVALID, f"cluster {more.cluster} has no machines yet: say how large those are to be"
         )
     last = max((node.number for node in state.nodes.values()), default=0)
     external = state.clusters[more.cluster].external
@@ -197,7 +197,9 @@ def _change_request(snapshot: Snapshot, job_id: JobId, resources: Resources) -> 
     job = state.jobs.get(job_id)
     if job is None or type(job.phase) is not Queued:
         what = f"there is no job {job_id}" if job is None else f"{job_id} is {job.state}"
-        return Refusal(Refused.INVALID, f"{what}: only a queued job can be assumed to ask for something else")
+        return Refusal(
+            RefusalKind.INVALID, f"{what}: only a queued job can be assumed to ask for something else"
+        )
     before = job.kind
     job.kind = state.share(replace(before, shape=replace(before.shape, resources=resources, rest=None)))
     snapshot.index.change_lane(job, before)

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from spillover.forms.problems import BadForm, Lines, Path, Problem, path_text, shown
+from spillover.forms.problems import BadForm, FormProblem, Lines, Path, path_text, shown
 
 MOST_BYTES: Final = 4 * 2**20
 """Of one file."""
@@ -47,7 +47,7 @@ class Document(Struct, frozen=True):
     """Plain data: mappings with text as keys, lists, text, numbers, booleans and None."""
     lines: Lines
     source: str
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FormProblem, ...] = ()
     """What is wrong with its text; the value lacks these parts."""
 
 
@@ -77,9 +77,9 @@ def read_documents(text: bytes | str, source: str, what: str = "a configuration"
     except _Stop as stop:
         documents = _read_as_json(plain, source)
         if not documents:
-            raise BadForm([Problem(source, stop.line, "", str(stop))]) from None
+            raise BadForm([FormProblem(source, stop.line, "", str(stop))]) from None
     if not documents:
-        raise BadForm([Problem(source, None, "", f"is empty; write {what}")])
+        raise BadForm([FormProblem(source, None, "", f"is empty; write {what}")])
     return documents
 
 
@@ -88,18 +88,18 @@ def _decoded(text: bytes | str, source: str) -> str:
     try:
         data = text.encode() if isinstance(text, str) else bytes(text)
     except UnicodeEncodeError:
-        raise BadForm([Problem(source, None, "", "is not UTF-8 text")]) from None
+        raise BadForm([FormProblem(source, None, "", "is not UTF-8 text")]) from None
     if len(data) > MOST_BYTES:
         message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
-        raise BadForm([Problem(source, None, "", message)])
+        raise BadForm([FormProblem(source, None, "", message)])
     try:
         plain = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise BadForm([Problem(source, line, "", "is not UTF-8 text; save it as UTF-8")]) from None
+        raise BadForm([FormProblem(source, line, "", "is not UTF-8 text; save it as UTF-8")]) from None
     if (at := plain.find("\0")) >= 0:
         line = plain.count("\n", 0, at) + 1
-        raise BadForm([Problem(source, line, "", "holds a NUL byte; this is not a text file")])
+        raise BadForm([FormProblem(source, line, "", "holds a NUL byte; this is not a text file")])
     return plain
 
 
@@ -132,7 +132,7 @@ class _Reader:
         self.repeated = 0
         self.lines: dict[Path, int] = {}
         self.anchors: dict[str, _Anchored | None] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FormProblem] = []
 
     def documents(self) -> Iterator[Document]:
         """Each document that is not empty."""
@@ -164,7 +164,7 @@ class _Reader:
 
     def _note(self, path: Path, message: str, line: int | None = None) -> None:
         """Note a problem that reading can go on after; its line is that of its place unless told."""
-        self.problems.append(Problem(self.source, line or self.lines.get(path), path_text(path), message))
+        self.problems.append(FormProblem(self.source, line or self.lines.get(path), path_text(path), message))
 
     def _node(self, event: Any, path: Path) -> tuple[object, int]:
         """The value that starts with an event, and its height."""

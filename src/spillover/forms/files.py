@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spillover.forms.documents import MOST_BYTES
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 
 
 def read_file(name: str, stdin: BinaryIO | None = None) -> bytes:
@@ -19,8 +19,8 @@ def read_file(name: str, stdin: BinaryIO | None = None) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else None
         message = f"cannot be read: {(reason or str(error)).lower()}"
-        raise BadForm([Problem(name, None, "", message)]) from None
+        raise BadForm([FormProblem(name, None, "", message)]) from None
     if len(data) > MOST_BYTES:
         message = f"is larger than {MOST_BYTES // 2**20} MiB; write fewer jobs in a file, or an array"
-        raise BadForm([Problem(name, None, "", message)])
+        raise BadForm([FormProblem(name, None, "", message)])
     return data

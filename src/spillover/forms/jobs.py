@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from spillover.forms.meaning import AfterRef, JobForm, understand
-from spillover.forms.problems import BadForm, Findings, Lines, Path, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, Lines, Path, shown
 from spillover.forms.work import WORKS
 from spillover.forms.writing import to_doc
 from spillover.wire.jobfile import API_VERSION, JobDoc, Metadata, SpecDoc
@@ -71,7 +71,7 @@ def read_with_lines(
     if is_script(text):
         return [(read_script(text, source, directory), {})]
     forms: list[tuple[JobForm, Lines]] = []
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     more = 0
     for document in read_documents(text, source, _WHAT):
         if document.problems:
@@ -84,7 +84,7 @@ def read_with_lines(
             problems += [problem for problem in error.problems if problem.path not in told]
             more += error.more
     if len(forms) > MOST_JOBS:
-        problems.append(Problem(source, None, "", f"has {len(forms)} jobs; the most is {MOST_JOBS}"))
+        problems.append(FormProblem(source, None, "", f"has {len(forms)} jobs; the most is {MOST_JOBS}"))
     if problems:
         raise BadForm(sorted(problems, key=lambda problem: problem.line or 0), more)
     return forms

@@ -6,7 +6,7 @@ it stands. So all grammars report what is wrong in one way: what it is, what to 
 
 from typing import NamedTuple, Self
 
-from spillover.forms.problems import BadForm, Findings, Path, Problem, line_of, path_text, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, Path, line_of, path_text, shown
 
 
 class Piece(NamedTuple):
@@ -108,7 +108,9 @@ class OneLine:
     def check(self, source: str) -> None:
         """Raise BadForm if anything is wrong; `source` is what the line is called."""
         if self.found.found:
-            raise BadForm([Problem(source, None, path_text(path), message) for path, message in self.told()])
+            raise BadForm(
+                [FormProblem(source, None, path_text(path), message) for path, message in self.told()]
+            )
 
 
 def character(at: int | None) -> str:

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spillover.forms.problems import BadForm, Problem, shown
+from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.wire.jobfile import API_VERSION
 
 
-class Kind(StrEnum):
+class OptionKind(StrEnum):
     """What a flag takes."""
 
     TEXT = "text"
@@ -32,7 +32,7 @@ class Option(Struct, frozen=True):
     """Where in the job file."""
     metavar: str
     help: str
-    kind: Kind = Kind.TEXT
+    kind: OptionKind = OptionKind.TEXT
 
     @property
     def dest(self) -> str:
@@ -42,7 +42,7 @@ class Option(Struct, frozen=True):
     @property
     def repeatable(self) -> bool:
         """Whether it may be given more than once."""
-        return self.kind in {Kind.LIST, Kind.PAIRS}
+        return self.kind in {OptionKind.LIST, OptionKind.PAIRS}
 
 
 OPTIONS: Final = (
@@ -53,58 +53,66 @@ OPTIONS: Final = (
     Option("--queue", ("spec", "queue"), "NAME", "the queue it waits in (default: default)"),
     Option("--cpu", ("spec", "resources", "cpu"), "N", "CPUs of each task: 2, 1.5 or 500m (default: 1)"),
     Option("--memory", ("spec", "resources", "memory"), "SIZE", "memory of each task: 512Mi, 2Gi"),
-    Option("--gpu", ("spec", "resources", "gpu"), "N", "GPUs of each task (default: 0)", Kind.NUMBER),
-    Option("--tasks", ("spec", "tasks"), "N", "tasks that start together (default: 1)", Kind.NUMBER),
+    Option("--gpu", ("spec", "resources", "gpu"), "N", "GPUs of each task (default: 0)", OptionKind.NUMBER),
+    Option("--tasks", ("spec", "tasks"), "N", "tasks that start together (default: 1)", OptionKind.NUMBER),
     Option("--walltime", ("spec", "walltime"), "TIME", "limit such as 90s, 10m, 1h30m; then it is stopped"),
     Option("--estimate", ("spec", "estimate"), "TIME", "how long it is expected to run (default: walltime)"),
     Option("--deadline", ("spec", "deadline"), "WHEN", "latest finish, as 2027-01-31T18:00:00Z"),
     Option("--not-before", ("spec", "not_before"), "WHEN", "earliest start, as 2027-01-30T00:00:00Z"),
-    Option("--priority", ("spec", "priority"), "N", "higher first (default: 0)", Kind.NUMBER),
+    Option("--priority", ("spec", "priority"), "N", "higher first (default: 0)", OptionKind.NUMBER),
     Option("--burst", ("spec", "burst"), "auto|never|always", "whether it may run on rented capacity"),
     Option("--max-cost", ("spec", "max_cost"), "AMOUNT", "the most that renting it may cost"),
     Option("--egress", ("spec", "data"), "SIZE", "data that leave a rented cluster at its end: 20G"),
     Option(
-        "--need", ("spec", "needs"), "WORD", "what its cluster must offer, as gpu:a100; repeatable", Kind.LIST
+        "--need",
+        ("spec", "needs"),
+        "WORD",
+        "what its cluster must offer, as gpu:a100; repeatable",
+        OptionKind.LIST,
     ),
     Option(
         "--cluster",
         ("spec", "where", "cluster"),
         "NAME",
         "a cluster that it may run on; repeatable (default: any)",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option(
         "--avoid",
         ("spec", "where", "avoid"),
         "NAME",
         "a cluster that it must not run on; repeatable",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option(
         "--region",
         ("spec", "where", "region"),
         "NAME",
         "a region that its cluster may be in; repeatable (default: any)",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option(
         "--where",
         ("spec", "where", "labels"),
         "NAME=VALUE",
         "a label that its cluster must have; repeatable",
-        Kind.PAIRS,
+        OptionKind.PAIRS,
     ),
-    Option("--env", ("spec", "env"), "NAME=VALUE", "an environment variable; repeatable", Kind.PAIRS),
+    Option("--env", ("spec", "env"), "NAME=VALUE", "an environment variable; repeatable", OptionKind.PAIRS),
     Option("--workdir", ("spec", "workdir"), "DIR", "where it runs (default: here)"),
     Option(
         "--retry-exit",
         ("spec", "retry", "exit"),
         "N",
         "tries after a bad exit code (default: 0)",
-        Kind.NUMBER,
+        OptionKind.NUMBER,
     ),
     Option(
-        "--retry-lost", ("spec", "retry", "lost"), "N", "tries after a lost machine (default: 3)", Kind.NUMBER
+        "--retry-lost",
+        ("spec", "retry", "lost"),
+        "N",
+        "tries after a lost machine (default: 3)",
+        OptionKind.NUMBER,
     ),
     Option(
         "--on-cluster-failure",
@@ -120,24 +128,26 @@ OPTIONS: Final = (
         ("spec", "after"),
         "JOB[:any]",
         "a job that must succeed (or end) first; repeatable",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option(
         "--input",
         ("spec", "inputs"),
         "PATH[:AS]",
         "a file, folder or pattern to bring to where it runs; repeatable",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option(
         "--output",
         ("spec", "outputs"),
         "PATH",
         "a file, folder or pattern to bring back when it ended; repeatable",
-        Kind.LIST,
+        OptionKind.LIST,
     ),
     Option("--key", ("spec", "key"), "TEXT", "submitted once, however often it is repeated under this key"),
-    Option("--label", ("metadata", "labels"), "NAME=VALUE", "a label of your own; repeatable", Kind.PAIRS),
+    Option(
+        "--label", ("metadata", "labels"), "NAME=VALUE", "a label of your own; repeatable", OptionKind.PAIRS
+    ),
 )
 
 BY_FLAG: Final[Mapping[str, Option]] = {option.flag: option for option in OPTIONS}
@@ -149,7 +159,7 @@ def doc_from_options(
 ) -> dict[str, Any]:
     """A job file of parsed flags, by `Option.dest`, and the fields that say what runs; raises BadForm."""
     doc: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "Job", "metadata": {}, "spec": dict(work)}
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     for option in OPTIONS:
         given = values.get(option.dest)
         if given is None or (option.repeatable and not given):
@@ -157,7 +167,7 @@ def doc_from_options(
         try:
             _put(doc, option.path, _value(option, given))
         except ValueError as error:
-            problems.append(Problem("", None, option.flag, str(error)))
+            problems.append(FormProblem("", None, option.flag, str(error)))
     if problems:
         raise BadForm(problems)
     return doc
@@ -168,11 +178,11 @@ def as_flags(error: BadForm) -> BadForm:
     return BadForm([_renamed(problem) for problem in error.problems], error.more)
 
 
-def _renamed(problem: Problem) -> Problem:
+def _renamed(problem: FormProblem) -> FormProblem:
     """A problem at its flag."""
     for path, flag in _BY_PATH.items():
         if problem.path == path or problem.path.startswith((f"{path}.", f"{path}[")):
-            return Problem(problem.source, problem.line, flag, problem.message)
+            return FormProblem(problem.source, problem.line, flag, problem.message)
     return problem
 
 
@@ -180,17 +190,17 @@ def _value(option: Option, given: str | Sequence[str]) -> object:
     """What the job file has for a flag; raises ValueError with what to write."""
     words = [given] if isinstance(given, str) else list(given)
     match option.kind:
-        case Kind.TEXT:
+        case OptionKind.TEXT:
             return words[-1]
-        case Kind.NUMBER:
+        case OptionKind.NUMBER:
             return _number(words[-1])
-        case Kind.PAIRS:
+        case OptionKind.PAIRS:
             return dict(_pair(word) for word in words)
-        case Kind.LIST if option.flag == "--after":
+        case OptionKind.LIST if option.flag == "--after":
             return [_after(word) for word in words]
-        case Kind.LIST if option.flag == "--input":
+        case OptionKind.LIST if option.flag == "--input":
             return [_input(word) for word in words]
-        case Kind.LIST:
+        case OptionKind.LIST:
             return words
 
 

@@ -74,7 +74,7 @@ def named_axes(text: str) -> tuple[str, ...]:
     return tuple([axis for axis, _ in _axes(OneLine(text)) if axis in LINE_AXES])
 
 
-class Step(NamedTuple):
+class RangeStep(NamedTuple):
     """One line of a range."""
 
     line: str
@@ -84,7 +84,7 @@ class Step(NamedTuple):
     """What differs from the other lines, for people."""
 
 
-def points(text: str, source: str) -> list[Step]:
+def points(text: str, source: str) -> list[RangeStep]:
     """The lines that a line with a range `a..b/8` stands for: even steps, both ends included; without one, itself."""
     line = OneLine(text)
     ranges = [(word, ends) for word in _words(line.whole) if (ends := _range(word)) is not None]
@@ -93,7 +93,7 @@ def points(text: str, source: str) -> list[Step]:
             at = line.whole.cut(text.index(".."))
             line.wrong(at, f"{shown(text)} has a range without its number of points; write it as 0.1h..4h/8")
             line.check(source)
-        return [Step(text, text, "")]
+        return [RangeStep(text, text, "")]
     word, (first, last, count) = ranges[0]
     if len(ranges) > 1:
         line.wrong(ranges[1][0], f"{shown(text)} has more than one range; write one, as 0.1h..4h/8")
@@ -109,7 +109,7 @@ def points(text: str, source: str) -> list[Step]:
             line.found.add((word.text,), str(error))
     line.check(source)
     before, behind = text[: word.at], text[word.at + len(word.text) :]
-    return [Step(before + exact + behind, before + value + behind, value) for exact, value in steps]
+    return [RangeStep(before + exact + behind, before + value + behind, value) for exact, value in steps]
 
 
 def _even(first: str, last: str, count: int) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ MOST_SHOWN: Final = 50
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-class Problem(Struct, frozen=True):
+class FormProblem(Struct, frozen=True):
     """One thing that is wrong."""
 
     source: str
@@ -38,7 +38,7 @@ class Problem(Struct, frozen=True):
 class BadForm(Exception):
     """What a person wrote cannot be taken; holds everything that is wrong with it."""
 
-    def __init__(self, problems: Iterable[Problem], more: int = 0) -> None:
+    def __init__(self, problems: Iterable[FormProblem], more: int = 0) -> None:
         every = tuple(problems)
         self.problems = every[:MOST_SHOWN]
         """The first of them, in the order they were found."""
@@ -76,10 +76,10 @@ class Findings:
             whole = (*whole, kept[part] if kept and isinstance(part, int) else part)
         return whole
 
-    def located(self, source: str = "", lines: Lines | None = None) -> list[Problem]:
+    def located(self, source: str = "", lines: Lines | None = None) -> list[FormProblem]:
         """Each with its line, in the order of lines."""
         problems = [
-            Problem(source, line_of(path, lines) if lines else None, path_text(path), message)
+            FormProblem(source, line_of(path, lines) if lines else None, path_text(path), message)
             for path, message in self.found
         ]
         return sorted(problems, key=lambda problem: problem.line or 0)

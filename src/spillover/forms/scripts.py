@@ -16,7 +16,7 @@ from spillover.forms.documents import MOST_BYTES
 from spillover.forms.jobs import read_job
 from spillover.forms.meaning import JobForm, clean_name
 from spillover.forms.options import BY_FLAG, OPTIONS, as_flags, doc_from_options
-from spillover.forms.problems import BadForm, Problem, shown
+from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.forms.work import MOST_WORD
 
 _PREFIX: Final = "#SPILL"
@@ -39,7 +39,7 @@ def is_script(text: bytes | str) -> bool:
 def read_script(text: bytes | str, source: str, directory: str | None = None) -> JobForm:
     """The job of a script; raises BadForm with all that is wrong with it."""
     plain = _decoded(text, source)
-    problems: list[Problem] = []
+    problems: list[FormProblem] = []
     values: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     for number, line in _top(plain):
@@ -54,7 +54,7 @@ def read_script(text: bytes | str, source: str, directory: str | None = None) ->
         form = read_job(doc, directory=directory)
     except BadForm as error:
         problems += [
-            Problem(source, lines.get(problem.path), problem.path, problem.message)
+            FormProblem(source, lines.get(problem.path), problem.path, problem.message)
             for problem in as_flags(error).problems
         ]
     if problems or form is None:
@@ -76,23 +76,23 @@ def _top(text: str) -> list[tuple[int, str]]:
 def _decoded(text: bytes | str, source: str) -> str:
     """The text of a script."""
     if len(text) > MOST_BYTES:
-        raise BadForm([Problem(source, None, "", f"is larger than {MOST_BYTES // 2**20} MiB")])
+        raise BadForm([FormProblem(source, None, "", f"is larger than {MOST_BYTES // 2**20} MiB")])
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
         plain.encode()
     except UnicodeError:
-        raise BadForm([Problem(source, None, "", "is not UTF-8 text; save it as UTF-8")]) from None
+        raise BadForm([FormProblem(source, None, "", "is not UTF-8 text; save it as UTF-8")]) from None
     if "\0" in plain:
-        raise BadForm([Problem(source, None, "", "holds a NUL byte; this is not a text file")])
+        raise BadForm([FormProblem(source, None, "", "holds a NUL byte; this is not a text file")])
     return plain
 
 
-def _flags(line: str, number: int, source: str, problems: list[Problem]) -> list[tuple[str, str]]:
+def _flags(line: str, number: int, source: str, problems: list[FormProblem]) -> list[tuple[str, str]]:
     """The flags of one line that are known, with their values."""
     known = [option.flag for option in OPTIONS]
 
     def note(path: str, message: str) -> None:
-        problems.append(Problem(source, number, path, message))
+        problems.append(FormProblem(source, number, path, message))
 
     if line.removeprefix(_PREFIX)[:1].strip():
         note("", f"{shown(line.split(maxsplit=1)[0])} is not {_PREFIX}; put a space behind it")
@@ -146,7 +146,7 @@ def _path(source: str, directory: str | None, *, fits: bool) -> str:
     if source == "-" or directory is None:
         why = "its interpreter opens a file" if fits else f"it is longer than {MOST_WORD} bytes"
         raise BadForm(
-            [Problem(source, 1, "", f"cannot be run from here: {why}; save it and submit the file")]
+            [FormProblem(source, 1, "", f"cannot be run from here: {why}; save it and submit the file")]
         )
     return abspath(source)
 

@@ -76,7 +76,7 @@ class Billing(Struct, frozen=True, gc=False):
     """Nanoseconds paid at the least."""
 
 
-class Health(StrEnum):
+class ClusterHealth(StrEnum):
     """How an external cluster is. Agents are known one by one: a cluster of them has no health of its own."""
 
     UNOBSERVED = "unobserved"

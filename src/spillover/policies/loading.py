@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from spillover.deciding.guard import (
     CAUGHT,
     FixedBackfill,
-    Guard,
     GuardedOrder,
     GuardedPlace,
     GuardedRoute,
     GuardedWait,
+    PolicyGuard,
     line_of,
     words_of,
 )
@@ -103,7 +103,7 @@ def _together(chosen: PolicySet, made: dict[str, Any], missing: dict[str, str]) 
     }
     if hasattr(made["order"], "unknown_runtime"):
         made["order"].unknown_runtime = chosen.unknown_runtime
-    guards = tuple(policy for policy in made.values() if isinstance(policy, Guard))
+    guards = tuple(policy for policy in made.values() if isinstance(policy, PolicyGuard))
     return Policies(chosen, **made, **common, guards=guards, missing=missing)
 
 

@@ -27,7 +27,7 @@ GRACE: Final = DAY
 """Nanoseconds that a blob stays after it was put or asked for."""
 
 
-class Bounds(Struct, frozen=True):
+class BlobBounds(Struct, frozen=True):
     """How much a store takes, in bytes."""
 
     file: int = 10 * GIB
@@ -55,7 +55,7 @@ class TooLarge(BlobError):
     """It is larger than one blob may be. Nothing was kept."""
 
 
-class NoRoom(BlobError):
+class NoSpace(BlobError):
     """It cannot be kept now: the disk is full, or all that may be kept is. Nothing was kept."""
 
 

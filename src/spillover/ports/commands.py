@@ -10,7 +10,7 @@ from typing import Final, Protocol, Self
 from msgspec import Struct
 
 from spillover.core.events import JobState
-from spillover.core.proposals import Refusal, Refused
+from spillover.core.proposals import Refusal, RefusalKind
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import CostBy
 from spillover.model.job import Range
@@ -56,7 +56,7 @@ from spillover.wire.api import (
 )
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """Why a command was not carried out, and so what the one who asked does next."""
 
     INVALID = "invalid"
@@ -86,7 +86,7 @@ class CommandError(Exception):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ErrorKind,
         message: str,
         problems: Sequence[FieldProblem] = (),
         retry_after: float | None = None,
@@ -157,13 +157,13 @@ class JobChanges(Struct, frozen=True):
 
 
 _KINDS: Final = {
-    Refused.INVALID: Kind.INVALID,
-    Refused.UNKNOWN: Kind.UNKNOWN,
-    Refused.CONFLICT: Kind.CONFLICT,
-    Refused.STALE: Kind.UNAVAILABLE,
-    Refused.FULL: Kind.LIMITED,
-    Refused.PROJECT_FULL: Kind.LIMITED,
-    Refused.INTERNAL: Kind.INTERNAL,
+    RefusalKind.INVALID: ErrorKind.INVALID,
+    RefusalKind.UNKNOWN: ErrorKind.UNKNOWN,
+    RefusalKind.CONFLICT: ErrorKind.CONFLICT,
+    RefusalKind.STALE: ErrorKind.UNAVAILABLE,
+    RefusalKind.FULL: ErrorKind.LIMITED,
+    RefusalKind.PROJECT_FULL: ErrorKind.LIMITED,
+    RefusalKind.INTERNAL: ErrorKind.INTERNAL,
 }
 
 

@@ -28,7 +28,7 @@ class Lead(Protocol):
         ...
 
 
-class Link(StrEnum):
+class DriverLink(StrEnum):
     """How a driver's connection is."""
 
     CONNECTING = "connecting"
@@ -42,7 +42,7 @@ class Link(StrEnum):
 class Connection(Struct, frozen=True):
     """How a driver's connection is, and since when."""
 
-    link: Link
+    link: DriverLink
     since: int
     """Nanoseconds on the monotonic clock."""
     failures: int = 0

@@ -24,10 +24,10 @@ from spillover.core.proposals import (
     UpdateCluster,
 )
 from spillover.core.state import State
-from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, shown
 from spillover.model.cluster import ClusterSpec, Leave
 from spillover.model.ids import ClusterName
-from spillover.ports.commands import CommandError, Kind, refused
+from spillover.ports.commands import CommandError, ErrorKind, refused
 from spillover.server.clusters import OpenClusters
 from spillover.server.lives import ClusterLives
 from spillover.wire.api import (
@@ -88,7 +88,7 @@ class ClusterAdministration:
         if request.check and spec.name not in state.lives:
             lines = await self._clusters.try_out(spec.name, spec.kind, form)
             if lines:
-                raise _invalid([Problem("", None, f"cluster {spec.name}", line) for line in lines])
+                raise _invalid([FormProblem("", None, f"cluster {spec.name}", line) for line in lines])
         identity = self._clusters.identity if spec.external else ""
         await self._propose(AddCluster(spec, who, read.entries[spec.name], identity))
 
@@ -112,7 +112,9 @@ class ClusterAdministration:
         known = (await self._loop.read()).state.lives
         if strange := [name for name in names if name not in known]:
             there = ", ".join(known) or "none"
-            raise CommandError(Kind.UNKNOWN, f"there is no cluster {strange[0][:80]!r} here; known: {there}")
+            raise CommandError(
+                ErrorKind.UNKNOWN, f"there is no cluster {strange[0][:80]!r} here; known: {there}"
+            )
         how = Leave(action.jobs)
         acts: dict[str, Callable[[ClusterName], Proposal]] = {
             "drain": lambda name: DrainCluster(name, who),
@@ -145,14 +147,16 @@ class ClusterAdministration:
     def _read(self) -> Config:
         """The configuration as it is now."""
         if self._reload is None:
-            raise CommandError(Kind.CONFLICT, "this server was started without a configuration to read again")
+            raise CommandError(
+                ErrorKind.CONFLICT, "this server was started without a configuration to read again"
+            )
         try:
             return self._reload()
         except BadForm as bad:
             raise _invalid(bad.problems) from None
         except OSError as error:
             raise CommandError(
-                Kind.INVALID, f"cannot read the configuration: {error.strerror or error}"
+                ErrorKind.INVALID, f"cannot read the configuration: {error.strerror or error}"
             ) from None
 
     def _differences(
@@ -215,7 +219,7 @@ class ClusterAdministration:
         before = state.clusters[spec.name]
         if before.kind != spec.kind:
             told = f"is of kind {before.kind} and cannot become {spec.kind}; give the new one another name, or restart the server"
-            raise CommandError(Kind.CONFLICT, f"{what} {told}")
+            raise CommandError(ErrorKind.CONFLICT, f"{what} {told}")
         form = wanted.forms[spec.name]
         says = [each for each in structs.asdict(spec) if getattr(spec, each) != getattr(before, each)]
         restated = self._clusters.forms.get(spec.name, form) != form
@@ -241,6 +245,8 @@ _JOBS: Final = {
 }
 
 
-def _invalid(problems: Sequence[Problem]) -> CommandError:
+def _invalid(problems: Sequence[FormProblem]) -> CommandError:
     first = str(problems[0]) if len(problems) == 1 else f"there are {len(problems)} problems"
-    return CommandError(Kind.INVALID, first, [FieldProblem(each.path, each.message) for each in problems])
+    return CommandError(
+        ErrorKind.INVALID, first, [FieldProblem(each.path, each.message) for each in problems]
+    )

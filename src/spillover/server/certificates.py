@@ -21,7 +21,7 @@ _EARLY: Final = timedelta(minutes=5)
 """Clocks differ."""
 
 
-class Taken(Exception):
+class CertificateTaken(Exception):
     """There are files already."""
 
 
@@ -35,7 +35,9 @@ def make_certificates(
     """Write an authority and a certificate for some hosts into a folder, where nothing is overwritten."""
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
     if there := [name for name in FILES if (out / name).exists()]:
-        raise Taken(f"{out / there[0]} is there already; choose another folder with --out, or move it away")
+        raise CertificateTaken(
+            f"{out / there[0]} is there already; choose another folder with --out, or move it away"
+        )
     at = now or datetime.now(UTC)
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     ca_name = _name(authority)

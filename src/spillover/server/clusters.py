@@ -16,7 +16,7 @@ from spillover.control.controllers.driving import Driving
 from spillover.control.driving.drivers import Drivers
 from spillover.control.driving.keeping import OutputArchive
 from spillover.control.loop import Loop
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.set_aside import surviving
 from spillover.core.state import State
 from spillover.model.backoff import reason_of
@@ -65,7 +65,7 @@ class ClusterParts(Struct, frozen=True):
     config: Config
     data: Path
     loop: Loop
-    runner: Runner
+    runner: LeaseSender
     blobs: Blobs
     drivers: Drivers
     umask: int = -1

@@ -17,7 +17,7 @@ from spillover.api.grpc.clusters import ClustersService
 from spillover.api.grpc.jobs import JobsService
 from spillover.api.http.app import App, build_app
 from spillover.api.http.door import Door
-from spillover.api.http.serving import Bounds, serving
+from spillover.api.http.serving import HttpBounds, serving
 from spillover.clusters.agents.hub import Hub
 from spillover.config.config import Address, Config, OnShutdown
 from spillover.control.agents import Desk
@@ -36,7 +36,7 @@ from spillover.control.leader import Leader
 from spillover.control.limits import Gauge, Rate
 from spillover.control.lookup import Lookup
 from spillover.control.loop import RETRY, Loop
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.set_aside import surviving
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
@@ -48,7 +48,7 @@ from spillover.model.units import SECOND
 from spillover.policies.loading import load_surely
 from spillover.ports.blobs import Blobs
 from spillover.ports.clock import Clock
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError, Unwritable
 from spillover.ports.kinds import CannotOpen
 from spillover.server.administration import ClusterAdministration
@@ -56,7 +56,7 @@ from spillover.server.clusters import ClusterParts, OpenClusters, Unusable, iden
 from spillover.server.files import Whereabouts, forget_whereabouts, token_of, write_whereabouts
 from spillover.server.lives import ClusterLives
 from spillover.server.metrics import Metrics
-from spillover.server.tls import Identity, Renewal
+from spillover.server.tls import CertificateRenewal, Identity
 from spillover.stores.blobs import FileBlobs, MemoryBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.stores.store import Store
@@ -120,7 +120,7 @@ class Server:
         self._files = FileKeeping(self.loop, self._specs, self._blobs, config.retention.jobs)
         self._archiving = Archiving(self.loop, store.archive, self._files.keep)
         desk = FileDesk(self._blobs, config.max_inputs, config.max_outputs)
-        self._runner = Runner(self.loop, self._hub, self._specs, tickets)
+        self._runner = LeaseSender(self.loop, self._hub, self._specs, tickets)
         limits = config.limits
         self._gauge = Gauge(
             self._clock,
@@ -200,7 +200,9 @@ class Server:
             people = [
                 each(self.commands.of, self._tokens, self._gauge) for each in (JobsService, ClustersService)
             ]
-            renewal = Renewal(self._identity, self.loop.now) if self._identity is not None else None
+            renewal = (
+                CertificateRenewal(self._identity, self.loop.now) if self._identity is not None else None
+            )
             pair = renewal.pair if renewal is not None else None
             grpc_server, grpc_port = await serve_agents(service, str(self._config.grpc), pair, people)
             tasks: list[asyncio.Task[None]] = []
@@ -304,10 +306,10 @@ class Server:
             gauge=self._gauge,
         )
 
-    def _bounds(self) -> Bounds:
+    def _bounds(self) -> HttpBounds:
         """What connections of people may be."""
         limits = self._config.limits
-        return Bounds(limits.head_time / SECOND, limits.connections, self._gauge.crowded)
+        return HttpBounds(limits.head_time / SECOND, limits.connections, self._gauge.crowded)
 
     def _files_of_tls(self) -> tuple[Path, Path] | None:
         """Certificate and key; None without TLS."""
@@ -357,7 +359,7 @@ class Server:
                     raise
                 await asyncio.sleep(RETRY)  # until it is known whether another server leads
         if isinstance(reply, Refusal):
-            raise CommandError(Kind.INTERNAL, f"cannot take the lead: {reply.message}")
+            raise CommandError(ErrorKind.INTERNAL, f"cannot take the lead: {reply.message}")
         self._archiving.begin()
 
     async def _end(self, tasks: list[asyncio.Task[None]], grpc_server: object) -> None:

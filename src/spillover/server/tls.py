@@ -94,7 +94,7 @@ def load_identity(tls: Tls, now: float) -> Identity:
     return Identity(paths["cert"].absolute(), paths["key"].absolute(), ca, _names(certificate))
 
 
-class Renewal:
+class CertificateRenewal:
     """Sees to it that a new certificate is shown to whoever connects from then on; connections that are there stay as they are."""
 
     def __init__(self, identity: Identity, now: Callable[[], int] = time.time_ns) -> None:

@@ -25,7 +25,7 @@ from spillover.config.read import check_reach, read_address, read_config
 from spillover.control.clock import SystemClock
 from spillover.control.leader import Leader
 from spillover.forms.documents import read_documents
-from spillover.forms.problems import BadForm, Findings, Problem, line_of
+from spillover.forms.problems import BadForm, Findings, FormProblem, line_of
 from spillover.ports.commands import CommandError
 from spillover.ports.election import Holder
 from spillover.ports.journal import StoreError, Unwritable
@@ -106,11 +106,11 @@ def _open_many_files() -> int:
     return before
 
 
-def _placed(error: BadCertificate, source: str) -> Problem:
+def _placed(error: BadCertificate, source: str) -> FormProblem:
     """What is wrong with TLS, with the line that asks for it."""
     lines = read_documents(Path(source).read_bytes(), source)[0].lines
     line = line_of(tuple(error.setting.split(".")), lines)
-    return Problem(source, line, error.setting, error.message)
+    return FormProblem(source, line, error.setting, error.message)
 
 
 def _told(error: Exception) -> str:

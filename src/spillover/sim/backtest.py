@@ -6,15 +6,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.model.units import format_time
 from spillover.sim.comparing import Deviation, ProjectChange, by_project, deviation
 from spillover.sim.estimates import Told, with_estimates
-from spillover.sim.failing import Failure
-from spillover.sim.outcome import Outcome
-from spillover.sim.past import History
+from spillover.sim.failing import JobFailure
+from spillover.sim.outcome import JobOutcome
+from spillover.sim.past import PastJobs
 from spillover.sim.runner import simulate
 from spillover.sim.served import Ruling
 from spillover.sim.setting import Scene
@@ -29,10 +29,10 @@ class Run(Struct, frozen=True):
     policy: str
     """All of it in a line; the first where others took over; empty for what happened."""
     statistics: Statistics
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[JobOutcome, ...]
     projects: tuple[ProjectChange, ...] = ()
     """Of a policy: what it changes for whom."""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[JobFailure, ...] = ()
     """Policies of installed packages that failed: then the numbers are not theirs."""
 
 
@@ -46,7 +46,7 @@ class Backtest(Struct, frozen=True):
 
 
 def run(
-    history: History,
+    history: PastJobs,
     ruling: Ruling,
     policies: Sequence[tuple[str, PolicySet]],
     told: Told,
@@ -56,10 +56,12 @@ def run(
     """Simulate what really ran and each of the policies; `done` hears of each."""
     count = len(history.counted())
     if not count:
-        raise BadForm([Problem("", None, "", "there are no jobs that ran in this span; choose another one")])
+        raise BadForm(
+            [FormProblem("", None, "", "there are no jobs that ran in this span; choose another one")]
+        )
     if count <= 2 * warmup:
         few = f"leaves none of {count} jobs; the most is {(count - 1) // 2}"
-        raise BadForm([Problem("--warmup", None, "", f"{warmup} {few}")])
+        raise BadForm([FormProblem("--warmup", None, "", f"{warmup} {few}")])
     counted = history.counted(warmup)
     lives = _Lives(history, told, counted)
     happened = Run("happened", "", lives.told_of(history.happened), history.happened)
@@ -78,7 +80,7 @@ def run(
 class _Lives:
     """Simulates the jobs of a history, and sums up."""
 
-    def __init__(self, history: History, told: Told, counted: range) -> None:
+    def __init__(self, history: PastJobs, told: Told, counted: range) -> None:
         self._history = history
         self._jobs = with_estimates(history.jobs, told, 0)
         self._counted = counted
@@ -94,19 +96,19 @@ class _Lives:
         history = self._history
         begin = history.jobs[0].submit
         scene = Scene(history.site, ruling.first, history.fleet, begin, ruling.changes, history.budgets)
-        failures: list[Failure] = []
+        failures: list[JobFailure] = []
         outcomes = tuple(simulate(self._jobs, scene, failures=failures))
         policy = write_policies(ruling.first)
         return Run(name, policy, self.told_of(outcomes), outcomes, failures=tuple(failures))
 
-    def told_of(self, outcomes: Sequence[Outcome]) -> Statistics:
+    def told_of(self, outcomes: Sequence[JobOutcome]) -> Statistics:
         """A life in numbers."""
         return summarize(
             self._history.jobs, outcomes, self._history.site, self._counted, self._window, self._rented
         )
 
 
-def fields(found: Backtest, history: History, ruling: Ruling, told: Told, warmup: int) -> dict[str, Any]:
+def fields(found: Backtest, history: PastJobs, ruling: Ruling, told: Told, warmup: int) -> dict[str, Any]:
     """The result for a program."""
     return {
         "jobs": len(history.counted()),

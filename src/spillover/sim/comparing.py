@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from spillover.model.units import MONEY, SECOND
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.statistics import Statistics, percentile
 from spillover.sim.trace import TraceJob
 
@@ -61,8 +61,8 @@ class ProjectChange(Struct, frozen=True):
 
 
 def deviation(
-    happened: Sequence[Outcome],
-    simulated: Sequence[Outcome],
+    happened: Sequence[JobOutcome],
+    simulated: Sequence[JobOutcome],
     before: Statistics,
     after: Statistics,
     counted: range,
@@ -96,9 +96,9 @@ def deviation(
 
 def by_project(
     jobs: Sequence[TraceJob],
-    happened: Sequence[Outcome],
-    as_ran: Sequence[Outcome],
-    then: Sequence[Outcome],
+    happened: Sequence[JobOutcome],
+    as_ran: Sequence[JobOutcome],
+    then: Sequence[JobOutcome],
     counted: range,
 ) -> list[ProjectChange]:
     """What changes for each project; those that gain most waiting time in all come first, those that lose most last.
@@ -124,7 +124,7 @@ class _Sum(Struct):
 
 
 def _sums(
-    jobs: Sequence[TraceJob], outcomes: Sequence[Outcome], of: set[int], counted: range
+    jobs: Sequence[TraceJob], outcomes: Sequence[JobOutcome], of: set[int], counted: range
 ) -> Mapping[str, _Sum]:
     """By project."""
     found: dict[str, _Sum] = {}

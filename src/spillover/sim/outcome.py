@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class JobOutcome(Struct, frozen=True, gc=False):
     """One job that ended."""
 
     job: int

@@ -11,7 +11,7 @@ from spillover.model.budget import Budget
 from spillover.model.job import Burst, Shape
 from spillover.model.resources import Resources
 from spillover.model.units import MONEY
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.report import so_many
 from spillover.sim.setting import OWNED, UNDIVIDED, Fleet, Rent, Site, site_of
 from spillover.sim.standing import Life, at_beginning
@@ -19,12 +19,12 @@ from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.wire.api import PastJob
 
 
-class History(Struct, frozen=True):
+class PastJobs(Struct, frozen=True):
     """Jobs that ran, where they ran, and what became of them."""
 
     jobs: tuple[TraceJob, ...]
     """In the order in which they could have been placed: `submit` is that time. Those that stood there in the beginning come first."""
-    happened: tuple[Outcome, ...]
+    happened: tuple[JobOutcome, ...]
     """Of each of them."""
     site: Site
     fleet: Fleet = UNDIVIDED
@@ -50,14 +50,14 @@ def from_journal(
     budgets: Sequence[Budget] = (),
     before: Iterable[PastJob] = (),
     begin: int = 0,
-) -> History:
+) -> PastJobs:
     """Our own history, as a server tells it; `before` are jobs that were submitted before a span and ended after its beginning."""
     told = list(past)
     ran = _in_order(told)
     lives = [_own_life(job) for job in ran]
     there, later = at_beginning(map(_own_life, _in_order(before)), begin, site.rented)
     lives = sorted([*lives, *later], key=_ready) if later else lives
-    return History(
+    return PastJobs(
         *_numbered([*there, *lives]),
         site,
         budgets=tuple(budgets),
@@ -67,7 +67,7 @@ def from_journal(
     )
 
 
-def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until: int | None) -> History:
+def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until: int | None) -> PastJobs:
     """The history of a cluster that was all owned; jobs that were submitted within a span of nanoseconds UTC."""
     begin = since or 0
     before: list[Life] = []
@@ -81,7 +81,7 @@ def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until:
     outside = sum(at + zero < begin or (until is not None and at + zero >= until) for at in trace.not_jobs_at)
     there, later = at_beginning(before, begin, ())
     jobs, happened = _numbered([*there, *sorted([*found, *later], key=_ready)])
-    return History(
+    return PastJobs(
         jobs,
         happened,
         site_of(fleet, rent),
@@ -93,7 +93,7 @@ def from_slurm(trace: Trace, fleet: Fleet, rent: Rent, since: int | None, until:
     )
 
 
-def _too_small(fleet: Fleet, jobs: Sequence[TraceJob], happened: Sequence[Outcome]) -> Iterable[str]:
+def _too_small(fleet: Fleet, jobs: Sequence[TraceJob], happened: Sequence[JobOutcome]) -> Iterable[str]:
     """A remark if more was in use at a time than the machines have: they cannot be those that the jobs ran on."""
     capacity = fleet.capacity
     changes: dict[int, int] = {}
@@ -125,12 +125,12 @@ def _ready(life: Life) -> int:
     return life[0].submit
 
 
-def _numbered(lives: Sequence[Life]) -> tuple[tuple[TraceJob, ...], tuple[Outcome, ...]]:
+def _numbered(lives: Sequence[Life]) -> tuple[tuple[TraceJob, ...], tuple[JobOutcome, ...]]:
     """Jobs, and what became of each under its number."""
     return (
         tuple(job for job, _ in lives),
         tuple(
-            Outcome(at, one.submit, one.start, one.end, one.cluster, one.node, one.cost, "")
+            JobOutcome(at, one.submit, one.start, one.end, one.cluster, one.node, one.cost, "")
             for at, (_, one) in enumerate(lives)
         ),
     )
@@ -174,7 +174,7 @@ def _own_life(job: PastJob) -> Life:
         ),
     )
     start, cost = job.started_ns or 0, round(job.cost * MONEY)
-    return again, Outcome(
+    return again, JobOutcome(
         0, job.ready_ns, start, job.finished_ns, job.cluster or "", job.node or "", cost, ""
     )
 
@@ -197,6 +197,6 @@ def _slurm_life(job: TraceJob, past: Happened, zero: int) -> Life:
     """A job of Slurm from when it could have been placed, and what became of it, in UTC."""
     submit = zero + (job.submit if past.ready is None else past.ready)
     start, end = past.start + zero, past.end + zero
-    return job.but(submit, job.estimate), Outcome(
+    return job.but(submit, job.estimate), JobOutcome(
         0, submit, start, end, past.cluster or OWNED, past.node, past.cost, ""
     )

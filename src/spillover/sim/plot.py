@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.sim.labels import Labels
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class Curve(Struct, frozen=True):
 def check_plot(path: Path) -> None:
     """Refuse a picture that could not be drawn, before hours are spent on it."""
     if path.suffix.lower() not in FORMATS:
-        raise BadForm([Problem("--plot", None, "", f"{path.name} is neither .svg nor .png")])
+        raise BadForm([FormProblem("--plot", None, "", f"{path.name} is neither .svg nor .png")])
     if not path.absolute().parent.is_dir():
-        raise BadForm([Problem("--plot", None, "", f"there is no folder {path.parent}")])
+        raise BadForm([FormProblem("--plot", None, "", f"there is no folder {path.parent}")])
     try:
         import matplotlib as mpl  # noqa: F401, PLC0415 - heavy and optional
     except ImportError:
         advice = "pictures need matplotlib; install it with: pip install 'spillover[plot]'"
-        raise BadForm([Problem("--plot", None, "", advice)]) from None
+        raise BadForm([FormProblem("--plot", None, "", advice)]) from None
 
 
 def draw(path: Path, curves: Sequence[Curve], zero: Dot, title: str) -> None:

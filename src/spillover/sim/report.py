@@ -6,15 +6,15 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from spillover.model.units import MONEY, SECOND, format_duration
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.statistics import Statistics
-from spillover.sim.study import Result, Study
+from spillover.sim.study import Study, StudyResult
 from spillover.sim.trace import Trace, TraceJob
 
 COLUMNS: Final = ("id", "submit_s", "start_s", "end_s", "cluster", "node", "cost", "reason")
 
 
-def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
+def facts(result: StudyResult, study: Study, trace: Trace) -> list[tuple[str, str]]:
     """The result for a person, a line each."""
     numbers = result.statistics
     count = len(trace.jobs)
@@ -39,7 +39,7 @@ def facts(result: Result, study: Study, trace: Trace) -> list[tuple[str, str]]:
     return told
 
 
-def fields(result: Result, study: Study, trace: Trace) -> dict[str, Any]:
+def fields(result: StudyResult, study: Study, trace: Trace) -> dict[str, Any]:
     """The result for a program."""
     return {
         **asdict(result.statistics),
@@ -52,7 +52,7 @@ def fields(result: Result, study: Study, trace: Trace) -> dict[str, Any]:
     }
 
 
-def write_jobs(path: str, jobs: Sequence[TraceJob], outcomes: Sequence[Outcome]) -> None:
+def write_jobs(path: str, jobs: Sequence[TraceJob], outcomes: Sequence[JobOutcome]) -> None:
     """A row for each job that ran, in the order of submission; packed if the name says so."""
     write_csv(path, COLUMNS, rows(jobs, outcomes))
 
@@ -75,7 +75,7 @@ def write_csv(path: str, columns: Sequence[str], lines: Iterable[Sequence[str]])
         file.write(data)
 
 
-def rows(jobs: Sequence[TraceJob], outcomes: Sequence[Outcome]) -> Iterator[tuple[str, ...]]:
+def rows(jobs: Sequence[TraceJob], outcomes: Sequence[JobOutcome]) -> Iterator[tuple[str, ...]]:
     """The values of COLUMNS for each job, exact in seconds and in money."""
     for one in sorted(outcomes, key=lambda each: each.job):
         yield (

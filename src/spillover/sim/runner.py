@@ -25,12 +25,12 @@ from spillover.model.job import Argv, JobSpec, Terms
 from spillover.model.policy import PolicySet
 from spillover.model.units import FOREVER
 from spillover.policies.loading import load
-from spillover.sim.failing import Failure, failures_of
-from spillover.sim.outcome import Outcome
+from spillover.sim.failing import JobFailure, failures_of
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.setting import Scene, Setting
 from spillover.sim.shapes import Shapes
 from spillover.sim.trace import TraceJob
-from spillover.sim.world import World
+from spillover.sim.world import SimulatedWorld
 
 ARCHIVED_AT_ONCE = 1000
 """Ended jobs that leave the state together."""
@@ -49,9 +49,9 @@ def simulate(
     setting: Setting | Scene,
     sink: Sink | None = None,
     *,
-    failures: list[Failure] | None = None,
+    failures: list[JobFailure] | None = None,
     ended: Ended | None = None,
-) -> list[Outcome]:
+) -> list[JobOutcome]:
     """What would become of these jobs, in their order; policies that failed are added to `failures`."""
     with not_collecting():
         scene = setting.scene if isinstance(setting, Setting) else setting
@@ -113,12 +113,12 @@ class _Simulation:
         self.guards: list[Guarded] = []
         """Policies of installed packages that decided at any time."""
         self._engine = Engine(State(), self._load, digests=sink is not None)
-        self._world = World(jobs, scene.site)
+        self._world = SimulatedWorld(jobs, scene.site)
         begun = self._engine.step(scene.begin, opening(scene)).events
         if sink is not None:
             sink(scene.begin, begun)
 
-    def run(self) -> list[Outcome]:
+    def run(self) -> list[JobOutcome]:
         """Until every job has ended, or nothing more can happen."""
         jobs, world, engine, scene, sink = self._jobs, self._world, self._engine, self._scene, self._sink
         shapes = Shapes(scene.fleet)

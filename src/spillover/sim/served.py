@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from spillover.forms.policystring import read_policies
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.budget import EVERY, Budget, Of, Per
 from spillover.model.cluster import Billing, ClusterSpec, NodeClass, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import MONEY, SECOND, parse_time
-from spillover.sim.setting import Machine, Site
+from spillover.sim.setting import FleetMachine, Site
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PolicyRecord
 
 
@@ -33,7 +33,7 @@ class Ruling(Struct, frozen=True):
 def site_from(clusters: Sequence[ClusterView], agents: Sequence[AgentView]) -> Site:
     """The clusters of a server with the machines that they have now."""
     machines = [
-        Machine(
+        FleetMachine(
             ClusterName(one.cluster),
             NodeName(one.name),
             _resources(one.capacity),
@@ -76,7 +76,7 @@ def _known(line: str) -> PolicySet:
         (first, *_) = error.problems
         advice = "name what comes closest with --really"
         raise BadForm(
-            [Problem("", None, "", f"{line} decided then, and cannot here: {first.message}; {advice}")]
+            [FormProblem("", None, "", f"{line} decided then, and cannot here: {first.message}; {advice}")]
         ) from None
 
 

@@ -19,7 +19,7 @@ ENOUGH: Final = Resources(10**15, 2**62, 10**12)
 """What the one machine of the rented cluster has: more than any trace asks for."""
 
 
-class Capacity(Struct, frozen=True):
+class FleetCapacity(Struct, frozen=True):
     """What owned machines can do at any moment."""
 
     units: int
@@ -40,10 +40,10 @@ class Fleet(Struct, frozen=True):
     """Likewise of memory."""
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> FleetCapacity:
         """What all of them can do."""
         each = self.node.gpu or (self.node.cpu if self.limits_cpu else 0)
-        return Capacity(self.count * each, self.node.gpu > 0)
+        return FleetCapacity(self.count * each, self.node.gpu > 0)
 
 
 UNDIVIDED: Final = Fleet(1, ENOUGH)
@@ -59,7 +59,7 @@ class Rent(Struct, frozen=True):
     """Nanoseconds from renting until the job runs: waiting, which is not billed."""
 
 
-class Machine(Struct, frozen=True):
+class FleetMachine(Struct, frozen=True):
     """One machine."""
 
     cluster: ClusterName
@@ -73,7 +73,7 @@ class Site(Struct, frozen=True):
     """Clusters and their machines, both in the order in which they are tried."""
 
     clusters: tuple[ClusterSpec, ...]
-    machines: tuple[Machine, ...]
+    machines: tuple[FleetMachine, ...]
     endless: frozenset[ClusterName] = frozenset()
     """Clusters whose one machine stands for as many as are needed: it has no name."""
 
@@ -83,12 +83,12 @@ class Site(Struct, frozen=True):
         return frozenset(spec.name for spec in self.clusters if spec.role is Role.RENTED)
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> FleetCapacity:
         """What owned machines can do."""
         rented = self.rented
         owned = [machine.capacity for machine in self.machines if machine.cluster not in rented]
         gpus = sum(one.gpu for one in owned)
-        return Capacity(gpus or sum(one.cpu for one in owned), gpus > 0)
+        return FleetCapacity(gpus or sum(one.cpu for one in owned), gpus > 0)
 
 
 class Scene(Struct, frozen=True):
@@ -126,6 +126,8 @@ def site_of(fleet: Fleet, rent: Rent) -> Site:
     rented = ClusterSpec(
         RENTED, "agents", Role.RENTED, rent.price, rent.billing, gangs=True, startup=rent.startup
     )
-    machines = [Machine(OWNED, NodeName(f"n{number}"), fleet.node) for number in range(1, fleet.count + 1)]
-    machines.append(Machine(RENTED, NodeName("rented"), ENOUGH))
+    machines = [
+        FleetMachine(OWNED, NodeName(f"n{number}"), fleet.node) for number in range(1, fleet.count + 1)
+    ]
+    machines.append(FleetMachine(RENTED, NodeName("rented"), ENOUGH))
     return Site((owned, rented), tuple(machines), frozenset({RENTED}))

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from spillover.model.job import Burst
 from spillover.model.units import MINUTE
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.trace import TraceJob
 
-Life = tuple[TraceJob, Outcome]
+Life = tuple[TraceJob, JobOutcome]
 """A job and what became of it; its `submit` is since when it could have been placed."""
 
 
@@ -33,7 +33,7 @@ def at_beginning(lives: Iterable[Life], begin: int, rented: Collection[str]) -> 
     return running + waiting, later
 
 
-def _running(job: TraceJob, past: Outcome, begin: int, *, rented: bool) -> Life:
+def _running(job: TraceJob, past: JobOutcome, begin: int, *, rented: bool) -> Life:
     """What is left of a job that runs, to be run where it does."""
     submit, ran = begin - 1, begin - past.start
     own = job.own

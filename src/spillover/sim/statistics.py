@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from spillover.model.units import HOUR, MONEY, SECOND
-from spillover.sim.outcome import Outcome
-from spillover.sim.setting import RENTED, Capacity, Fleet, Site
+from spillover.sim.outcome import JobOutcome
+from spillover.sim.setting import RENTED, Fleet, FleetCapacity, Site
 from spillover.sim.trace import TraceJob
 
 
@@ -50,7 +50,7 @@ class Statistics(Struct, frozen=True):
 
 def summarize(
     jobs: Sequence[TraceJob],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[JobOutcome],
     owned: Fleet | Site,
     counted: range,
     window: tuple[int, int] | None = None,
@@ -107,8 +107,8 @@ def summarize(
 
 def _work(
     jobs: Sequence[TraceJob],
-    outcomes: Sequence[Outcome],
-    capacity: Capacity,
+    outcomes: Sequence[JobOutcome],
+    capacity: FleetCapacity,
     window: tuple[int, int],
     rented: Collection[str],
 ) -> tuple[int, int]:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.policy_options import write_policies
 from spillover.sim.estimates import Told, with_estimates
-from spillover.sim.failing import Failure
-from spillover.sim.outcome import Outcome
+from spillover.sim.failing import JobFailure
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.runner import Ended, simulate
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.statistics import Statistics, summarize
@@ -38,13 +38,13 @@ class Study(Struct, frozen=True):
     """Error of the logarithm of estimates."""
 
 
-class Result(Struct, frozen=True):
+class StudyResult(Struct, frozen=True):
     """What became of a study under one set of policies."""
 
     policy: str
     """As `write_policies` writes it."""
     statistics: Statistics
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[JobFailure, ...] = ()
     """Policies of installed packages that failed: then the numbers are not theirs."""
 
 
@@ -60,13 +60,13 @@ def read_jobs(study: Study) -> Trace:
         trace = read_trace(study.trace, skip_bad=study.skip_bad)
     if len(trace.jobs) <= 2 * study.warmup:
         few = f"leaves none of {len(trace.jobs)} jobs; the most is {(len(trace.jobs) - 1) // 2}"
-        raise BadForm([Problem("--warmup", None, "", f"{study.warmup} {few}")])
+        raise BadForm([FormProblem("--warmup", None, "", f"{study.warmup} {few}")])
     return trace
 
 
 def run(
     study: Study, jobs: Sequence[TraceJob], policies: PolicySet, ended: Ended | None = None
-) -> tuple[Result, Sequence[Outcome]]:
+) -> tuple[StudyResult, Sequence[JobOutcome]]:
     """Simulate, and say what came of it; `ended` hears now and then how many jobs have ended."""
     asked, normal = for_engine(policies)
     told = with_estimates(
@@ -76,12 +76,12 @@ def run(
         normal=normal or study.normal,
         lognormal=0.0 if normal else study.lognormal,
     )
-    failures: list[Failure] = []
+    failures: list[JobFailure] = []
     setting = Setting(study.fleet, study.rent, asked)
     outcomes = simulate(told, setting, failures=failures, ended=ended)
     counted = range(study.warmup, len(jobs) - study.warmup)
     numbers = summarize(jobs, outcomes, study.fleet, counted)
-    return Result(write_policies(policies), numbers, tuple(failures)), outcomes
+    return StudyResult(write_policies(policies), numbers, tuple(failures)), outcomes
 
 
 def for_engine(policies: PolicySet) -> tuple[PolicySet, float]:

@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from spillover import __version__
 from spillover.forms.policystring import points, read_policies
-from spillover.forms.problems import BadForm, Problem
+from spillover.forms.problems import BadForm, FormProblem
 from spillover.model.policy import PolicySet
 from spillover.model.policy_options import write_policies
-from spillover.sim.failing import Failure
+from spillover.sim.failing import JobFailure
 from spillover.sim.provenance import made_of
 from spillover.sim.statistics import Statistics
-from spillover.sim.study import Result, Study
+from spillover.sim.study import Study, StudyResult
 from spillover.sim.trace import TraceJob
 
 _START: Final = b'{"key":"'
@@ -43,7 +43,7 @@ class Kept(Struct, frozen=True):
     key: str
     policy: str
     statistics: Statistics
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[JobFailure, ...] = ()
 
 
 def plan(sweeps: Sequence[str], base: PolicySet, study: Study, jobs: Sequence[TraceJob]) -> list[Point]:
@@ -83,26 +83,26 @@ class Results:
             return
         if start and not _START.startswith(start):
             advice = "is there and holds no results of a sweep; name another file, or delete it"
-            raise BadForm([Problem("--out", None, "", f"{self.path} {advice}")])
+            raise BadForm([FormProblem("--out", None, "", f"{self.path} {advice}")])
 
-    def read(self) -> dict[str, Result]:
+    def read(self) -> dict[str, StudyResult]:
         """What is there already, by key."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
             return {}
         self._torn = bool(data) and not data.endswith(b"\n")
-        kept: dict[str, Result] = {}
+        kept: dict[str, StudyResult] = {}
         decoder = msgspec.json.Decoder(Kept)
         for line in data.splitlines():
             try:
                 one = decoder.decode(line)
             except msgspec.DecodeError:
                 continue  # torn, or of an older version; it is simulated again
-            kept[one.key] = Result(one.policy, one.statistics, one.failures)
+            kept[one.key] = StudyResult(one.policy, one.statistics, one.failures)
         return kept
 
-    def add(self, key: str, result: Result) -> None:
+    def add(self, key: str, result: StudyResult) -> None:
         """Keep one more."""
         line = msgspec.json.encode(Kept(key, result.policy, result.statistics, result.failures)) + b"\n"
         with self.path.open("ab") as file:
@@ -110,7 +110,7 @@ class Results:
         self._torn = False
 
 
-def missing(found: Iterable[Point], kept: Mapping[str, Result]) -> Iterator[Point]:
+def missing(found: Iterable[Point], kept: Mapping[str, StudyResult]) -> Iterator[Point]:
     """Points without a result; of equal ones the first."""
     seen = set(kept)
     for point in found:
@@ -119,7 +119,7 @@ def missing(found: Iterable[Point], kept: Mapping[str, Result]) -> Iterator[Poin
             yield point
 
 
-def dominated(results: Sequence[Result]) -> list[bool]:
+def dominated(results: Sequence[StudyResult]) -> list[bool]:
     """Of each result whether another one costs no more and completes no later, and is better in one of both.
 
     One whose policies failed has numbers that are not theirs: it is compared with none.

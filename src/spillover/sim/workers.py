@@ -8,7 +8,7 @@ from multiprocessing import get_context, parent_process
 from threading import Thread
 
 from spillover.model.policy import PolicySet
-from spillover.sim.study import Result, Study, read_jobs, run
+from spillover.sim.study import Study, StudyResult, read_jobs, run
 from spillover.sim.sweep import Point
 from spillover.sim.trace import TraceJob
 
@@ -23,7 +23,7 @@ def cores() -> int:
 
 def simulate_all(
     study: Study, jobs: Sequence[TraceJob], points: Sequence[Point], processes: int
-) -> Iterator[tuple[Point, Result]]:
+) -> Iterator[tuple[Point, StudyResult]]:
     """Each point with its result, as they are done."""
     if min(processes, len(points)) <= 1:
         for point in points:
@@ -34,7 +34,9 @@ def simulate_all(
     try:
         # Processes inherit that Ctrl-C is ignored: it is for this one to end them, without a word of theirs.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        futures: dict[Future[Result], Point] = {pool.submit(_run, point.policies): point for point in points}
+        futures: dict[Future[StudyResult], Point] = {
+            pool.submit(_run, point.policies): point for point in points
+        }
         signal.signal(signal.SIGINT, before)
         for future in as_completed(futures):
             yield futures[future], future.result()
@@ -72,7 +74,7 @@ def _wait_for_parent() -> None:
         os._exit(1)
 
 
-def _run(policies: PolicySet) -> Result:
+def _run(policies: PolicySet) -> StudyResult:
     """One point."""
     if _at_work is None:
         raise RuntimeError("the process was not started as a worker")

@@ -27,7 +27,7 @@ from spillover.core.proposals import Proposal, Result
 from spillover.model.ids import ClusterName, JobId, NodeName, node_key
 from spillover.model.reasons import Reason, code_of
 from spillover.model.units import FOREVER
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.setting import Site
 from spillover.sim.trace import TraceJob
 
@@ -35,7 +35,7 @@ EXITED = Ending.EXITED
 _JOB = attrgetter("job")
 
 
-class Task(Struct, gc=False):
+class SimulatedTask(Struct, gc=False):
     """A job where it was placed last."""
 
     result: Result
@@ -47,7 +47,7 @@ class Task(Struct, gc=False):
     why: Reason
 
 
-class World:
+class SimulatedWorld:
     """What the clusters do, and what became of each job."""
 
     def __init__(self, jobs: Sequence[TraceJob], site: Site) -> None:
@@ -56,14 +56,14 @@ class World:
         self._endless = site.endless
         self._startup = {spec.name: spec.startup for spec in site.clusters if spec.startup}
         """Nanoseconds, of clusters whose machines take time to start."""
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, SimulatedTask] = {}
         """What is placed, by the number of the job."""
         self._ends: list[tuple[int, int, int]] = []
         """Heap of time, job, and seq of the lease."""
         self._stopped: list[int] = []
         """Jobs that were told to stop, and did."""
         self._abandoned: dict[int, int] = {}
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[JobOutcome] = []
         self.ended: list[JobId] = []
         """Jobs that ended, for whoever archives them."""
         self._now = 0
@@ -105,7 +105,7 @@ class World:
             if handler is not None:
                 handler(self, event)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[JobOutcome]:
         """Of every job that ended, in their order."""
         return sorted(self._outcomes, key=_JOB)
 
@@ -118,7 +118,7 @@ class World:
         runtime = self._jobs[job].runtime
         lease = Lease(event.job, event.attempt, event.seq)
         result = Result(node_key(event.cluster, nodes[0]), lease, EXITED, 0, None, Usage(runtime), 0)
-        self._tasks[job] = Task(result, event.cluster, nodes, start, event.why)
+        self._tasks[job] = SimulatedTask(result, event.cluster, nodes, start, event.why)
         heapq.heappush(self._ends, (start + runtime, job, event.seq))
 
     def _stopping(self, event: JobStopping) -> None:
@@ -138,7 +138,7 @@ class World:
         if task is None:
             return  # it never ran
         self._outcomes.append(
-            Outcome(
+            JobOutcome(
                 job,
                 self._jobs[job].submit,
                 task.start,
@@ -152,7 +152,7 @@ class World:
         )
 
 
-def _of_others(task: Task, first: Result) -> list[Proposal]:
+def _of_others(task: SimulatedTask, first: Result) -> list[Proposal]:
     """What is said of the other tasks of a gang, each by its own node, when this is said of the first."""
     return [
         replace(first, node=node_key(task.cluster, node), lease=replace(first.lease, task=rank))
@@ -161,10 +161,10 @@ def _of_others(task: Task, first: Result) -> list[Proposal]:
     ]
 
 
-_HANDLERS: dict[type, Callable[[World, Any], None]] = {
-    JobPlaced: World._placed,  # noqa: SLF001 - its own
-    GangPlaced: World._placed,  # noqa: SLF001
-    JobStopping: World._stopping,  # noqa: SLF001
-    JobRequeued: World._requeued,  # noqa: SLF001
-    JobEnded: World._ended,  # noqa: SLF001
+_HANDLERS: dict[type, Callable[[SimulatedWorld, Any], None]] = {
+    JobPlaced: SimulatedWorld._placed,  # noqa: SLF001 - its own
+    GangPlaced: SimulatedWorld._placed,  # noqa: SLF001
+    JobStopping: SimulatedWorld._stopping,  # noqa: SLF001
+    JobRequeued: SimulatedWorld._requeued,  # noqa: SLF001
+    JobEnded: SimulatedWorld._ended,  # noqa: SLF001
 }

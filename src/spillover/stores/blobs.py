@@ -24,7 +24,7 @@ from typing import Final
 
 from spillover.model.files import DIGEST_RULE, is_digest
 from spillover.model.units import FOREVER, format_memory
-from spillover.ports.blobs import GRACE, Bounds, Differs, NoBlob, NoRoom, TooLarge
+from spillover.ports.blobs import GRACE, BlobBounds, Differs, NoBlob, NoSpace, TooLarge
 
 PIECE: Final = 1 << 20
 """Bytes that are written or read at once: a hop to a thread costs as much as some 100 KiB."""
@@ -40,11 +40,11 @@ class FileBlobs:
     """A folder of files, two levels deep."""
 
     def __init__(
-        self, folder: Path, bounds: Bounds | None = None, now: Callable[[], int] = time.time_ns
+        self, folder: Path, bounds: BlobBounds | None = None, now: Callable[[], int] = time.time_ns
     ) -> None:
         self._folder = folder
         self._new = folder / "new"
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or BlobBounds()
         self._now = now
         self._lock = threading.Lock()
         """Held where a file is named, kept or dropped, so that what was just asked for is not dropped."""
@@ -160,7 +160,7 @@ class FileBlobs:
         wanted = list(digests)
         try:
             self._mark(wanted, project)
-        except NoRoom:
+        except NoSpace:
             if len(self._unmarked) > MOST_UNMARKED:
                 raise
             self._unmarked.update(dict.fromkeys((digest, project) for digest in wanted))
@@ -244,7 +244,7 @@ class FileBlobs:
         self.check_size(already + size)
         total = self._bounds.total
         if total is not None and self._used + self._coming + size > total:
-            raise NoRoom(
+            raise NoSpace(
                 f"all blobs together may have {format_memory(total)}, and {format_memory(self._used)} are there; "
                 "raise blobs.max_total, or keep jobs for a shorter time (retention.jobs)"
             )
@@ -259,7 +259,9 @@ class FileBlobs:
         """Refuse what would leave the journal, which is on the same disk as a rule, no room."""
         disk = shutil.disk_usage(self._folder)
         if disk.free - size < min(MOST_RESERVE, disk.total // RESERVE):
-            raise NoRoom("blobs cannot be kept now: the disk is almost full, and the rest is for the journal")
+            raise NoSpace(
+                "blobs cannot be kept now: the disk is almost full, and the rest is for the journal"
+            )
 
     def settle(self, size: int) -> None:
         """What was coming is there, or will not come."""
@@ -355,7 +357,7 @@ def _disk() -> Iterator[None]:
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         reason = "the disk is full" if full else error.strerror or str(error)
-        raise NoRoom(f"blobs cannot be kept now: {reason}") from error
+        raise NoSpace(f"blobs cannot be kept now: {reason}") from error
 
 
 def _close(opening: asyncio.Future[int]) -> None:
@@ -376,8 +378,8 @@ def _sync(folder: Path) -> None:
 class MemoryBlobs:
     """Blobs for tests, and for a store that keeps nothing."""
 
-    def __init__(self, bounds: Bounds | None = None, now: Callable[[], int] = time.time_ns) -> None:
-        self._bounds = bounds or Bounds()
+    def __init__(self, bounds: BlobBounds | None = None, now: Callable[[], int] = time.time_ns) -> None:
+        self._bounds = bounds or BlobBounds()
         self._now = now
         self._blobs: dict[str, tuple[bytes, int]] = {}
         """With the time until which each stays."""
@@ -396,7 +398,7 @@ class MemoryBlobs:
                 raise TooLarge(f"a blob may have {format_memory(self._bounds.file)}; raise blobs.max_file")
             total = self._bounds.total
             if total is not None and digest not in self._blobs and (await self.used())[1] + len(data) > total:
-                raise NoRoom(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
+                raise NoSpace(f"all blobs together may have {format_memory(total)}; raise blobs.max_total")
         check_digest(hashlib.sha256(data).hexdigest(), digest, len(data))
         self._blobs[digest] = bytes(data), self._now() + GRACE
         if project is not None:

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Container, Iterable, 
 from contextlib import aclosing
 from typing import Final
 
-from spillover.ports.blobs import Blobs, NoRoom, TooLarge
+from spillover.ports.blobs import Blobs, NoSpace, TooLarge
 
-REFUSALS: Final = {TooLarge: "too_large", NoRoom: "no_room"}
+REFUSALS: Final = {TooLarge: "too_large", NoSpace: "no_room"}
 """What may be refused for its size, and how that is called."""
 
 

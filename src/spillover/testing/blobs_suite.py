@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from spillover.model.units import DAY
-from spillover.ports.blobs import Blobs, Bounds, Differs, NoBlob, NoRoom, TooLarge, one_piece
+from spillover.ports.blobs import BlobBounds, Blobs, Differs, NoBlob, NoSpace, TooLarge, one_piece
 
-Opening = Callable[[Bounds, Callable[[], int]], Blobs]
+Opening = Callable[[BlobBounds, Callable[[], int]], Blobs]
 NONE = "0" * 64
 
 
@@ -50,7 +50,7 @@ class BlobsSuite:
     @pytest.fixture
     def blobs(self, blob_opener: Opening, clock: Hand) -> Blobs:
         """An empty store."""
-        return blob_opener(Bounds(), clock)
+        return blob_opener(BlobBounds(), clock)
 
     @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (3 << 20) + 7])
     async def test_what_was_put_comes_back(self, blobs: Blobs, size: int) -> None:
@@ -129,7 +129,7 @@ class BlobsSuite:
 
     async def test_one_that_is_too_large_is_refused_before_it_came(self, blob_opener: Opening) -> None:
         """The most is taken; one byte more is not."""
-        blobs = blob_opener(Bounds(file=2000), Hand())
+        blobs = blob_opener(BlobBounds(file=2000), Hand())
         came = 0
 
         async def long() -> AsyncIterator[bytes]:
@@ -145,9 +145,9 @@ class BlobsSuite:
 
     async def test_all_together_are_bounded(self, blob_opener: Opening, clock: Hand) -> None:
         """Room comes back when something is dropped."""
-        blobs = blob_opener(Bounds(total=1000), clock)
+        blobs = blob_opener(BlobBounds(total=1000), clock)
         await keep(blobs, b"a" * 900)
-        with pytest.raises(NoRoom, match="max_total"):
+        with pytest.raises(NoSpace, match="max_total"):
             await keep(blobs, b"b" * 101)
         await keep(blobs, b"c" * 100)
         assert await blobs.used() == (2, 1000)
@@ -218,7 +218,7 @@ class BlobsSuite:
 
     async def test_what_is_there_needs_no_room_for_another_project(self, blob_opener: Opening) -> None:
         """It is kept once; but no larger than any may be."""
-        blobs = blob_opener(Bounds(file=900, total=1000), Hand())
+        blobs = blob_opener(BlobBounds(file=900, total=1000), Hand())
         await keep(blobs, b"a" * 900, "vision")
         assert await keep(blobs, b"a" * 900, "nlp") is True
         with pytest.raises(TooLarge, match="max_file"):

@@ -3,7 +3,7 @@
 from random import Random
 
 from spillover.core.events import Lease
-from spillover.ports.driver import Answer, Changes, Connection, Link, Made
+from spillover.ports.driver import Answer, Changes, Connection, DriverLink, Made
 from tests.support.external.cluster import Cluster
 
 
@@ -13,7 +13,7 @@ class Watcher:
     def __init__(self, cluster: Cluster, dice: Random, now: int) -> None:
         self._cluster = cluster
         self._dice = dice
-        self._link = Link.CONNECTING
+        self._link = DriverLink.CONNECTING
         self._since = now
         self._failures = 0
         self._read = -1
@@ -28,22 +28,22 @@ class Watcher:
     def connect(self, now: int, *, works: bool, resumes: bool) -> None:
         """Try to connect; a watch that cannot be resumed begins with a list."""
         if not works:
-            if self._link is not Link.DOWN:
-                self._link, self._since = Link.DOWN, now
+            if self._link is not DriverLink.DOWN:
+                self._link, self._since = DriverLink.DOWN, now
             self._failures += 1
             return
-        if self._link is not Link.UP:
-            self._link, self._since, self._failures = Link.UP, now, 0
+        if self._link is not DriverLink.UP:
+            self._link, self._since, self._failures = DriverLink.UP, now, 0
             self._relist = self._relist or not resumes
 
     def lose(self, now: int) -> None:
         """The connection is gone."""
-        if self._link is Link.UP:
-            self._link, self._since = Link.DOWN, now
+        if self._link is DriverLink.UP:
+            self._link, self._since = DriverLink.DOWN, now
 
     def take(self, *, lags: bool) -> Changes:
         """What is new; a watch may lag behind, a list does not."""
-        if self._link is not Link.UP:
+        if self._link is not DriverLink.UP:
             return Changes(False)
         cluster = self._cluster
         if self._relist:
@@ -72,7 +72,7 @@ class Watcher:
     def start(self, lease: Lease, now: int, chance: float) -> Answer:
         """Ask for an attempt: it is made, or not asked for, or made without an answer, or neither."""
         draw = self._dice.random()
-        if self._link is not Link.UP or draw < chance:
+        if self._link is not DriverLink.UP or draw < chance:
             return Answer(Made.UNSENT, "refused")
         if draw < 2 * chance:
             self._cluster.make(lease, now)

@@ -23,7 +23,7 @@ from spillover.core.proposals import Act, Change, NewJob, Proposal, StartEpoch, 
 from spillover.core.state import State
 from spillover.deciding.engine import Engine
 from spillover.deciding.protocols import Policies
-from spillover.model.cluster import ClusterSpec, Health, Price, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName, job_id
 from spillover.model.job import JobSpec, OnFailure, Retry, Shape, Shell, Terms
 from spillover.model.policy import Choice, PolicySet
@@ -172,8 +172,8 @@ class Story:
                 self.tale.handed_back += event.why is Back.RELEASED
                 self.tale.lost += event.why is Back.LOST
             elif isinstance(event, ClusterChanged):
-                self.tale.failed += event.health is Health.FAILED
-                self.tale.cleared += event.health is Health.CLEARING
+                self.tale.failed += event.health is ClusterHealth.FAILED
+                self.tale.cleared += event.health is ClusterHealth.CLEARING
             elif isinstance(event, TasksBound):
                 self.tale.bound += 1
 
@@ -270,7 +270,7 @@ class Story:
     def _is_quiet(self) -> bool:
         objects = any(cluster.objects for cluster in self._clusters.values())
         state = self._engine.state
-        jobs, ready = state.jobs.values(), all(state.health(name) is Health.READY for name in NAMES)
+        jobs, ready = state.jobs.values(), all(state.health(name) is ClusterHealth.READY for name in NAMES)
         return (
             ready
             and bool(self._pilots)

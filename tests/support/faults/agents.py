@@ -12,7 +12,7 @@ import grpc
 from spillover.agent.finding import Target
 from spillover.agent.introduction import introduce
 from spillover.agent.link import Link, LinkEnvironment
-from spillover.agent.options import Options
+from spillover.agent.options import AgentOptions
 from spillover.agent.peers import SERVICE, Peers
 from spillover.agent.process import Sight
 from spillover.agent.runtime import AgentRuntime, Clocks
@@ -125,7 +125,7 @@ class AgentLife:
         """Whether what an earlier life left running is gone."""
         self._dice = dice
         capacity = Resources(plan.cpus * 1000, MEMORY)
-        options = Options(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
+        options = AgentOptions(folder, _Finder(), plan.name, "onprem", capacity, plan.queue)
         self.name = f"{dice.getrandbits(64):x}"
         """No two lives have the same."""
         self._introduction = introduce(options, self.name, pid=1)

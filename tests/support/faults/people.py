@@ -9,7 +9,7 @@ from spillover.core.proposals import Act, Change
 from spillover.forms.jobs import JobForm, read_job
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError
 from tests.support.faults.checks import Checks
 from tests.support.faults.hosts import MILLISECOND, Universe
@@ -72,7 +72,7 @@ class People:
         try:
             await server.loop.propose(Change(Act.CANCEL, (self.jobs[job.name],), "ada"))
         except CommandError as error:
-            if error.kind in {Kind.UNAVAILABLE, Kind.NOT_LEADER}:
+            if error.kind in {ErrorKind.UNAVAILABLE, ErrorKind.NOT_LEADER}:
                 return
         if not server.host.dead:
             self._universe.tell(f"people: {job.name} is cancelled")

@@ -7,14 +7,14 @@ from typing import Any
 
 from spillover.api.grpc.agents import AgentsService
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Answers, Desk, Introduction, Orders, Welcome
+from spillover.control.agents import AgentWelcome, Answers, Desk, Introduction, Orders
 from spillover.control.controllers.archiving import Archiving
 from spillover.control.controllers.leases import Leases
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.lives import Followed, Lives
 from spillover.control.lookup import Lookup
 from spillover.control.loop import Loop
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.specs import Specs
 from spillover.control.submitting import Submitting
 from spillover.control.tickets import Tickets
@@ -176,7 +176,7 @@ class _Desk(Desk):
         self._checks = checks
         self._lives = _Lives(checks)
 
-    async def register(self, intro: Introduction) -> Welcome:
+    async def register(self, intro: Introduction) -> AgentWelcome:
         """See Desk."""
         welcome = await super().register(intro)
         if 0 < intro.epoch < welcome.epoch:
@@ -232,7 +232,7 @@ class ServerLife:
         self.desk = _Desk(self.loop, self.hub, 0, setting.heartbeat, tickets, checks=checks)
         lookup = Lookup(self.loop, store.archive)
         self._archiving = Archiving(self.loop, store.archive)
-        self._runner = Runner(self.loop, self.hub, specs, tickets)
+        self._runner = LeaseSender(self.loop, self.hub, specs, tickets)
         self.submitting = Submitting(self.loop, store.archive, lookup, specs, draw=draw)
         starts = self._runner.starts
         service = AgentsService(self.desk, self.hub, TOKEN, lambda: self.loop.epoch, starts=starts)

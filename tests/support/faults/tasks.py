@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.agent.process import Ended, Returned, Sight, Spawned
+from spillover.agent.process import ProcessEnded, Returned, Sight, Spawned
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
 from spillover.model.ids import JobId, split_member
@@ -159,7 +159,7 @@ class Machine:
         self.gone(execution)
         usage = Usage(0 if began is None else self.universe.now - began)
         end = Exit(execution.host.monotonic(), began is not None, code, signal, usage)
-        self._tell(execution, Ended(execution.lease, end))
+        self._tell(execution, ProcessEnded(execution.lease, end))
         if (behind := self._slot(execution)) and behind[0].began is None and not execution.host.dead:
             self._make_soon(behind[0])
 

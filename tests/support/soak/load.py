@@ -19,7 +19,7 @@ import httpx
 from msgspec import Struct
 
 from spillover.client import Client, Refused, SpillError
-from spillover.client.calling import Options
+from spillover.client.calling import CallOptions
 from spillover.model.units import SECOND, format_time
 from spillover.wire.api import JobView
 from tests.support.processes import clean_environment
@@ -201,7 +201,7 @@ def watched(load: Load, client: Client, dice: random.Random) -> None:
 def calls(load: Load, client: Client, dice: random.Random) -> None:
     """Python functions: what they return comes back, and what they raise too."""
     items = [dice.randrange(1000) for _ in range(dice.choice((3, 30)))]
-    options: Options = {"retry": RETRY}
+    options: CallOptions = {"retry": RETRY}
     squares = client.map(_square, items, options=options)
     load.expected[squares.job], load.sizes[squares.job] = "SUCCEEDED", len(items)
     must(list(squares.results(timeout=PATIENCE)), [item * item for item in items], "what calls returned")

@@ -4,7 +4,7 @@ import pytest
 
 from spillover.agent.chains import AHEAD, MOST, MOST_KNOWN, PATIENCE
 from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Grant, Instruction, Recall, Renewal, Signal, Start, Task, Welcome
+from spillover.agent.values import Exit, Grant, Instruction, Recall, Renewal, Signal, StartTask, Task, Welcome
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.files import File
@@ -44,7 +44,7 @@ class Life:
 
 
 def slots(instructions: list[Instruction]) -> dict[str, int]:
-    return {each.lease.job: each.slot for each in instructions if isinstance(each, Start)}
+    return {each.lease.job: each.slot for each in instructions if isinstance(each, StartTask)}
 
 
 def test_before_the_pace_of_a_function_is_known_each_call_waits_for_room() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillover.agent.files import Files, Unfetched
-from spillover.agent.transfers import Away, Refused
+from spillover.agent.transfers import ServerAway, TransferRefused
 from spillover.ports.blobs import digest_of
 from tests.support.waiting import turn, until
 
@@ -46,12 +46,12 @@ class Shelf:
         self.asked.append((digest, offset))
         await self.gate.wait()
         if digest not in self.blobs:
-            raise Refused(f"there is no blob {digest}")
+            raise TransferRefused(f"there is no blob {digest}")
         left = self.breaks.pop(0) if self.breaks else None
         data = self.blobs[digest]
         for at in range(offset, len(data), PIECE):
             if left is not None and left <= 0:
-                raise Away("broken")
+                raise ServerAway("broken")
             yield data[at : at + PIECE]
             left = None if left is None else left - PIECE
 
@@ -59,9 +59,9 @@ class Shelf:
         data = b"".join([piece async for piece in pieces])
         if self.put_breaks:
             self.put_breaks -= 1
-            raise Away("broken")
+            raise ServerAway("broken")
         if len(data) > 10_000:
-            raise Refused("a blob may have 10000")
+            raise TransferRefused("a blob may have 10000")
         self.blobs[digest] = data
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from spillover.agent import isolation
 from spillover.agent.isolation import ISOLATIONS, RECORD, choose, remove_groups
-from spillover.agent.nursery.cgroups import Unavailable
+from spillover.agent.nursery.cgroups import CgroupsUnavailable
 from spillover.wire.configfile import AgentsDoc
 
 
@@ -18,7 +18,7 @@ def test_a_configuration_may_say_what_an_agent_knows() -> None:
 @pytest.fixture
 def _without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(name: str, wanted: str) -> None:
-        raise Unavailable("cgroup-v1: there is no hierarchy for memory")
+        raise CgroupsUnavailable("cgroup-v1: there is no hierarchy for memory")
 
     monkeypatch.setattr(isolation, "find", unavailable)
 

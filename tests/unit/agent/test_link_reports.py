@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from spillover.agent.calls import Calls
-from spillover.agent.finding import Finder
-from spillover.agent.link import LINGER, LONGEST_LINGER, Link, LinkEnvironment, Worker
+from spillover.agent.finding import ServerFinder
+from spillover.agent.link import LINGER, LONGEST_LINGER, Link, LinkEnvironment, LinkOwner
 from spillover.agent.state import AgentState
-from spillover.agent.values import Exit, Grant, Instruction, Renewal, Start, Task, Welcome
+from spillover.agent.values import Exit, Grant, Instruction, Renewal, StartTask, Task, Welcome
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Verdict
 from spillover.model.ids import JobId
@@ -37,9 +37,9 @@ class Agent:
         """Milliseconds, and how many starts and results were told then."""
         self.begun: list[Lease] = []
         self.link = Link(
-            cast("Worker", self),
+            cast("LinkOwner", self),
             pb.RegisterRequest(),
-            cast("Finder", None),
+            cast("ServerFinder", None),
             LinkEnvironment(monotonic=self.host.monotonic),
         )
         self.state.register(0)
@@ -47,7 +47,7 @@ class Agent:
         self.host.create_task(self.link._report(cast("Calls", self)))
 
     def act(self, instructions: list[Instruction]) -> None:
-        self.begun += [each.lease for each in instructions if isinstance(each, Start)]
+        self.begun += [each.lease for each in instructions if isinstance(each, StartTask)]
         if self.state.news():
             self.link.ready()
 

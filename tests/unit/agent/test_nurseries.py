@@ -19,7 +19,7 @@ from spillover.agent.nurseries import Listener
 from spillover.agent.nursery import frames
 from spillover.agent.nursery.marks import Marks, make
 from spillover.agent.nursery.serving import Nursery, Setup
-from spillover.agent.process import Ended, Processes, Returned, Sight, Spawned
+from spillover.agent.process import ProcessEnded, Processes, Returned, Sight, Spawned
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
@@ -54,7 +54,9 @@ class House:
                 await self._news.wait()
 
     def ended(self) -> set[str]:
-        return {each.lease.job for each in self.sights if isinstance(each, Ended) and each.end.code == 0}
+        return {
+            each.lease.job for each in self.sights if isinstance(each, ProcessEnded) and each.end.code == 0
+        }
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ async def test_without_any_thread_a_task_ends_as_one_that_was_never_made(house: 
     house.start("a")
     await house.until(1)
     (sight,) = house.sights
-    assert isinstance(sight, Ended)
+    assert isinstance(sight, ProcessEnded)
     assert not sight.end.spawned
     assert "no thread" in sight.end.message
 
@@ -150,7 +152,7 @@ async def test_a_nursery_that_cannot_be_started_leaves_nothing_open(
     before = open_files()
     for _ in range(3):
         with pytest.raises(BlockingIOError):
-            await nurseries.Nursery.start({}, lock, a_listener())
+            await nurseries.NurseryProcess.start({}, lock, a_listener())
     assert open_files() == before
 
 
@@ -171,7 +173,7 @@ async def test_a_nursery_that_nobody_wants_any_more_while_it_is_made_is_ended(
 
     monkeypatch.setattr(subprocess, "Popen", slowly)
     before = open_files()
-    starting = asyncio.create_task(nurseries.Nursery.start({}, lock, a_listener()))
+    starting = asyncio.create_task(nurseries.NurseryProcess.start({}, lock, a_listener()))
     await asyncio.to_thread(begun.wait, 20)
     starting.cancel()
     await turn()

@@ -7,7 +7,7 @@ import pytest
 
 from spillover.agent import spool as module
 from spillover.agent.spool import Spool
-from spillover.agent.values import Result
+from spillover.agent.values import TaskResult
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId
@@ -25,8 +25,8 @@ def a_lease(number: int = 1) -> Lease:
     return Lease(JobId(f"job{number}"), 1, 3)
 
 
-def a_result(number: int = 1) -> Result:
-    return Result(
+def a_result(number: int = 1) -> TaskResult:
+    return TaskResult(
         a_lease(number), Outcome.EXITED, NOW - 5 * SECOND, exit_code=3, usage=Usage(1, 2, 3), message="m"
     )
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from spillover.agent.files import Files
-from spillover.agent.process import Ended
+from spillover.agent.process import ProcessEnded
 from spillover.agent.runners.port import Sight
 from spillover.agent.staging import Actors, Staging, upload_time
-from spillover.agent.transfers import Away, Refused
+from spillover.agent.transfers import ServerAway, TransferRefused
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.files import File
@@ -53,14 +53,14 @@ class Shelf:
     async def get(self, digest: str, offset: int) -> AsyncIterator[bytes]:
         await self.gate.wait()
         if digest not in self.blobs:
-            raise Refused("there is no such blob")
+            raise TransferRefused("there is no such blob")
         yield self.blobs[digest][offset:]
 
     async def put(self, digest: str, pieces: AsyncIterator[bytes]) -> None:
         await self.gate.wait()
         if self.breaks:
             self.breaks -= 1
-            raise Away("broken")
+            raise ServerAway("broken")
         self.blobs[digest] = b"".join([piece async for piece in pieces])
 
 
@@ -87,7 +87,7 @@ class House:
 
     def _seen(self, seen: Sequence[Sight]) -> None:
         for what in self.staging.sift(seen):
-            assert isinstance(what, Ended)
+            assert isinstance(what, ProcessEnded)
             self.ends.put_nowait(what.end)
 
     def task(self, outputs: Sequence[str] = (), limit: int = 0, **inputs: bytes) -> Task:
@@ -105,7 +105,7 @@ class House:
 
     async def end(self, code: int = 0) -> Exit:
         """The process ended; what is told of that in the end."""
-        self._seen([Ended(LEASE, Exit(1, code=code))])
+        self._seen([ProcessEnded(LEASE, Exit(1, code=code))])
         async with asyncio.timeout(5):
             return await self.ends.get()
 
@@ -242,7 +242,7 @@ async def test_a_task_that_is_killed_as_it_ends_ends(
     house: House, outputs: list[str], ended: Exit, told: Exit
 ) -> None:
     await house.run(house.task(outputs, data=b"data"))
-    house._seen([Ended(LEASE, ended)])
+    house._seen([ProcessEnded(LEASE, ended)])
     house.staging.signal(LEASE, house.task(), kill=True)
     async with asyncio.timeout(5):
         assert await house.ends.get() == told
@@ -277,7 +277,7 @@ async def test_a_task_that_runs_is_signalled_and_one_that_uploads_goes_on_until_
     assert house.signals == [False]
     (folder / "made").write_bytes(b"made")
     house.shelf.gate.clear()
-    house._seen([Ended(LEASE, Exit(1, code=0))])
+    house._seen([ProcessEnded(LEASE, Exit(1, code=0))])
     await asyncio.sleep(0.01)
     house.staging.signal(LEASE, house.task(), kill=False)
     await asyncio.sleep(0.01)

@@ -8,17 +8,17 @@ from spillover.agent.state import FAREWELL_GRACE, AgentState
 from spillover.agent.values import (
     Answered,
     Exit,
-    Forget,
+    ForgetResult,
     Grant,
     Instruction,
     Phase,
     Prefetch,
     Reconnect,
     Renewal,
-    Result,
     Signal,
-    Start,
+    StartTask,
     Task,
+    TaskResult,
     Welcome,
 )
 from spillover.core.events import Lease, Usage
@@ -46,7 +46,7 @@ def a_task(
 class Life:
     """An agent's state with a clock, and a server that mostly agrees."""
 
-    def __init__(self, cpu: int = 2000, unanswered: Iterable[Result] = ()) -> None:
+    def __init__(self, cpu: int = 2000, unanswered: Iterable[TaskResult] = ()) -> None:
         self.now = 1000 * SECOND
         self.state = AgentState(Resources(cpu), unanswered)
         self.incarnation = 0
@@ -105,7 +105,7 @@ def an_agent(cpu: int = 2000) -> Life:
 
 def an_agent_running(lease: Lease, task: Task | None = None, *, acknowledged: bool = True) -> Life:
     life = an_agent()
-    assert life.gets(lease, task=task) == [Start(lease, task or a_task())]
+    assert life.gets(lease, task=task) == [StartTask(lease, task or a_task())]
     life.starts(lease)
     if acknowledged:
         assert life.reports() == []
@@ -120,9 +120,9 @@ A, B, C, D = (a_lease(name) for name in "abcd")
 
 def test_leases_start_in_order_of_arrival_while_there_is_room() -> None:
     life = an_agent(cpu=2000)
-    assert life.gets(A, B, C) == [Start(A, a_task()), Start(B, a_task())]
+    assert life.gets(A, B, C) == [StartTask(A, a_task()), StartTask(B, a_task())]
     assert list(life.state.waiting) == [C]
-    assert life.ends(B) == [Start(C, a_task())]
+    assert life.ends(B) == [StartTask(C, a_task())]
 
 
 def test_a_small_lease_does_not_pass_a_large_one() -> None:
@@ -130,7 +130,7 @@ def test_a_small_lease_does_not_pass_a_large_one() -> None:
     life.gets(A)
     assert life.gets(B, task=a_task(cpu=2000)) == []
     assert life.gets(C) == []
-    assert life.ends(A) == [Start(B, a_task(cpu=2000))]
+    assert life.ends(A) == [StartTask(B, a_task(cpu=2000))]
 
 
 def test_a_lease_that_never_fits_is_answered_and_blocks_nobody() -> None:
@@ -138,7 +138,7 @@ def test_a_lease_that_never_fits_is_answered_and_blocks_nobody() -> None:
     assert life.gets(A, task=a_task(cpu=3000)) == []
     assert life.outcome(A) is Outcome.NOT_STARTED
     assert "needs 3 CPU, but this agent has 2 CPU" in life.state.results[A].message
-    assert life.gets(B) == [Start(B, a_task())]
+    assert life.gets(B) == [StartTask(B, a_task())]
 
 
 def test_memory_and_gpus_count_as_well() -> None:
@@ -146,12 +146,12 @@ def test_memory_and_gpus_count_as_well() -> None:
     life.state = AgentState(Resources(8000, 100, 1))
     life.registers()
     one = Task(Shell("true"), Resources(1000, 10, 1))
-    assert life.gets(A, B, task=one) == [Start(A, one)]
+    assert life.gets(A, B, task=one) == [StartTask(A, one)]
 
 
 def test_a_lease_that_comes_twice_starts_once() -> None:
     life = an_agent()
-    assert life.gets(A) == [Start(A, a_task())]
+    assert life.gets(A) == [StartTask(A, a_task())]
     assert life.gets(A) == []
     life.ends(A)
     assert life.gets(A) == []
@@ -161,7 +161,7 @@ def test_a_newer_lease_of_a_task_kills_the_older_and_starts_after_its_end() -> N
     life = an_agent_running(A)
     newer = a_lease("a", seq=2)
     assert life.gets(newer) == [Signal(A, kill=True)]
-    assert life.ends(A) == [Start(newer, a_task())]
+    assert life.ends(A) == [StartTask(newer, a_task())]
     assert life.outcome(A) is Outcome.LOST
 
 
@@ -185,7 +185,7 @@ def test_from_sending_register_grants_of_the_old_stream_are_ignored() -> None:
     life.registers()
     assert life.gets(A, stream=old) == []
     assert not life.state.waiting
-    assert life.gets(A) == [Start(A, a_task())]
+    assert life.gets(A) == [StartTask(A, a_task())]
 
 
 def test_named_leases_that_are_not_kept_are_dropped_or_killed() -> None:
@@ -194,7 +194,7 @@ def test_named_leases_that_are_not_kept_are_dropped_or_killed() -> None:
     life.starts(A)
     assert life.registers(keep=[C]) == [Signal(A, kill=True)]
     assert list(life.state.waiting) == [C]
-    assert life.ends(A) == [Start(C, a_task())]
+    assert life.ends(A) == [StartTask(C, a_task())]
     assert life.outcome(A) is Outcome.STOPPED
 
 
@@ -203,16 +203,16 @@ def test_an_unanswered_result_is_told_even_if_its_lease_is_not_kept() -> None:
     life.gets(A)
     life.ends(A)
     assert life.registers(keep=[]) == []
-    assert life.reports(Verdict.FENCED) == [Forget(A, Verdict.FENCED)]
+    assert life.reports(Verdict.FENCED) == [ForgetResult(A, Verdict.FENCED)]
     assert not life.state.news()
 
 
 def test_results_of_an_earlier_life_are_named_and_told() -> None:
-    life = Life(unanswered=[Result(A, Outcome.LOST, 0)])
+    life = Life(unanswered=[TaskResult(A, Outcome.LOST, 0)])
     held, _ = life.state.register(life.now)
     assert held == ((A, Phase.ENDED),)
     life.registers()
-    assert life.reports() == [Forget(A, Verdict.ACCEPTED)]
+    assert life.reports() == [ForgetResult(A, Verdict.ACCEPTED)]
 
 
 def test_a_lower_epoch_is_refused_wherever_it_shows() -> None:
@@ -259,7 +259,7 @@ def test_a_fenced_report_does_the_same_after_its_results_are_answered() -> None:
     life.ends(B)
     out = life.reports(fenced=True)
     assert out == [
-        Forget(B, Verdict.ACCEPTED),
+        ForgetResult(B, Verdict.ACCEPTED),
         Signal(A, kill=True),
         Reconnect("fenced by the server", fenced=True),
     ]
@@ -269,7 +269,7 @@ def test_a_fenced_result_drops_that_result_only() -> None:
     life = an_agent_running(A)
     life.gets(B)
     life.ends(B)
-    assert life.reports(Verdict.FENCED) == [Forget(B, Verdict.FENCED)]
+    assert life.reports(Verdict.FENCED) == [ForgetResult(B, Verdict.FENCED)]
     assert list(life.state.running) == [A]
 
 
@@ -547,7 +547,7 @@ def test_a_task_whose_nursery_died_is_lost_and_the_next_starts() -> None:
     life = an_agent(cpu=1000)
     life.gets(A, B)
     life.starts(A)
-    assert life.state.ended(life.now, A, Exit(life.now, lost=True)) == [Start(B, a_task())]
+    assert life.state.ended(life.now, A, Exit(life.now, lost=True)) == [StartTask(B, a_task())]
     assert life.outcome(A) is Outcome.LOST
 
 
@@ -560,7 +560,7 @@ def test_inputs_of_what_has_to_wait_are_fetched_ahead() -> None:
     life.registers()
     grants = [Grant(a_lease(job), with_files(a_task())) for job in "abc"]
     out = life.state.granted(life.now, life.incarnation, 1, [*grants, Grant(a_lease("plain"), a_task())])
-    assert [type(each) for each in out] == [Start, Prefetch, Prefetch]
+    assert [type(each) for each in out] == [StartTask, Prefetch, Prefetch]
 
 
 def test_a_task_whose_files_move_is_not_timed() -> None:

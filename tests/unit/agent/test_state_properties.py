@@ -10,7 +10,7 @@ from spillover.agent.state import AgentState
 from spillover.agent.values import (
     Answered,
     Exit,
-    Forget,
+    ForgetResult,
     Grant,
     Instruction,
     Recall,
@@ -18,7 +18,7 @@ from spillover.agent.values import (
     Report,
     Signal,
     Source,
-    Start,
+    StartTask,
     Task,
     Welcome,
 )
@@ -72,7 +72,7 @@ class AgentMachine(RuleBasedStateMachine):
     def carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case Start(lease, task, slot):
+                case StartTask(lease, task, slot):
                     assert lease not in self.ever, "started twice"
                     assert lease not in self.given_up, "started what it gave up"
                     assert not any(
@@ -97,7 +97,7 @@ class AgentMachine(RuleBasedStateMachine):
                 case Recall(lease):
                     assert lease in self.slots
                     self.recalled.add(lease)
-                case Forget():
+                case ForgetResult():
                     pass
 
     @rule(seconds=st.sampled_from([0, 1, 5, 20, 27, 28, 60, 400]))

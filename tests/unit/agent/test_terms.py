@@ -2,7 +2,7 @@
 
 import pytest
 
-from spillover.agent.terms import Running, Terms
+from spillover.agent.terms import RunningTask, TaskTerms
 from spillover.agent.values import Task
 from spillover.control.terms import lasting, lease_terms, least_lost_after
 from spillover.model.job import Shell
@@ -10,12 +10,12 @@ from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
 
 
-def a_run(lost_after: int) -> Running:
-    return Running(Task(Shell("true"), Resources(1000), lost_after=lost_after), acknowledged=True)
+def a_run(lost_after: int) -> RunningTask:
+    return RunningTask(Task(Shell("true"), Resources(1000), lost_after=lost_after), acknowledged=True)
 
 
-def terms_of(heartbeat: int, short: int, *runs: Running) -> Terms:
-    terms = Terms()
+def terms_of(heartbeat: int, short: int, *runs: RunningTask) -> TaskTerms:
+    terms = TaskTerms()
     terms.heartbeat, terms.short = heartbeat, short
     terms.renew(0, runs)
     return terms

@@ -12,7 +12,7 @@ from spillover.agent.values import (
     Renewal,
     Report,
     Source,
-    Start,
+    StartTask,
     Task,
     Welcome,
 )
@@ -37,7 +37,7 @@ class Agent:
         self.state = AgentState(Resources(1000))
         self.incarnation = 0
         self.registers()
-        assert self.gets(Grant(A, TASK), Grant(B, TASK)) == [Start(A, TASK)]
+        assert self.gets(Grant(A, TASK), Grant(B, TASK)) == [StartTask(A, TASK)]
 
     def registers(self, keep: tuple[Lease, ...] | None = None) -> tuple[tuple[Lease, Phase], ...]:
         held, _ = self.state.register(self.now)
@@ -169,7 +169,7 @@ def test_a_task_that_comes_to_an_idle_agent_starts() -> None:
     agent.asked(B)
     agent.state.ended(agent.now, A, Exit(agent.now, code=0))
     agent.gets(Grant(C, source=a_source(C)))
-    assert agent.state.fetched(agent.now, C, TASK) == [Start(C, TASK)]
+    assert agent.state.fetched(agent.now, C, TASK) == [StartTask(C, TASK)]
 
 
 def test_a_task_that_nobody_gives_is_handed_back() -> None:

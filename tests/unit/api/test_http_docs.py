@@ -9,7 +9,7 @@ import pytest
 from spillover.api.http import bodies, streams
 from spillover.api.http.problems import WORDS
 from spillover.client import errors
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.endpoints import ENDPOINTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
@@ -34,7 +34,7 @@ def test_every_question_is_on_the_page(rows: dict[str, str]) -> None:
 
 
 def test_every_kind_of_refusal_is_on_the_page(rows: dict[str, str]) -> None:
-    assert {kind.value for kind in Kind} <= rows.keys()
+    assert {kind.value for kind in ErrorKind} <= rows.keys()
     assert set(WORDS.values()) <= rows.keys()
     source = "".join(path.read_text() for path in Path(bodies.__file__).parent.glob("*.py"))
     assert {

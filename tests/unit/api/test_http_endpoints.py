@@ -11,10 +11,10 @@ from msgspec import Meta, Struct
 
 from spillover.api.http import build_app
 from spillover.api.http.parameters import ParameterReader
-from spillover.api.http.problems import Refused
+from spillover.api.http.problems import RequestRefused
 from spillover.api.http.replies import Reply
 from spillover.api.http.routes import ROUTES
-from spillover.api.http.routing import Request, Route, Router, serves
+from spillover.api.http.routing import HttpRoute, Request, Router, serves
 from spillover.api.http.streams import Stream
 from spillover.wire.endpoints import (
     ENDPOINTS,
@@ -37,7 +37,7 @@ def test_every_endpoint_is_served_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.endpoint.name)
 def test_a_handler_takes_the_parameters_and_the_body_of_its_endpoint_and_gives_its_answer(
-    route: Route[Any, Any],
+    route: HttpRoute[Any, Any],
 ) -> None:
     endpoint, hints = route.endpoint, get_type_hints(route.handler, include_extras=True)
     (request,) = inspect.signature(route.handler).parameters
@@ -48,7 +48,7 @@ def test_a_handler_takes_the_parameters_and_the_body_of_its_endpoint_and_gives_i
     assert (hints["return"] is Stream) <= (endpoint.answer.media != JSON)
 
 
-def taken(route: Route[Any, Any]) -> Any:
+def taken(route: HttpRoute[Any, Any]) -> Any:
     """The type of a decoded body."""
     if route.read is None:
         return AsyncIterator[bytes] if route.endpoint.body is UPLOAD else type(None)
@@ -95,7 +95,7 @@ def declared(path: str, parameters: type[Any] = NoParameters, method: str = "GET
     return Endpoint("toy", method, path, "A toy", parameters, NO_BODY, json_of(str))
 
 
-def route_for(endpoint: Endpoint[Any, Any, str]) -> Route[Any, Any]:
+def route_for(endpoint: Endpoint[Any, Any, str]) -> HttpRoute[Any, Any]:
     @serves(endpoint)
     async def answer(request: Request[Any, Any]) -> str:
         return request.user
@@ -145,13 +145,13 @@ def test_parts_of_a_path_have_types_of_their_own() -> None:
     reader = ParameterReader(declared("/v1/nodes/{node}", OfNode))
     assert reader.read(["7"], b"deep=true") == OfNode(7, deep=True)
     for text in ("0", "seven", "null", ""):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             reader.read([text], b"")
         assert refused.value.status == HTTPStatus.BAD_REQUEST
         assert [problem.path for problem in refused.value.problems] == ["node"]
 
 
 def test_a_part_of_the_path_is_not_asked_for_in_the_query() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         ParameterReader(SHOW).read(["a"], b"job=b")
     assert "job" in refused.value.body().decode()

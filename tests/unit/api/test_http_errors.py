@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from spillover.api.http import bodies, build_app
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Unreadable
 from spillover.wire.api import FieldProblem
 from tests.support.http import TOKEN
@@ -340,18 +340,18 @@ async def test_too_many_jobs_are_refused(http: httpx.AsyncClient, monkeypatch: p
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
-        (Kind.INVALID, 400),
-        (Kind.UNKNOWN, 404),
-        (Kind.AMBIGUOUS, 409),
-        (Kind.CONFLICT, 409),
-        (Kind.TOO_LARGE, 413),
-        (Kind.INTERNAL, 500),
-        (Kind.UNAVAILABLE, 503),
-        (Kind.NOT_LEADER, 503),
+        (ErrorKind.INVALID, 400),
+        (ErrorKind.UNKNOWN, 404),
+        (ErrorKind.AMBIGUOUS, 409),
+        (ErrorKind.CONFLICT, 409),
+        (ErrorKind.TOO_LARGE, 413),
+        (ErrorKind.INTERNAL, 500),
+        (ErrorKind.UNAVAILABLE, 503),
+        (ErrorKind.NOT_LEADER, 503),
     ],
 )
 async def test_each_refusal_of_a_command_has_its_status(
-    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch, kind: Kind, status: int
+    http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch, kind: ErrorKind, status: int
 ) -> None:
     # No single command refuses in every way that there is.
     monkeypatch.setattr(
@@ -367,7 +367,7 @@ async def test_a_command_can_say_when_to_retry(
     http: httpx.AsyncClient, inside: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Those of ours all say one second, which is also what is said where a command says nothing.
-    no = CommandError(Kind.UNAVAILABLE, "no", retry_after=7.2)
+    no = CommandError(ErrorKind.UNAVAILABLE, "no", retry_after=7.2)
     monkeypatch.setattr(inside.commands, "server", failing(no))
     answer = await http.get("/v1/server")
     assert (answer.headers["retry-after"], answer.json()["retry_after_s"]) == ("7", 7.2)

@@ -20,7 +20,7 @@ from spillover.sim.backtest import run
 from spillover.sim.comparing import Deviation, ProjectChange
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import History, from_slurm
+from spillover.sim.past import PastJobs, from_slurm
 from spillover.sim.served import Ruling
 from spillover.sim.trace import Happened, Trace, TraceJob
 from spillover.wire.api import PastJob, PolicyRecord
@@ -30,7 +30,7 @@ AT = 1_800_000_000 * SECOND
 FIFO = read_policies("wait=never,backfill=strict")
 
 
-def a_history(projects: int = 2) -> History:
+def a_history(projects: int = 2) -> PastJobs:
     """One machine with one GPU; each job runs 10 s and comes 1 s after the one before."""
     jobs = tuple(
         TraceJob(str(at), at * SECOND, 10 * SECOND, 1, 1000, project=f"p{at}") for at in range(projects)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from spillover.cli.command import Usage
+from spillover.cli.command import UsageError
 from spillover.cli.demo import server
 from spillover.cli.demo.command import play
 from spillover.cli.demo.plan import CONFIG, OWNED, RENTED, waves
 from spillover.cli.demo.report import report, totals
-from spillover.cli.demo.story import Look, happened
-from spillover.cli.demo.view import View, picture
+from spillover.cli.demo.story import DemoLook, happened
+from spillover.cli.demo.view import DemoView, picture
 from spillover.cli.output import Output
 from spillover.config.read import read_config
 from spillover.forms.jobs import read_job
@@ -78,8 +78,8 @@ def test_a_look_tells_what_is_new(ended: list[Any], a_queued_job: Any) -> None:
 
 def test_the_view_prints_plain_lines_in_a_pipe(ended: list[Any]) -> None:
     pipe = io.StringIO()
-    look = Look(3.25, {job.id: job for job in ended}, [], 3)
-    with View(Output(pipe, pipe)) as view:
+    look = DemoLook(3.25, {job.id: job for job in ended}, [], 3)
+    with DemoView(Output(pipe, pipe)) as view:
         view.show(look, happened({}, look.jobs)[:2])
     assert pipe.getvalue() == (
         "  3.2s  fit-1       runs on onprem: owned capacity had room\n  3.2s  fit-1       succeeded on onprem after 60.0s\n"
@@ -98,7 +98,7 @@ def test_the_picture_has_a_steady_height_and_fits_80_columns(
     queued = {f"q{number}": a_queued_job(id=f"q{number}") for number in range(60)}
     heights = set()
     for jobs in ({}, {job.id: job for job in ended} | queued):
-        look = Look(12.0, jobs, clusters, 100)
+        look = DemoLook(12.0, jobs, clusters, 100)
         look = look._replace(heads=[(job, client.why(job.id)) for job in look.waiting()[:3]])
         news = [(12.0, one) for one in happened({}, jobs)]
         drawn = io.StringIO()
@@ -150,7 +150,7 @@ def test_the_demo_submits_everything_and_ends_with_its_last_job(
     monkeypatch.setattr(client, "submit", submit)
     monkeypatch.setattr(client, "job", lambda ref: a_job(id=ref, name="sweep"))
     pipe = io.StringIO()
-    with View(Output(pipe, pipe)) as view:
+    with DemoView(Output(pipe, pipe)) as view:
         jobs = play(client, view)
     assert [job.name for job in jobs[:3]] == ["prepare", "report", "sweep"]
     assert len([job for job in jobs if job.name == "sweep"]) == 4
@@ -172,7 +172,7 @@ def test_a_server_that_does_not_start_says_why_and_leaves_nothing(
     instead_of_a_server: Callable[[str], None], tmp_path: Path
 ) -> None:
     instead_of_a_server("import sys; sys.exit('spill: this port is in use')")
-    with pytest.raises(Usage, match="did not start; this port is in use"), server.running("x: 1"):
+    with pytest.raises(UsageError, match="did not start; this port is in use"), server.running("x: 1"):
         pytest.fail("it is not ready")
     assert list(tmp_path.iterdir()) == []
 

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.cli.top.frame import frame, once
-from spillover.cli.top.view import MOST, Away, Look, View, keys_of, rows_for
+from spillover.cli.top.view import MOST, Away, Look, TopView, keys_of, rows_for
 from spillover.wire.api import AgentView, ArrayView, ClusterView, JobDetail, Overview, ReasonView, ServerView
 
 AT = "2026-01-31T10:02:00.000000Z"
 GIB = 2.0**30
-ALL = View()
+ALL = TopView()
 
 
 def an_overview(
@@ -79,7 +79,7 @@ def test_the_state_of_a_cluster_is_shown_however_narrow_the_terminal_is(
         assert ("GPU" in titles) == (width >= 100)
 
 
-def text(look: Look, view: View = ALL, width: int = 80, height: int = 24) -> list[str]:
+def text(look: Look, view: TopView = ALL, width: int = 80, height: int = 24) -> list[str]:
     return [line.plain for line in frame(look, view, width, height).lines]
 
 
@@ -97,7 +97,7 @@ def test_a_frame_is_as_large_as_its_terminal(
 ) -> None:
     for count in (0, 3, 200):
         seen = an_overview(a_job, running=count, queued=count, agents=count)
-        lines = frame(a_look(seen), View(shows), width, height).lines
+        lines = frame(a_look(seen), TopView(shows), width, height).lines
         assert len(lines) == height
         assert max(line.cell_len for line in lines) <= width
 
@@ -161,32 +161,32 @@ def test_members_of_arrays_that_wait_are_counted(a_job: Callable[..., JobDetail]
 
 def test_lists_share_the_room_and_scroll(a_job: Callable[..., JobDetail]) -> None:
     look = a_look(an_overview(a_job, running=100, queued=100))
-    drawn = frame(look, View("jobs"), 80, 25)
+    drawn = frame(look, TopView("jobs"), 80, 25)
     lines = [line.plain for line in drawn.lines]
     assert sum(line.startswith("running000") for line in lines) == drawn.page == 8
     assert sum(line.startswith("waiting000") for line in lines) == 8
     assert "running: 1-8 of 100" in lines
-    down = text(look, View("jobs", offset=5), 80, 25)
+    down = text(look, TopView("jobs", offset=5), 80, 25)
     assert "running: 6-13 of 100" in down
     assert any(line.startswith("waiting00006") for line in down)
-    end = text(look, View("jobs", offset=MOST), 80, 25)
+    end = text(look, TopView("jobs", offset=MOST), 80, 25)
     assert "running: 93-100 of 100" in end
     assert any(line.startswith("waiting00100") for line in end)
 
 
 def test_a_short_list_leaves_its_room_to_the_other(a_job: Callable[..., JobDetail]) -> None:
-    lines = text(a_look(an_overview(a_job, running=1, queued=100)), View("jobs"), 80, 25)
+    lines = text(a_look(an_overview(a_job, running=1, queued=100)), TopView("jobs"), 80, 25)
     assert sum(line.startswith("waiting") for line in lines) == 15
 
 
 def test_agents_scroll_too(a_job: Callable[..., JobDetail]) -> None:
     look = a_look(an_overview(a_job, agents=100))
-    assert any(line.startswith("n100 ") for line in text(look, View("agents", offset=MOST)))
+    assert any(line.startswith("n100 ") for line in text(look, TopView("agents", offset=MOST)))
 
 
 def test_empty_lists_say_so(a_job: Callable[..., JobDetail]) -> None:
     seen = an_overview(a_job, running=0, queued=0, agents=0)
-    assert text(a_look(seen), View("jobs")).count("  none") == 2
+    assert text(a_look(seen), TopView("jobs")).count("  none") == 2
 
 
 def test_a_server_that_is_away_is_told_and_what_was_known_stays(look: Look) -> None:
@@ -204,13 +204,13 @@ def test_what_others_wrote_does_not_drive_the_terminal(a_job: Callable[..., JobD
     bad = a_job(id="running00001", name="a\x1b[2Jb", state="RUNNING")
     away = Away(1.0, "gone\x1b[2J")
     drawn = frame(
-        Look("http://x\x1b[1m", replace(an_overview(a_job), running=[bad]), 50, away), View(), 80, 24
+        Look("http://x\x1b[1m", replace(an_overview(a_job), running=[bad]), 50, away), TopView(), 80, 24
     )
     assert "\x1b" not in "".join(line.plain for line in drawn.lines)
 
 
 def test_pausing_is_shown(look: Look) -> None:
-    lines = text(look, View(paused=True))
+    lines = text(look, TopView(paused=True))
     assert "paused  2026-01-31" in lines[0]
     assert "p go on" in lines[-1]
 
@@ -233,11 +233,11 @@ def test_keys_are_read_as_terminals_send_them(typed: bytes, keys: list[str]) -> 
 
 
 def test_keys_move_a_person_around() -> None:
-    view = View().after("next", 10)
+    view = TopView().after("next", 10)
     assert view.shows == "jobs"
     assert view.after("down", 10).after("page down", 10).offset == 11
     assert view.after("up", 10).offset == 0
-    assert view.after("page down", 10).after("agents", 10) == View("agents")
+    assert view.after("page down", 10).after("agents", 10) == TopView("agents")
     assert view.after("previous", 10).after("previous", 10).shows == "agents"
     assert view.after("bottom", 10).after("down", 10).offset == MOST
     assert view.after("bottom", 10).after("top", 10).offset == 0
@@ -246,9 +246,9 @@ def test_keys_move_a_person_around() -> None:
 
 
 def test_more_is_asked_for_as_one_scrolls_and_never_too_much() -> None:
-    assert rows_for(View(), 24) == 50
-    assert rows_for(View(offset=30), 24) == 100
-    assert rows_for(View(offset=MOST), 24) == MOST
+    assert rows_for(TopView(), 24) == 50
+    assert rows_for(TopView(offset=30), 24) == 100
+    assert rows_for(TopView(offset=MOST), 24) == MOST
 
 
 def test_one_frame_has_no_keys(look: Look) -> None:

@@ -9,7 +9,7 @@ import pytest
 from spillover.client import AsyncClient, Client, asks
 from spillover.client.asks import ask
 from spillover.client.errors import Refused, SpillError, Unavailable, Unreachable, WaitTimeout
-from spillover.client.flows import LIMITED_TRIES, Attempts, History, Output, Past, waiting
+from spillover.client.flows import LIMITED_TRIES, Attempts, HistoryFlow, OutputFlow, Past, waiting
 from spillover.wire import endpoints
 from spillover.wire.api import EventView, FieldProblem, JobView, Problem, ServerView
 from spillover.wire.parameters import OfJob
@@ -154,7 +154,7 @@ def test_waiting_for_nothing_is_over_at_once(clock: Clock) -> None:
 
 
 def test_history_is_taken_up_after_the_last_event() -> None:
-    history = History(3, follow=True, job="j")
+    history = HistoryFlow(3, follow=True, job="j")
     assert history.ask().query == {"after": "3", "job": "j", "follow": "true"}
     line = msgspec.json.encode(EventView(7, "t", "x", None, ""))
     assert history.take(b"") == []
@@ -166,11 +166,11 @@ def test_history_is_taken_up_after_the_last_event() -> None:
 
 def test_history_that_is_none_is_told() -> None:
     with pytest.raises(Unavailable, match="not a Spillover server"):
-        History(None, follow=False, job=None).take(b"<html>\n")
+        HistoryFlow(None, follow=False, job=None).take(b"<html>\n")
 
 
 def test_output_is_taken_up_at_its_byte() -> None:
-    output = Output("j", follow=True, stderr=True, attempt=2, task=1)
+    output = OutputFlow("j", follow=True, stderr=True, attempt=2, task=1)
     assert output.look() is None
     assert [*output.take(b""), *output.take(b"12345")] == [b"12345"]
     output.broke()
@@ -187,7 +187,7 @@ def test_output_is_taken_up_at_its_byte() -> None:
 
 
 def test_output_that_is_not_followed_is_that_of_the_newest_attempt() -> None:
-    output = Output("j", follow=False, stderr=False, attempt=None, task=0)
+    output = OutputFlow("j", follow=False, stderr=False, attempt=None, task=0)
     assert output.look() is None
     assert output.ask().query == {}
     output.ended()
@@ -195,7 +195,7 @@ def test_output_that_is_not_followed_is_that_of_the_newest_attempt() -> None:
 
 
 def test_following_output_counts_the_bytes_of_each_attempt() -> None:
-    output = Output("name", follow=True, stderr=False, attempt=None, task=0)
+    output = OutputFlow("name", follow=True, stderr=False, attempt=None, task=0)
     output.looked(view("j", "RUNNING", cluster="onprem"))
     assert output.look() is None
     output.take(b"12345")
@@ -222,7 +222,7 @@ def test_following_output_counts_the_bytes_of_each_attempt() -> None:
 def test_following_output_begins_with_the_last_attempt_that_had_a_place(
     attempt: int, cluster: str | None, first: str
 ) -> None:
-    output = Output("j", follow=True, stderr=False, attempt=None, task=0)
+    output = OutputFlow("j", follow=True, stderr=False, attempt=None, task=0)
     look = output.look()
     assert look is not None
     assert (look.path, look.query) == ("/v1/jobs/j/wait", {"timeout": "0.000"})
@@ -231,7 +231,7 @@ def test_following_output_begins_with_the_last_attempt_that_had_a_place(
 
 
 def test_a_followed_stream_that_ends_too_early_is_taken_up_after_a_pause() -> None:
-    output = Output("j", follow=True, stderr=False, attempt=None, task=0)
+    output = OutputFlow("j", follow=True, stderr=False, attempt=None, task=0)
     output.looked(view("j", "RUNNING", cluster="onprem"))
     output.take(b"12")
     for timeout in ("0.000", "1.000", "1.000"):
@@ -342,7 +342,7 @@ def test_jobs_that_ended_are_given_once_though_their_stream_breaks_off() -> None
 def test_history_that_is_followed_from_now_on_begins_where_it_ends_now(
     after: int | None, follow: bool, asks_first: bool
 ) -> None:
-    history = History(after, follow=follow, job=None)
+    history = HistoryFlow(after, follow=follow, job=None)
     look = history.look()
     assert (look is not None and look.path == "/v1/server") is asks_first
     if asks_first:

@@ -10,9 +10,9 @@ import pytest
 from spillover.client import AsyncClient, Client, Refused, Unreachable, WaitTimeout, asks, transfers
 from spillover.client.asks import Ask, ask
 from spillover.client.calling import Parcel, map_of, submitted
-from spillover.client.flows import Pages, Reading
+from spillover.client.flows import Pages, ReadingFlow
 from spillover.client.gathering import Endings, Gathering
-from spillover.client.steps import Flow, Step, Work
+from spillover.client.steps import ClientStep, Flow, Work
 from spillover.ports.blobs import digest_of
 from spillover.wire import endpoints
 from spillover.wire.api import FilesView, FileView, JobPage, ResultPage, ResultView
@@ -39,11 +39,11 @@ class Told:
             returned: T = end.value
             return returned
 
-    def _do(self, step: Step[Any]) -> Any:
+    def _do(self, step: ClientStep[Any]) -> Any:
         if isinstance(step, Work):
             return step.do()
         answer = self._answers.pop(0)
-        if isinstance(step, Reading):
+        if isinstance(step, ReadingFlow):
             if isinstance(answer, bytes):
                 step.take(answer)
             return answer if isinstance(answer, Exception) else None

@@ -11,10 +11,10 @@ from spillover.clusters.kinds import load_kinds
 from spillover.config.config import (
     Address,
     Config,
-    Limits,
+    LimitsConfig,
     OnShutdown,
-    Rate,
-    Retention,
+    RateConfig,
+    RetentionConfig,
 )
 from spillover.config.read import default_config, read_config
 from spillover.control.clock import ClockBounds
@@ -28,7 +28,7 @@ from spillover.model.policy_options import OPTIONS
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, HOUR, MINUTE, MONEY, SECOND
 from spillover.policies.loading import load
-from spillover.ports.blobs import Bounds
+from spillover.ports.blobs import BlobBounds
 from spillover.ports.driver import Manner, Patience
 from spillover.wire.configfile import KubernetesDoc, LocalAgentsDoc, LocalDoc
 
@@ -118,7 +118,7 @@ clock: {jump: 10m, away: 7d}
         keep_output=True,
         output_limit=2 << 20,
         isolation="watch",
-        retention=Retention(30 * DAY, 0, DAY),
+        retention=RetentionConfig(30 * DAY, 0, DAY),
         clock=ClockBounds(10 * MINUTE, 7 * DAY),
     )
     assert agents_of(config) == [
@@ -437,9 +437,9 @@ def test_all_that_is_wrong_with_a_budget_is_told_at_once() -> None:
 def test_bounds_of_files_are_read() -> None:
     text = HEAD + "blobs: {max_file: 1Gi, max_total: 100Gi}\nfiles: {max_inputs: 10Mi, max_outputs: 20M}\n"
     config = read_config(text)
-    assert config.blobs == Bounds(2**30, 100 * 2**30)
+    assert config.blobs == BlobBounds(2**30, 100 * 2**30)
     assert (config.max_inputs, config.max_outputs) == (10 * 2**20, 20_000_000)
-    assert read_config(HEAD).blobs == Bounds(10 * 2**30, None)
+    assert read_config(HEAD).blobs == BlobBounds(10 * 2**30, None)
 
 
 def test_bounds_of_files_that_make_no_sense_are_told() -> None:
@@ -457,8 +457,8 @@ def test_limits_are_read() -> None:
         HEAD
         + "limits: {body: 1Mi, queued: null, queued_per_project: 5, submissions_per_second: {rate: 0.5}}\n"
     )
-    assert read_config(text).limits == Limits(2**20, None, 5, Rate(0.5, 1000))
-    assert read_config(HEAD).limits == Limits(64 * 2**20, 1_000_000, None, None, 2_000, 10 * SECOND)
+    assert read_config(text).limits == LimitsConfig(2**20, None, 5, RateConfig(0.5, 1000))
+    assert read_config(HEAD).limits == LimitsConfig(64 * 2**20, 1_000_000, None, None, 2_000, 10 * SECOND)
     limits = read_config(HEAD + "limits: {connections: 50, head_time: 1m}\n").limits
     assert (limits.connections, limits.head_time) == (50, MINUTE)
 

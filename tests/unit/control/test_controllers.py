@@ -21,7 +21,7 @@ from spillover.core.proposals import (
     Started,
     StartEpoch,
 )
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, MINUTE, SECOND
@@ -279,7 +279,7 @@ async def test_nodes_of_a_cluster_that_others_run_hold_no_leases_that_could_run_
     await control.propose(StartEpoch(2, specs, control.loop.state.facts.policies))
     node = SeenNode(NodeName("n1"), Resources(1000, 2**40), Resources())
     await control.propose(SeeNodes(ClusterName("kube"), (node,)))
-    await control.propose(SeeCluster(ClusterName("kube"), Health.READY))
+    await control.propose(SeeCluster(ClusterName("kube"), ClusterHealth.READY))
     (job,) = await control.submit("train")
     assert yard.state_of(job) is JobState.PLACED
     control.clock.pass_by(DAY / SECOND)

@@ -6,7 +6,7 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.costs import budget_views, cost_report
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
@@ -108,7 +108,7 @@ async def test_budgets_for_all_are_shown_for_those_who_spent_of_them(control: In
 
 async def test_the_time_that_a_cap_pays_for_is_the_walltime_that_the_agent_is_given(control: Inside) -> None:
     hub = await begin(control)
-    runner = Runner(control.loop, hub, control.specs)
+    runner = LeaseSender(control.loop, hub, control.specs)
     running = asyncio.create_task(runner.run())
     try:
         desk = Desk(control.loop, hub, DAY)

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction, Welcome
-from spillover.control.runner import Runner
+from spillover.control.agents import AgentWelcome, Desk, Introduction
+from spillover.control.runner import LeaseSender
 from spillover.core.events import AnyEvent, JobState, Lease, Usage
 from spillover.core.jobs import Ended
 from spillover.core.proposals import Act, AgentGone, Change, CreateToken, Outcome, Result, Started, Verdict
@@ -14,7 +14,7 @@ from spillover.model.reasons import ReportUnusable
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.journal import encode_event
 from tests.support.inside import Inside
 
@@ -30,9 +30,9 @@ class Agent:
         self.cpus = cpus
         self.hub = Hub()
         self.desk = Desk(control.loop, self.hub, DAY)
-        self.runner = Runner(control.loop, self.hub, control.specs)
+        self.runner = LeaseSender(control.loop, self.hub, control.specs)
 
-    async def register(self, *held: Lease, epoch: int = 0) -> Welcome:
+    async def register(self, *held: Lease, epoch: int = 0) -> AgentWelcome:
         intro = Introduction(
             ClusterName("onprem"), NODE, Resources(1000 * self.cpus, 2**40), (), {}, 0, tuple(held), epoch
         )
@@ -64,7 +64,7 @@ async def test_an_agent_that_was_given_up_registers_anew_instead_of_being_fenced
     await control.propose(AgentGone(ClusterName("onprem"), NODE, welcome.incarnation))
     with pytest.raises(CommandError) as caught:
         await agent.desk.heartbeat(welcome.incarnation)
-    assert caught.value.kind is Kind.UNAVAILABLE
+    assert caught.value.kind is ErrorKind.UNAVAILABLE
     assert (await agent.register(lease)).keep == (lease,)
 
 
@@ -83,7 +83,7 @@ async def test_an_agent_that_has_seen_a_newer_epoch_is_not_taken_in(control: Ins
     agent = Agent(control)
     with pytest.raises(CommandError) as caught:
         await agent.register(epoch=control.loop.epoch + 1)
-    assert caught.value.kind is Kind.NOT_LEADER
+    assert caught.value.kind is ErrorKind.NOT_LEADER
 
 
 async def test_a_lease_of_before_a_new_registration_is_never_sent(control: Inside) -> None:
@@ -194,4 +194,4 @@ async def test_a_registration_that_cannot_be_decided_is_told_as_a_fault_of_ours(
     control.loop.engine._encode = encode
     with pytest.raises(CommandError, match="too large") as refused:
         await Agent(control).register()
-    assert refused.value.kind is Kind.INTERNAL
+    assert refused.value.kind is ErrorKind.INTERNAL

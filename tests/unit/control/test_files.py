@@ -23,7 +23,7 @@ from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.blobs import one_piece
 from spillover.ports.callers import Caller
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire.api import ResultsAsked
 from tests.support.inside import Inside, form
@@ -123,7 +123,7 @@ async def test_what_is_missing_or_too_much_is_refused(
         await yard.put(data)
     with pytest.raises(CommandError) as refused:
         await yard.submit("train", inputs=inputs)
-    assert refused.value.kind is Kind.INVALID
+    assert refused.value.kind is ErrorKind.INVALID
     assert refused.value.problems[0].path == where
     assert said in refused.value.problems[0].message
     assert not yard.control.loop.state.jobs
@@ -146,7 +146,7 @@ async def test_the_files_of_every_attempt_are_listed_live_and_archived(yard: Yar
         assert [file.digest for file in first.files] == [digest(b"first")]
         with pytest.raises(CommandError, match=rf"^{job} has no attempt 3; it has had 2$") as error:
             await yard.desk.brought_back(found, 3)
-        assert error.value.kind is Kind.UNKNOWN
+        assert error.value.kind is ErrorKind.UNKNOWN
 
     await check()
     await yard.archive()

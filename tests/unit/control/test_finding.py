@@ -4,13 +4,13 @@ import pytest
 
 from spillover.control.controllers.archiving import finished_of
 from spillover.control.listing import list_jobs
-from spillover.control.lookup import Pending
+from spillover.control.lookup import PendingMember
 from spillover.core.jobs import Job
 from spillover.core.proposals import Act, Archived, Change
 from spillover.model.ids import JobId
 from spillover.model.units import SECOND, format_time
 from spillover.ports.archive import Finished, Query
-from spillover.ports.commands import CommandError, JobQuery, Kind
+from spillover.ports.commands import CommandError, ErrorKind, JobQuery
 from tests.support.inside import Inside, form
 
 
@@ -39,10 +39,10 @@ async def test_what_means_several_jobs_is_ambiguous_and_what_means_none_unknown(
     for ref in ("same", first[:4]):
         with pytest.raises(CommandError) as caught:
             await control.lookup.find(ref)
-        assert caught.value.kind is Kind.AMBIGUOUS
+        assert caught.value.kind is ErrorKind.AMBIGUOUS
     with pytest.raises(CommandError) as caught:
         await control.lookup.find("nothing")
-    assert caught.value.kind is Kind.UNKNOWN
+    assert caught.value.kind is ErrorKind.UNKNOWN
 
 
 async def test_a_name_in_the_state_and_in_the_archive_is_ambiguous(control: Inside) -> None:
@@ -52,20 +52,20 @@ async def test_a_name_in_the_state_and_in_the_archive_is_ambiguous(control: Insi
     await control.submit("same")
     with pytest.raises(CommandError) as caught:
         await control.lookup.find("same")
-    assert caught.value.kind is Kind.AMBIGUOUS
+    assert caught.value.kind is ErrorKind.AMBIGUOUS
 
 
 async def test_a_pending_member_is_found_by_the_id_or_the_name_of_its_array(control: Inside) -> None:
     (array,) = await control.submit("my.sweep", array="1-3")
     for ref in (f"{array}.2", "my.sweep.2"):
         found = await control.lookup.find(ref)
-        assert isinstance(found, Pending)
+        assert isinstance(found, PendingMember)
         assert (found.array.id, found.id) == (array, f"{array}.2")
         assert await control.lookup.live(ref) == f"{array}.2"
     assert await control.lookup.live("my.sweep") == array
     with pytest.raises(CommandError) as caught:
         await control.lookup.find("my.sweep.9")
-    assert caught.value.kind is Kind.UNKNOWN
+    assert caught.value.kind is ErrorKind.UNKNOWN
 
 
 async def test_an_ended_job_cannot_be_changed(control: Inside) -> None:
@@ -74,7 +74,7 @@ async def test_an_ended_job_cannot_be_changed(control: Inside) -> None:
     await control.archive()
     with pytest.raises(CommandError) as caught:
         await control.lookup.live("train")
-    assert caught.value.kind is Kind.CONFLICT
+    assert caught.value.kind is ErrorKind.CONFLICT
 
 
 async def test_pages_have_every_job_once_while_jobs_move_to_the_archive(control: Inside) -> None:
@@ -122,7 +122,7 @@ async def test_a_key_gives_the_same_job_also_from_the_archive(control: Inside) -
     assert await control.submitting.submit(one, "ada") == (job,)
     with pytest.raises(CommandError) as caught:
         await control.submitting.submit([form("nightly", key="k", priority=3)], "ada")
-    assert caught.value.kind is Kind.CONFLICT
+    assert caught.value.kind is ErrorKind.CONFLICT
 
 
 async def test_a_deadline_that_has_passed_is_refused(control: Inside) -> None:
@@ -132,7 +132,7 @@ async def test_a_deadline_that_has_passed_is_refused(control: Inside) -> None:
         match=r"late: its deadline, .* UTC, has passed: it is .* UTC on the server; write a later one",
     ) as caught:
         await control.submit("late", deadline=deadline)
-    assert caught.value.kind is Kind.INVALID
+    assert caught.value.kind is ErrorKind.INVALID
     assert [problem.path for problem in caught.value.problems] == ["jobs[0].spec.deadline"]
     assert not control.loop.state.jobs
 

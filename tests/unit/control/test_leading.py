@@ -10,13 +10,13 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
 from spillover.control.controllers.files import FileKeeping
 from spillover.control.controllers.leases import Leases
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import JobState
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, FOREVER, SECOND
 from spillover.ports.cluster import Start, Unsendable
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.stores.blobs import MemoryBlobs
 from tests.support.inside import Inside
 from tests.support.waiting import until
@@ -33,7 +33,7 @@ class Server:
         self.loop = control.loop
         self.hub = Hub()
         self.desk = Desk(control.loop, self.hub, DAY)
-        self.runner = Runner(control.loop, self.hub, control.specs)
+        self.runner = LeaseSender(control.loop, self.hub, control.specs)
         self.loop.led_until(control.clock.monotonic() + TERM)
 
     def stands_still(self) -> None:
@@ -94,7 +94,7 @@ async def test_a_server_whose_term_ended_answers_no_agent(server: Server) -> Non
     ):
         with pytest.raises(CommandError, match="the lead was not renewed in time") as refused:
             await answer
-        assert refused.value.kind is Kind.UNAVAILABLE
+        assert refused.value.kind is ErrorKind.UNAVAILABLE
 
 
 async def test_a_heartbeat_that_waited_for_the_disk_beyond_the_term_is_not_answered(server: Server) -> None:

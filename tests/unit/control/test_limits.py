@@ -3,7 +3,7 @@
 import pytest
 
 from spillover.control.limits import KINDS, MOST_BUCKETS, Gauge, Rate
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from tests.support.inside import HandClock
 
 
@@ -30,7 +30,7 @@ def test_a_burst_is_taken_and_then_as_much_as_comes_back(clock: HandClock) -> No
     gauge.submit("t", 4)
     gauge.submit("t", 6)
     error = refused(gauge, "t", 1)
-    assert (error.kind, error.retry_after) == (Kind.LIMITED, 0.5)
+    assert (error.kind, error.retry_after) == (ErrorKind.LIMITED, 0.5)
     assert "more than 2 jobs a second (at most 10 at once); try again in 0.5 s" in error.message
     clock.pass_by(0.5)
     gauge.submit("t", 1)

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from spillover.clusters.agents.hub import Hub
-from spillover.control.agents import Desk, Introduction, Welcome
+from spillover.control.agents import AgentWelcome, Desk, Introduction
 from spillover.control.lives import Followed, Lives
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import Lease
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
@@ -92,10 +92,10 @@ class Namesakes:
         self.control = control
         self.hub = Hub()
         self.desk = Desk(control.loop, self.hub, DAY)
-        Runner(control.loop, self.hub, control.specs)
+        LeaseSender(control.loop, self.hub, control.specs)
         self._numbers: dict[str, int] = {}
 
-    async def register(self, life: str, *held: Lease) -> Welcome:
+    async def register(self, life: str, *held: Lease) -> AgentWelcome:
         self._numbers[life] = number = self._numbers.get(life, 0) + 1
         intro = Introduction(
             ClusterName("onprem"), NodeName("n1"), Resources(1000, 2**40), (), {}, 0, tuple(held), 0

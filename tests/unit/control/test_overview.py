@@ -7,7 +7,7 @@ from spillover.control.agents import Desk, Introduction
 from spillover.control.clock import OtherClocks
 from spillover.control.commands import Commands, Parts
 from spillover.control.overview import head_of_queue
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import Usage
 from spillover.core.jobs import Placed, Running
 from spillover.core.proposals import Outcome, Result, Started, StartEpoch
@@ -16,7 +16,7 @@ from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.testing.world import OWNED, RENTED
 from tests.support.inside import Inside
 
@@ -140,7 +140,7 @@ async def test_a_clock_that_is_believed_is_followed_and_there_is_nothing_to_acce
     assert (await commands.server()).clock is None
     with pytest.raises(CommandError, match="nothing to accept") as refused:
         await commands.accept_clock("ada")
-    assert refused.value.kind is Kind.CONFLICT
+    assert refused.value.kind is ErrorKind.CONFLICT
 
 
 async def test_a_clock_that_is_held_back_is_told_and_followed_once_it_is_accepted(control: Inside) -> None:
@@ -169,7 +169,7 @@ async def test_agents_of_other_machines_say_what_time_it_is(control: Inside) -> 
     control.loop.clocks = OtherClocks(here="this machine")
     hub = Hub()
     desk = Desk(control.loop, hub, DAY)
-    Runner(control.loop, hub, control.specs)  # which makes registrations count
+    LeaseSender(control.loop, hub, control.specs)  # which makes registrations count
     for name, boot, ahead in (("n1", "this machine", 0), ("n2", "that machine", 0), ("n3", "a third", YEAR)):
         intro = Introduction(
             ClusterName("onprem"), NodeName(name), Resources(1000), (), {}, 0, (), 0, boot=boot

@@ -12,7 +12,7 @@ from spillover.core.proposals import DisablePolicy, SetPolicies, StartEpoch, Sub
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies import loading
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.testing.builders import a_job
 from spillover.testing.world import OWNED, RENTED
 from spillover.wire.api import PolicyPatch
@@ -57,7 +57,7 @@ def desk(control: Inside, monkeypatch: pytest.MonkeyPatch) -> PolicyDesk:
 async def refused(desk: PolicyDesk, line: str) -> CommandError:
     with pytest.raises(CommandError) as error:
         await desk.change(PolicyPatch(line), "ada")
-    assert error.value.kind is Kind.INVALID
+    assert error.value.kind is ErrorKind.INVALID
     return error.value
 
 

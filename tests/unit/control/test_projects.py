@@ -18,7 +18,7 @@ from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole
 from spillover.model.units import DAY, SECOND
 from spillover.ports.callers import ADMIN, Caller, Stranger
-from spillover.ports.commands import CommandError, JobQuery, Kind, Span
+from spillover.ports.commands import CommandError, ErrorKind, JobQuery, Span
 from spillover.wire.api import Action, EventView, PolicyPatch, TokenRequest
 from tests.support.inside import Inside
 
@@ -72,7 +72,7 @@ async def run(control: Inside, job: str) -> None:
 async def unknown(call: object) -> None:
     with pytest.raises(CommandError) as raised:
         await call  # type: ignore[misc]
-    assert raised.value.kind is Kind.UNKNOWN
+    assert raised.value.kind is ErrorKind.UNKNOWN
 
 
 async def history(commands: Commands) -> list[EventView]:
@@ -115,7 +115,7 @@ async def test_a_name_that_another_project_has_too_is_not_ambiguous(
     assert (await mine.job("train")).id == own
     with pytest.raises(CommandError) as raised:
         await everybody.job("train")
-    assert raised.value.kind is Kind.AMBIGUOUS
+    assert raised.value.kind is ErrorKind.AMBIGUOUS
 
 
 async def test_archived_jobs_of_other_projects_are_unknown_too(control: Inside, everybody: Commands) -> None:
@@ -150,7 +150,7 @@ async def test_a_submission_is_for_the_project_of_the_token_and_for_no_other(
     for attempt in (mine.submit, mine.forecast):
         with pytest.raises(CommandError) as raised:
             await attempt([of("a", "vision"), of("b", "nlp")], "eve")
-        assert raised.value.kind is Kind.FORBIDDEN
+        assert raised.value.kind is ErrorKind.FORBIDDEN
         assert raised.value.message == ("b: your token is for project 'vision'; it may not submit to 'nlp'")
         assert [each.path for each in raised.value.problems] == ["jobs[1].metadata.project"]
     assert list(control.loop.state.jobs) == [job]
@@ -283,7 +283,7 @@ async def test_a_token_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(CommandError) as raised:
         await tokens.create(request_, "ada")
-    assert raised.value.kind is Kind.INVALID
+    assert raised.value.kind is ErrorKind.INVALID
     assert says in raised.value.message
 
 

@@ -9,15 +9,15 @@ import pytest
 from spillover.clusters.agents.hub import Hub
 from spillover.control import reading
 from spillover.control.agents import Desk, Introduction
-from spillover.control.reading import Reading
-from spillover.control.runner import Runner
+from spillover.control.reading import OutputReading
+from spillover.control.runner import LeaseSender
 from spillover.core.events import Lease, Usage
 from spillover.core.proposals import AgentGone, Drain, Outcome, Result
 from spillover.model.ids import ClusterName, JobId, NodeName, node_key
 from spillover.model.resources import Resources
 from spillover.model.units import DAY
 from spillover.ports.cluster import OutputAsked
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import agents_pb2 as pb
 from tests.support.inside import Inside
 from tests.support.waiting import turn, until
@@ -52,8 +52,8 @@ class Agents:
         self.control = control
         self.hub = AskedHub()
         self.desk = Desk(control.loop, self.hub, DAY)
-        self.runner = Runner(control.loop, self.hub, control.specs)
-        self.reading = Reading(control.loop, control.lookup, self.hub)
+        self.runner = LeaseSender(control.loop, self.hub, control.specs)
+        self.reading = OutputReading(control.loop, control.lookup, self.hub)
         self.files: dict[tuple[str, str, int], bytes] = {}
         """By agent, job and attempt."""
         self._reads: asyncio.Queue[tuple[str, int, int]] = asyncio.Queue()
@@ -199,7 +199,7 @@ async def test_an_earlier_attempt_is_found_on_the_agent_it_ran_on(agents: Agents
         assert await agents.read(job) == await agents.read(job, 2) == b"second"
         with pytest.raises(CommandError, match="has no attempt 3 yet") as error:
             await agents.read(job, 3)
-        assert error.value.kind is Kind.UNKNOWN
+        assert error.value.kind is ErrorKind.UNKNOWN
 
 
 async def test_the_last_attempt_of_a_job_that_is_queued_again_is_shown(agents: Agents) -> None:
@@ -223,7 +223,7 @@ async def test_output_of_an_agent_that_is_not_connected_is_an_error_and_not_empt
     job = await agents.moved()
     with pytest.raises(CommandError, match="on agent onprem/n2, which is not connected") as error:
         await agents.read(job)
-    assert error.value.kind is Kind.UNAVAILABLE
+    assert error.value.kind is ErrorKind.UNAVAILABLE
     async with agents.connected("n2"):
         with pytest.raises(CommandError, match=r"no agent .* attempt 1 of .*; not connected: onprem/n1$"):
             await agents.read(job, 1)

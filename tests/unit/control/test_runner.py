@@ -8,7 +8,7 @@ import pytest
 
 from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.core.events import JobState
 from spillover.core.jobs import Ended, Job
 from spillover.core.proposals import HandBack, Proposal, Reply, Result
@@ -38,7 +38,7 @@ class Served:
         self.control = control
         self.hub = Hub()
         self.desk = Desk(control.loop, self.hub, DAY)
-        self.runner = Runner(control.loop, self.hub, control.specs)
+        self.runner = LeaseSender(control.loop, self.hub, control.specs)
         self.news = asyncio.Event()
         control.loop.listen(lambda *_: self.news.set())
 

@@ -11,7 +11,7 @@ from spillover.clusters.agents.hub import Hub
 from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.controllers.stealing import Stealing
 from spillover.control.roster import act_on_agents
-from spillover.control.runner import Runner
+from spillover.control.runner import LeaseSender
 from spillover.control.tickets import Tickets
 from spillover.core.events import Lease, Usage
 from spillover.core.jobs import Placed
@@ -20,7 +20,7 @@ from spillover.core.proposals import Outcome, Result, Started, Yield, Yielded
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import DAY, SECOND
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import agents_pb2 as pb
 from spillover.wire.api import AgentAction
 from spillover.wire.tasks import lease_in
@@ -38,7 +38,7 @@ class Yard:
         self.hub = Hub()
         tickets = Tickets()
         self.desk = Desk(control.loop, self.hub, DAY, tickets=tickets)
-        self.runner = Runner(control.loop, self.hub, control.specs, tickets)
+        self.runner = LeaseSender(control.loop, self.hub, control.specs, tickets)
         self.stealing = Stealing(control.loop, control.specs)
         self.incarnations: dict[NodeName, int] = {}
         self.jobs: tuple[str, ...] = ()
@@ -205,11 +205,13 @@ async def test_an_agent_that_is_drained_is_told_so_and_takes_nothing_until_it_is
 @pytest.mark.parametrize(
     ("action", "kind", "said"),
     [
-        (AgentAction("drain", ["nobody"]), Kind.UNKNOWN, "no agent 'nobody'"),
-        (AgentAction("forget", ["thief"]), Kind.CONFLICT, "stop it first"),
+        (AgentAction("drain", ["nobody"]), ErrorKind.UNKNOWN, "no agent 'nobody'"),
+        (AgentAction("forget", ["thief"]), ErrorKind.CONFLICT, "stop it first"),
     ],
 )
-async def test_what_cannot_be_done_is_said(yard: Yard, action: AgentAction, kind: Kind, said: str) -> None:
+async def test_what_cannot_be_done_is_said(
+    yard: Yard, action: AgentAction, kind: ErrorKind, said: str
+) -> None:
     await yard.begin()
     with pytest.raises(CommandError, match=said) as error:
         await act_on_agents(yard.control.loop, action, "ada")

@@ -9,7 +9,7 @@ from spillover.control import checkpoints, loop
 from spillover.core.events import AnyEvent, JobStarted, JobSubmitted
 from spillover.deciding.engine import Step
 from spillover.model.ids import JobId
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import Batch, Changed, Damaged
 from spillover.wire.journal import encode_event
 from tests.support.inside import Inside
@@ -26,7 +26,7 @@ async def test_a_submission_that_cannot_be_written_is_refused_and_logged_once(co
         for _ in range(3):
             with pytest.raises(CommandError, match="nothing was done") as refused:
                 await control.submit("bad")
-            assert refused.value.kind is Kind.INTERNAL
+            assert refused.value.kind is ErrorKind.INTERNAL
     (line,) = [each for each in logs if each["log_level"] == "error"]
     assert (line["event"], line["what"]) == ("could not decide; nothing of it happened", "Submit")
     assert line["exception"].endswith("OverflowError: too large")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from spillover.control.watching import EACH, SLOW_AFTER, STEPS, Watch
+from spillover.control.watching import EACH, SLOW_AFTER, STEPS, PolicyWatch
 from spillover.core.events import PolicyDisabled
 from spillover.core.jobs import Job
 from spillover.core.proposals import DisablePolicy, Jump, SetPolicies
@@ -61,7 +61,7 @@ class Watched:
         self.clock = Clock()
         self.policy = Slow(self.clock, takes, fails=fails)
         more = {f"{axis}.slow": lambda: self.policy}
-        self.watch = Watch(partial(load, more=more), clock=self.clock)
+        self.watch = PolicyWatch(partial(load, more=more), clock=self.clock)
         self.policies: Policies = self.watch.load(PolicySet(**{axis: Choice("slow")}))  # type: ignore[arg-type]
         self.job = _a_queued_job()
 
@@ -126,7 +126,7 @@ def test_failures_are_counted_over_changes_of_policies_and_told_once_a_minute() 
 
 
 def test_what_is_missing_is_told_once_and_disabled() -> None:
-    watch = Watch(load_surely)
+    watch = PolicyWatch(load_surely)
     with capture_logs() as logs:
         policies = watch.load(PolicySet(place=Choice("gone")))
         first, again = watch.due(policies), watch.due(policies)
@@ -141,7 +141,7 @@ def sluggish(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     policies = {f"{axis}.slow": lambda: Slow(clock, SECOND) for axis in ("order", "wait", "place")}
     monkeypatch.setattr("tests.support.live.load", partial(load, more=policies))
-    monkeypatch.setattr(Watch.__init__, "__defaults__", (SLOW_AFTER, clock))
+    monkeypatch.setattr(PolicyWatch.__init__, "__defaults__", (SLOW_AFTER, clock))
     return clock
 
 

@@ -7,7 +7,7 @@ from spillover.core.proposals import AgentGone, Drain, NewJob, Outcome, Resume, 
 from spillover.deciding.whatif import Snapshot, Trial, try_jobs
 from spillover.forms.jobs import JobForm
 from spillover.model.budget import Budget, Of, Per
-from spillover.model.cluster import ClusterSpec, Health, Price, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -50,7 +50,7 @@ def test_a_job_that_runs_says_for_how_long(world: World) -> None:
 @pytest.mark.parametrize(
     ("reason", "said"),
     [
-        (ClusterDown(OWNED.name, Health.FAILED, 0, "no answer"), "onprem has failed: no answer"),
+        (ClusterDown(OWNED.name, ClusterHealth.FAILED, 0, "no answer"), "onprem has failed: no answer"),
         (NotConfigured(OWNED.name), "it is on onprem, which is not configured any more;"),
     ],
 )

@@ -23,7 +23,7 @@ from spillover.core.proposals import (
     Outcome,
     Proposal,
     Refusal,
-    Refused,
+    RefusalKind,
     RemoveCluster,
     ResumeCluster,
     SeeCluster,
@@ -33,7 +33,7 @@ from spillover.core.proposals import (
 )
 from spillover.core.state import State
 from spillover.deciding.explain.explain import explain
-from spillover.model.cluster import ClusterLife, ClusterSpec, Health, Leave, Price, Role
+from spillover.model.cluster import ClusterHealth, ClusterLife, ClusterSpec, Leave, Price, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import ClusterDrained
@@ -99,12 +99,12 @@ def test_a_cluster_of_others_connects_first_and_may_be_unreachable(w: World) -> 
     w.propose(SeeNodes(LAB, (seen,), whole=True))
     w.submit(a_job("next"))
     assert w.state_of("next") is JobState.QUEUED
-    w.propose(SeeCluster(LAB, Health.READY, ""))
+    w.propose(SeeCluster(LAB, ClusterHealth.READY, ""))
     assert (life(w), w.state_of("next")) == (L.READY, JobState.PLACED)
-    w.propose(SeeCluster(LAB, Health.DEGRADED, "no answer"))
+    w.propose(SeeCluster(LAB, ClusterHealth.DEGRADED, "no answer"))
     assert life(w) is L.UNREACHABLE
     w.propose(DrainCluster(LAB, "ada"))
-    w.propose(SeeCluster(LAB, Health.READY, ""))
+    w.propose(SeeCluster(LAB, ClusterHealth.READY, ""))
     assert life(w) is L.DRAINING
     w.propose(ResumeCluster(LAB, "ada"))
     assert life(w) is L.READY
@@ -197,7 +197,7 @@ def test_what_makes_no_sense_is_refused(w: World) -> None:
     ):
         unknown = refusal(w, proposal)
         assert (unknown.kind, unknown.message) == (
-            Refused.UNKNOWN,
+            RefusalKind.UNKNOWN,
             "there is no cluster 'nowhere' here; known: onprem, cloud",
         )
     named = refusal(w, AddCluster(OWNED, "ada", "{}"))

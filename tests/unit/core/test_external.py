@@ -37,7 +37,7 @@ from spillover.core.proposals import (
     Verdict,
 )
 from spillover.deciding.explain.explain import explain
-from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName
 from spillover.model.job import OnFailure, Retry, Terms
 from spillover.model.policy import Choice, PolicySet
@@ -75,12 +75,14 @@ class Watched(World):
         names = tuple(NodeName(name) for name in gone.split())
         return self.propose(SeeNodes(ClusterName(cluster), nodes, names, whole))
 
-    def healthy(self, health: Health = Health.READY, why: str = "", cluster: str = "onprem") -> Reply:
+    def healthy(
+        self, health: ClusterHealth = ClusterHealth.READY, why: str = "", cluster: str = "onprem"
+    ) -> Reply:
         return self.propose(SeeCluster(ClusterName(cluster), health, why))
 
     def fails(self, *unsent: str, why: str = "it does not answer") -> Reply:
         leases = tuple(self.job(job).lease for job in unsent)
-        return self.propose(SeeCluster(ONPREM.name, Health.FAILED, why, leases))
+        return self.propose(SeeCluster(ONPREM.name, ClusterHealth.FAILED, why, leases))
 
     def bound(self, job: str, *nodes: str) -> Reply:
         names = tuple(NodeName(node) for node in nodes)
@@ -242,7 +244,7 @@ def test_after_a_restart_nothing_is_placed_before_it_was_seen_and_little_is_writ
     w = a_watched(*nodes)
     w.propose(StartEpoch(2, (ONPREM, CLOUD), w.state.facts.policies))
     w.submit(a_job("a"))
-    assert w.state.health(ONPREM.name) is Health.UNOBSERVED
+    assert w.state.health(ONPREM.name) is ClusterHealth.UNOBSERVED
     assert {node.status for node in w.state.nodes.values()} == {"unobserved"}
     w.healthy()
     assert w.where("a") is None
@@ -343,14 +345,14 @@ def test_only_ready_clusters_take_new_jobs_and_what_runs_goes_on() -> None:
     w = a_watched(a_node("n1"))
     w.submit(a_job("a"))
     w.start("a")
-    w.healthy(Health.DEGRADED, "connection refused")
+    w.healthy(ClusterHealth.DEGRADED, "connection refused")
     w.submit(a_job("b"))
     assert (w.where("a"), w.where("b")) == ("onprem/n1", None)
     down = w.why("b")
-    assert down == ClusterDown(ONPREM.name, Health.DEGRADED, w.now, "connection refused")
+    assert down == ClusterDown(ONPREM.name, ClusterHealth.DEGRADED, w.now, "connection refused")
     assert "onprem does not answer since" in str(down)
     w.wait(seconds=5)
-    w.healthy(Health.DEGRADED, "timed out")
+    w.healthy(ClusterHealth.DEGRADED, "timed out")
     assert w.state.conditions[ONPREM.name].since == w.now - 5 * SECOND
     w.healthy()
     assert w.where("b") == "onprem/n1"
@@ -362,10 +364,10 @@ def test_a_cluster_changes_as_its_table_says_and_nothing_is_written_twice() -> N
     before = len(list(w.happened(ClusterChanged)))
     assert w.healthy() == Done()
     assert len(list(w.happened(ClusterChanged))) == before
-    assert isinstance(w.healthy(Health.CLEARING), Refusal)
-    assert w.healthy(Health.FAILED, "away") == Done()
-    assert isinstance(w.healthy(Health.DEGRADED), Refusal)
-    assert w.healthy(Health.CLEARING) == Done()
+    assert isinstance(w.healthy(ClusterHealth.CLEARING), Refusal)
+    assert w.healthy(ClusterHealth.FAILED, "away") == Done()
+    assert isinstance(w.healthy(ClusterHealth.DEGRADED), Refusal)
+    assert w.healthy(ClusterHealth.CLEARING) == Done()
     w.submit(a_job("a"))
     assert w.where("a") is None
     assert w.healthy() == Done()
@@ -407,7 +409,7 @@ def test_a_result_of_a_fenced_attempt_does_not_count_when_its_cluster_is_back() 
     w.start("a")
     old = w.job("a").lease
     w.fails()
-    w.healthy(Health.CLEARING)
+    w.healthy(ClusterHealth.CLEARING)
     assert w.propose(Result(DRIVER, old, Outcome.EXITED, 0, None, Usage(), 0)) is Verdict.FENCED
     w.healthy()
     assert w.state_of("a") is JobState.PLACED
@@ -558,7 +560,7 @@ def test_a_checkpoint_keeps_all_of_it() -> None:
     w = a_watched(a_node("n1", foreign=0.5, tasks=10, labels={"zone": "a"}), a_node("n2", ready=False))
     w.submit(a_job("g").tasks(1), a_job("a"))
     w.back("a", "quota", backoff=60)
-    w.healthy(Health.DEGRADED, "away")
+    w.healthy(ClusterHealth.DEGRADED, "away")
     kept = Checkpoints()
     kept.write(w.state)
     assert said_by(kept.load()) == said_by(w.state)

@@ -30,7 +30,7 @@ from spillover.core.proposals import (
     Outcome,
     Reclaim,
     Refusal,
-    Refused,
+    RefusalKind,
     Register,
     Reply,
     Result,
@@ -332,7 +332,7 @@ def test_only_an_agent_that_is_not_there_and_holds_nothing_is_forgotten() -> Non
     refusal = place.propose(Forget(LAB, THIEF, "ada"))
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, refusal.message) == (
-        Refused.CONFLICT,
+        RefusalKind.CONFLICT,
         "agent thief is ready; stop it first, and it can be forgotten once it is lost",
     )
     for node in (place.thief, place.victim):

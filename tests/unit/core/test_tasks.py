@@ -40,7 +40,7 @@ from spillover.core.proposals import (
 from spillover.core.state import State
 from spillover.core.tasks import deciding_end, usage_of
 from spillover.core.transitions import TERMINAL
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId, NodeKey, NodeName, split_task, task_key
 from spillover.model.job import Retry
 from spillover.model.reasons import CancelledBy, CouldNotStart, Exited
@@ -342,7 +342,7 @@ def watched() -> World:
     w = World(load, clusters=(lab,))
     nodes = tuple(SeenNode(NodeName(name), Resources(2000), Resources()) for name in ("n1", "n2"))
     w.propose(SeeNodes(lab.name, nodes, whole=True))
-    w.propose(SeeCluster(lab.name, Health.READY))
+    w.propose(SeeCluster(lab.name, ClusterHealth.READY))
     w.submit(a_job("g").tasks(3).terms(retry=Retry(0, 0)))
     return w
 

@@ -4,7 +4,15 @@ import pytest
 
 from spillover.core.appliers.tokens import REMEMBERED
 from spillover.core.events import AgentRegistered, AnyEvent, TokenCreated, TokenRevoked
-from spillover.core.proposals import CreateToken, Done, Refusal, Refused, Register, Registered, RevokeToken
+from spillover.core.proposals import (
+    CreateToken,
+    Done,
+    Refusal,
+    RefusalKind,
+    Register,
+    Registered,
+    RevokeToken,
+)
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.tokens import TokenRole, TokenText, digest_of, read_token
@@ -70,7 +78,7 @@ def test_revoking_twice_is_one_event_and_an_unknown_token_is_refused() -> None:
     assert len([event for event in w.events if isinstance(event, TokenRevoked)]) == 1
     refusal = w.propose(RevokeToken("t9", "bob"))
     assert isinstance(refusal, Refusal)
-    assert refusal.kind is Refused.UNKNOWN
+    assert refusal.kind is RefusalKind.UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from spillover.core.transitions import (
     life_figure,
     node_figure,
 )
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterHealth
 from spillover.model.job import Retry
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import load
@@ -125,12 +125,16 @@ def test_the_figure_shows_every_state_and_every_row() -> None:
 
 
 def test_a_cluster_that_failed_is_ready_only_when_it_has_come_back() -> None:
-    assert set(CLUSTER) == set(Health)
+    assert set(CLUSTER) == set(ClusterHealth)
     assert all(
-        Health.FAILED in following for health, following in CLUSTER.items() if health is not Health.FAILED
+        ClusterHealth.FAILED in following
+        for health, following in CLUSTER.items()
+        if health is not ClusterHealth.FAILED
     )
-    assert Health.DEGRADED not in CLUSTER[Health.CLEARING]  # or nobody would know that it has to be cleared
-    assert not any(Health.UNOBSERVED in following for following in CLUSTER.values())
+    assert (
+        ClusterHealth.DEGRADED not in CLUSTER[ClusterHealth.CLEARING]
+    )  # or nobody would know that it has to be cleared
+    assert not any(ClusterHealth.UNOBSERVED in following for following in CLUSTER.values())
 
 
 def test_terminal_states_have_no_row() -> None:

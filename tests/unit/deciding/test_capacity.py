@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from spillover.core.nodes import Node
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, Held
+from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import End, Release, reserve
 from spillover.deciding.forecast.starts import Outlook, Waiter, latecomers
@@ -100,7 +100,7 @@ def test_a_gang_is_not_promised_two_places_on_a_node_that_takes_one_task() -> No
     one_cpu = Resources(1000, 0, 0)
     node = holding(a_foreign_node("one", Resources(8000, 0, 0), tasks=1), "running", one_cpu)
     cluster = a_cluster(node)
-    ends = [Release(SECOND, Held(cluster, machine(cluster, "one"), cluster.layout.held(one_cpu, 1)))]
+    ends = [Release(SECOND, HeldCapacity(cluster, machine(cluster, "one"), cluster.layout.held(one_cpu, 1)))]
     assert reserve(Shape(one_cpu, tasks=2), [cluster], ends, FirstFit()) is None
     found = reserve(Shape(one_cpu), [cluster], ends, FirstFit())
     assert found is not None
@@ -118,7 +118,7 @@ def test_who_waits_for_the_only_fpga_starts_when_it_is_free_and_not_when_a_cpu_i
             number,
             JobId(name),
             0,
-            (Held(cluster, machine(cluster, "one"), cluster.layout.held(held, 1)),),
+            (HeldCapacity(cluster, machine(cluster, "one"), cluster.layout.held(held, 1)),),
         )
         for number, (at, name, held) in enumerate([(SECOND, "plain", cpu), (HOUR, "accelerated", fpga)])
     ]
@@ -137,7 +137,7 @@ def test_nothing_starts_later_on_a_node_that_others_use_more_of_than_it_has() ->
     one = machine(cluster, "one")
     assert not cluster.fits(asks_for_nothing)
     assert not future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
-    future.release(Held(cluster, one, cluster.layout.held(Resources(500, 0, 0), 1)))
+    future.release(HeldCapacity(cluster, one, cluster.layout.held(Resources(500, 0, 0), 1)))
     assert future.fits(one, asks_for_nothing, cluster.layout.wants(asks_for_nothing.resources))
 
 

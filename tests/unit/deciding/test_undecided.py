@@ -21,7 +21,7 @@ from spillover.core.proposals import (
     Done,
     Outcome,
     Refusal,
-    Refused,
+    RefusalKind,
     Result,
     Started,
     Submit,
@@ -86,7 +86,7 @@ def test_a_proposal_whose_events_cannot_be_encoded_is_refused_and_the_others_are
     refusal = step.replies[1]
     assert isinstance(refusal, Refusal)
     assert (refusal.kind, refusal.message) == (
-        Refused.INTERNAL,
+        RefusalKind.INTERNAL,
         "the server failed on this, and nothing was done (OverflowError: too large); its log says more",
     )
     assert [job.id for job in world.state.jobs.values() if job.state is JobState.PLACED] == ["b"]
@@ -105,7 +105,7 @@ def test_a_proposal_whose_decider_raises_is_refused(world: Written, monkeypatch:
     monkeypatch.setitem(decide.DECIDERS, Started, broken)
     reply = world.propose(Started(NodeKey("onprem/n1"), world.job("a").lease, 0))
     assert isinstance(reply, Refusal)
-    assert reply.kind is Refused.INTERNAL
+    assert reply.kind is RefusalKind.INTERNAL
     monkeypatch.undo()
     assert world.propose(Started(NodeKey("onprem/n1"), world.job("a").lease, 0)) == Done()
 

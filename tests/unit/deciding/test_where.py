@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from spillover.core.events import SeenNode
 from spillover.core.proposals import SeeCluster, SeeNodes
 from spillover.deciding.explain.explain import explain
-from spillover.model.cluster import ClusterSpec, Health, Price, Role, Taint
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Price, Role, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
@@ -60,7 +60,7 @@ class Places(World):
 
     def see(self, cluster: str, *nodes: SeenNode) -> None:
         name = ClusterName(cluster)
-        self.step(SeeNodes(name, nodes, whole=True), SeeCluster(name, Health.READY))
+        self.step(SeeNodes(name, nodes, whole=True), SeeCluster(name, ClusterHealth.READY))
 
     def why(self, job: str) -> Reason | None:
         return explain(self.engine, self.job(job)).reason

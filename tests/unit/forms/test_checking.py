@@ -3,7 +3,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from spillover.forms.checking import check, nearest
-from spillover.forms.problems import MOST_SHOWN, BadForm, Findings, Problem, path_text
+from spillover.forms.problems import MOST_SHOWN, BadForm, Findings, FormProblem, path_text
 
 
 class Inner(Struct, forbid_unknown_fields=True):
@@ -88,12 +88,12 @@ def test_the_nearest_word_is_named_or_all_are() -> None:
 
 
 def test_a_problem_is_one_line() -> None:
-    assert str(Problem("train.yaml", 7, "spec.cpu", "is bad")) == "train.yaml:7: spec.cpu: is bad"
-    assert str(Problem("", None, "", "is bad")) == "is bad"
+    assert str(FormProblem("train.yaml", 7, "spec.cpu", "is bad")) == "train.yaml:7: spec.cpu: is bad"
+    assert str(FormProblem("", None, "", "is bad")) == "is bad"
     assert path_text(("spec", "env", "a\nb", "c", 0)) == "spec.env['a\\nb'].c[0]"
 
 
 def test_many_problems_are_counted() -> None:
-    error = BadForm([Problem("", None, "", str(number)) for number in range(MOST_SHOWN + 7)])
+    error = BadForm([FormProblem("", None, "", str(number)) for number in range(MOST_SHOWN + 7)])
     assert len(error.problems) == MOST_SHOWN
     assert str(error).endswith("\nand 7 more problems")

@@ -7,7 +7,7 @@ import pytest
 from spillover.core.proposals import SetPolicies
 from spillover.deciding.cycle.draws import mixed, two_of
 from spillover.deciding.cycle.plan import digest_of
-from spillover.deciding.guard import GuardedRoute, Shown
+from spillover.deciding.guard import GuardedRoute, ShownMachine
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import UnknownPolicy, load
 from spillover.policies.route_biased import Biased
@@ -17,7 +17,12 @@ from spillover.policies.route_round_robin import RoundRobin
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
-FOUR = [Shown(0, 3, 700, 4), Shown(1, 9, 100, 1), Shown(2, 9, 50, 3), Shown(3, 1, 900, 2)]
+FOUR = [
+    ShownMachine(0, 3, 700, 4),
+    ShownMachine(1, 9, 100, 1),
+    ShownMachine(2, 9, 50, 3),
+    ShownMachine(3, 1, 900, 2),
+]
 
 
 def test_least_loaded_takes_who_takes_the_most_more_and_the_first_among_equals() -> None:
@@ -69,7 +74,7 @@ class Wild:
         return self._answer
 
 
-@pytest.mark.parametrize("answer", [ValueError("no"), None, Shown(9, 9, 9, 9), 1])
+@pytest.mark.parametrize("answer", [ValueError("no"), None, ShownMachine(9, 9, 9, 9), 1])
 def test_a_route_of_somebody_else_that_fails_is_made_up_for(answer: object) -> None:
     guard = GuardedRoute("wild", Wild(answer))
     assert guard.pick(FOUR, 4, 0).index == 1

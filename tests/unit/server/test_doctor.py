@@ -26,7 +26,7 @@ from spillover.model.units import DAY, HOUR, SECOND, format_time
 from spillover.ports.journal import Batch
 from spillover.server.certificates import make_certificates
 from spillover.server.doctor import certificates, folder
-from spillover.server.doctor.checks import CHECKS, Report, examine
+from spillover.server.doctor.checks import CHECKS, DoctorReport, examine
 from spillover.server.doctor.findings import Finding, Level
 from spillover.server.doctor.inspection import Inspection
 from spillover.server.files import Whereabouts, write_whereabouts
@@ -98,7 +98,7 @@ def nobody() -> Client:
     raise Unreachable("no server runs in DIR; start one with `spill up`")
 
 
-def examined(data: Path | None, *, connect: Callable[[], Client] = nobody, **how: Any) -> Report:
+def examined(data: Path | None, *, connect: Callable[[], Client] = nobody, **how: Any) -> DoctorReport:
     how.setdefault("clock", lambda: NOW)
     return examine(Inspection(data=data, config=None, connect=connect, **how))
 

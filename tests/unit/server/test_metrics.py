@@ -12,7 +12,7 @@ from spillover.model.job import Burst
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.units import SECOND
 from spillover.policies.loading import load
-from spillover.ports.blobs import Bounds, TooLarge
+from spillover.ports.blobs import BlobBounds, TooLarge
 from spillover.ports.commands import CommandError
 from spillover.ports.journal import Batch, Loaded, Unreadable
 from spillover.server.metrics import COUNTERS, Metrics
@@ -92,7 +92,7 @@ def test_policies_that_fail_or_are_disabled_are_counted() -> None:
 
 async def test_blobs_are_counted() -> None:
     loop = Loop(open_memory().journal, load, SystemClock())
-    blobs = CountedBlobs(MemoryBlobs(Bounds(file=10)))
+    blobs = CountedBlobs(MemoryBlobs(BlobBounds(file=10)))
     registry = Metrics(loop, blobs=blobs).registry
     assert registry.get_sample_value("spill_blobs") is None, "nobody has counted"
     await keep(blobs, b"12345")

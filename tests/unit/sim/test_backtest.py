@@ -23,10 +23,10 @@ from spillover.model.units import DAY, MINUTE, MONEY, SECOND, format_time
 from spillover.sim.backtest import fields, run
 from spillover.sim.estimates import Told
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.past import History, from_journal, from_slurm
+from spillover.sim.past import PastJobs, from_journal, from_slurm
 from spillover.sim.runner import simulate
 from spillover.sim.served import Ruling, budgets_from, ruling_from, site_from
-from spillover.sim.setting import Machine, Scene, Setting, Site
+from spillover.sim.setting import FleetMachine, Scene, Setting, Site
 from spillover.sim.trace import Happened, Own, Trace, TraceJob
 from spillover.sim.traces.opening import read_trace
 from spillover.wire.api import AgentView, BudgetView, ClusterView, PastJob, PolicyRecord
@@ -44,10 +44,10 @@ SITE = Site(
         ),
     ),
     (
-        Machine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2)),
-        Machine(ONPREM, NodeName("a2"), Resources(16_000, 2**36)),
-        Machine(CLOUD, NodeName("v1"), Resources(32_000, 2**37, 4), ("arch:x",)),
-        Machine(CLOUD, NodeName("v2"), Resources(8000, 2**36), ()),
+        FleetMachine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2)),
+        FleetMachine(ONPREM, NodeName("a2"), Resources(16_000, 2**36)),
+        FleetMachine(CLOUD, NodeName("v1"), Resources(32_000, 2**37, 4), ("arch:x",)),
+        FleetMachine(CLOUD, NodeName("v2"), Resources(8000, 2**36), ()),
     ),
 )
 
@@ -109,7 +109,7 @@ class Recorder:
         return [msgspec.json.decode(line, type=PastJob) for line in lines]
 
 
-def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> History:
+def recorded(scene: Scene, jobs: Sequence[TraceJob]) -> PastJobs:
     recorder = Recorder()
     simulate(jobs, scene, recorder)
     views = [
@@ -300,7 +300,7 @@ def test_machines_and_prices_are_those_of_the_server() -> None:
         AgentView("a2", "onprem", "lost", amounts, {}, 0, 0, [], {}, None),
     ]
     site = site_from(clusters, agents)
-    assert site.machines == (Machine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2), ("a", "b")),)
+    assert site.machines == (FleetMachine(ONPREM, NodeName("a1"), Resources(8000, 2**36, 2), ("a", "b")),)
     owned, cloud = site.clusters
     assert (owned.role, owned.price, owned.billing) == (Role.OWNED, Price(), Billing())
     assert (cloud.role, cloud.startup, cloud.gangs) == (Role.RENTED, 90 * SECOND, True)

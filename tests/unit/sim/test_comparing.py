@@ -5,7 +5,7 @@ import pytest
 from spillover.model.units import MONEY, SECOND
 from spillover.sim.comparing import by_project, deviation
 from spillover.sim.fleet import read_owned
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.statistics import Statistics, summarize
 from spillover.sim.trace import TraceJob
 
@@ -16,10 +16,10 @@ JOBS = [
 ALL = range(len(JOBS))
 
 
-def life(*waits: int | None, rented: tuple[int, ...] = (), cost: int = 1) -> list[Outcome]:
+def life(*waits: int | None, rented: tuple[int, ...] = (), cost: int = 1) -> list[JobOutcome]:
     """Outcomes by how long each job waits, in seconds; None never runs."""
     return [
-        Outcome(
+        JobOutcome(
             at,
             JOBS[at].submit,
             JOBS[at].submit + wait * SECOND,
@@ -34,7 +34,7 @@ def life(*waits: int | None, rented: tuple[int, ...] = (), cost: int = 1) -> lis
     ]
 
 
-def told(outcomes: list[Outcome], counted: range = ALL) -> Statistics:
+def told(outcomes: list[JobOutcome], counted: range = ALL) -> Statistics:
     return summarize(JOBS, outcomes, read_owned("1x4gpu"), counted)
 
 

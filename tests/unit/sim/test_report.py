@@ -7,22 +7,22 @@ import pytest
 
 from spillover.model.units import MONEY, SECOND
 from spillover.sim.fleet import read_owned, read_rented
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.report import decimal, facts, fields, write_jobs
 from spillover.sim.statistics import summarize
-from spillover.sim.study import Result, Study
+from spillover.sim.study import Study, StudyResult
 from spillover.sim.trace import Trace, TraceJob
 
 JOBS = tuple(TraceJob(name, at * SECOND, 10 * SECOND, 1, 2000) for at, name in enumerate(["a", "b,c"]))
 OUTCOMES = [
-    Outcome(1, SECOND, SECOND + 1, 11 * SECOND + 1, "rented", "", 6945, "wait_over"),
-    Outcome(0, 0, 0, 10 * SECOND, "owned", "n1+n2", 0, "room_owned"),
+    JobOutcome(1, SECOND, SECOND + 1, 11 * SECOND + 1, "rented", "", 6945, "wait_over"),
+    JobOutcome(0, 0, 0, 10 * SECOND, "owned", "n1+n2", 0, "room_owned"),
 ]
 STUDY = Study("t.csv", read_owned("1x1gpu"), read_rented("gpu=2.5"), 7)
 
 
-def result() -> Result:
-    return Result("wait=zero", summarize(JOBS, OUTCOMES, STUDY.fleet, range(2)))
+def result() -> StudyResult:
+    return StudyResult("wait=zero", summarize(JOBS, OUTCOMES, STUDY.fleet, range(2)))
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz"])

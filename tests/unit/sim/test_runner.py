@@ -8,7 +8,7 @@ from spillover.model.cluster import Billing, Price
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.runner import simulate
 from spillover.sim.setting import Fleet, Rent, Setting
 from spillover.sim.trace import TraceJob
@@ -29,7 +29,7 @@ def a_job(name: str, at: float, runs: float, gpus: int = 1) -> TraceJob:
     return TraceJob(name, int(at * HOUR), int(runs * HOUR), gpus, estimate=int(runs * HOUR))
 
 
-def by_name(jobs: list[TraceJob], outcomes: list[Outcome]) -> dict[str, Outcome]:
+def by_name(jobs: list[TraceJob], outcomes: list[JobOutcome]) -> dict[str, JobOutcome]:
     return {jobs[each.job].id: each for each in outcomes}
 
 

@@ -3,7 +3,7 @@
 from spillover.model.job import Burst, Shape
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.standing import Life, at_beginning
 from spillover.sim.trace import Own, TraceJob
 
@@ -21,7 +21,7 @@ def a_life(name: str, ready: int, start: int, end: int, cluster: str = "onprem",
         estimate=more["estimate"] * MINUTE if "estimate" in more else None,
         own=Own(SHAPE, max_cost=1),
     )
-    return job, Outcome(0, ready * MINUTE, start * MINUTE, end * MINUTE, cluster, "n1", 0, "")
+    return job, JobOutcome(0, ready * MINUTE, start * MINUTE, end * MINUTE, cluster, "n1", 0, "")
 
 
 def test_what_runs_goes_on_where_it_is_and_what_waits_begins_to_wait_anew() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from spillover.model.units import HOUR, SECOND
 from spillover.sim.fleet import read_owned
-from spillover.sim.outcome import Outcome
+from spillover.sim.outcome import JobOutcome
 from spillover.sim.statistics import percentile, summarize
 from spillover.sim.trace import TraceJob
 from spillover.sim.traces.opening import read_trace
@@ -24,9 +24,9 @@ RUNS = [
 ]
 
 
-def outcome(job: int, submit: int, start: int, end: int, *, rented: bool = False, **more: Any) -> Outcome:
+def outcome(job: int, submit: int, start: int, end: int, *, rented: bool = False, **more: Any) -> JobOutcome:
     place = "rented" if rented else "owned"
-    return Outcome(
+    return JobOutcome(
         job,
         submit * SECOND,
         start * SECOND,
@@ -131,7 +131,7 @@ def test_the_reference_runs_have_the_statistics_that_the_original_computed(path:
         assert numbers.rented_gpu_hours == pytest.approx(stats["total_cloud_cost"], rel=1e-9)
 
 
-def reference_outcomes(path: Path, jobs: tuple[TraceJob, ...]) -> list[Outcome]:
+def reference_outcomes(path: Path, jobs: tuple[TraceJob, ...]) -> list[JobOutcome]:
     """What the original simulator made of each job."""
     read = times(HOUR)
     with gzip.open(path, "rt") as file:
@@ -141,5 +141,5 @@ def reference_outcomes(path: Path, jobs: tuple[TraceJob, ...]) -> list[Outcome]:
         row = rows[job.id]
         start = read(row["start_h"])
         place = "owned" if row["where"] == "onprem" else "rented"
-        outcomes.append(Outcome(at, job.submit, start, start + job.runtime, place, "", 0, ""))
+        outcomes.append(JobOutcome(at, job.submit, start, start + job.runtime, place, "", 0, ""))
     return outcomes

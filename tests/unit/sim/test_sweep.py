@@ -10,7 +10,7 @@ from spillover.forms.problems import BadForm
 from spillover.sim.fleet import read_owned, read_rented
 from spillover.sim.plot import Curve, Dot, check_plot, draw
 from spillover.sim.statistics import Statistics
-from spillover.sim.study import Result, Study, read_jobs, run
+from spillover.sim.study import Study, StudyResult, read_jobs, run
 from spillover.sim.sweep import Results, dominated, missing, plan
 from spillover.sim.workers import simulate_all
 
@@ -19,9 +19,9 @@ BASE = read_policies("place=first_fit")
 SWEEPS = ["wait=constant(0h..1h/3)", "wait=compute(0.05..0.1/2),backfill=strict"]
 
 
-def numbers(cost: float, time: float) -> Result:
+def numbers(cost: float, time: float) -> StudyResult:
     zeros = dict.fromkeys(Statistics.__struct_fields__, 0)
-    return Result("", Statistics(**zeros | {"rented_cost": cost, "mean_completion_s": time}))  # type: ignore[arg-type]
+    return StudyResult("", Statistics(**zeros | {"rented_cost": cost, "mean_completion_s": time}))  # type: ignore[arg-type]
 
 
 def test_each_sweep_is_a_curve_in_place_of_what_it_names() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from spillover.model.units import DAY
-from spillover.ports.blobs import Bounds, NoRoom
+from spillover.ports.blobs import BlobBounds, NoSpace
 from spillover.stores.blobs import FileBlobs
 from spillover.testing.blobs_suite import content, digest, keep
 from tests.support.waiting import until
@@ -60,10 +60,10 @@ async def test_what_a_killed_process_was_writing_is_deleted_by_the_next(tmp_path
 
 async def test_what_is_there_is_counted_by_the_next_process(tmp_path: Path) -> None:
     await keep(FileBlobs(tmp_path), b"a" * 700)
-    blobs = FileBlobs(tmp_path, Bounds(total=1000))
+    blobs = FileBlobs(tmp_path, BlobBounds(total=1000))
     assert await blobs.used() == (1, 700)
-    with pytest.raises(NoRoom):
-        await keep(FileBlobs(tmp_path, Bounds(total=1000)), b"b" * 400)
+    with pytest.raises(NoSpace):
+        await keep(FileBlobs(tmp_path, BlobBounds(total=1000)), b"b" * 400)
 
 
 async def test_time_is_that_of_the_wall(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_a_disk_that_takes_no_more_is_told_and_nothing_is_left(
     tmp_path: Path, small_files: int
 ) -> None:
     blobs = FileBlobs(tmp_path)
-    with pytest.raises(NoRoom, match="cannot be kept now"):
+    with pytest.raises(NoSpace, match="cannot be kept now"):
         await keep(blobs, b"f" * (small_files + 1))
     assert files(tmp_path) == []
     assert await blobs.used() == (0, 0)
@@ -97,7 +97,7 @@ async def test_a_disk_that_takes_no_more_is_told_and_nothing_is_left(
 
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoRoom, match="cannot be kept now"):
+    with pytest.raises(NoSpace, match="cannot be kept now"):
         await keep(FileBlobs(tmp_path / "file" / "blobs"), b"data")
 
 
@@ -163,7 +163,7 @@ async def test_the_last_of_a_disk_is_left_to_the_journal(
     disk = shutil.disk_usage(tmp_path)
     blobs = FileBlobs(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: disk._replace(total=100_000, free=2_100))
-    with pytest.raises(NoRoom, match="the disk is almost full, and the rest is for the journal"):
+    with pytest.raises(NoSpace, match="the disk is almost full, and the rest is for the journal"):
         await keep(blobs, b"x" * 101)
     assert files(tmp_path) == []
     assert await keep(blobs, b"x" * 100) is True
@@ -213,6 +213,6 @@ async def test_a_disk_that_takes_nothing_keeps_nobody_from_reading(
     monkeypatch.setattr(Path, "touch", full)
     await blobs.give([digest(b"data")], "vision")
     assert await blobs.sizes([digest(b"data")], "vision") == {digest(b"data"): 4}
-    with pytest.raises(NoRoom, match="the disk is full"):
+    with pytest.raises(NoSpace, match="the disk is full"):
         await keep(blobs, b"data", "nlp")
     assert await blobs.sizes([digest(b"data")], "nlp") == {}

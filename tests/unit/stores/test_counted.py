@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.ports.blobs import Bounds, Differs, NoRoom, TooLarge, one_piece
+from spillover.ports.blobs import BlobBounds, Differs, NoSpace, TooLarge, one_piece
 from spillover.stores.blobs import FileBlobs
 from spillover.stores.counted import CountedBlobs
 from spillover.testing.blobs_suite import content, digest, keep
@@ -14,7 +14,7 @@ FAR = 2**62
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> CountedBlobs:
-    return CountedBlobs(FileBlobs(tmp_path / "blobs", Bounds(file=100, total=150)))
+    return CountedBlobs(FileBlobs(tmp_path / "blobs", BlobBounds(file=100, total=150)))
 
 
 def numbers(blobs: CountedBlobs) -> tuple[tuple[int, int] | None, int, int]:
@@ -45,7 +45,7 @@ async def test_what_is_refused_for_its_size_is_counted(blobs: CountedBlobs) -> N
         await keep(blobs, b"a" * 101)
     await keep(blobs, b"a" * 90)
     for _ in range(2):
-        with pytest.raises(NoRoom):
+        with pytest.raises(NoSpace):
             await keep(blobs, b"b" * 90)
     with pytest.raises(Differs):
         await blobs.put("0" * 64, one_piece(b"b"))

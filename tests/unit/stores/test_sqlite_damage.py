@@ -8,13 +8,13 @@ import apsw
 import pytest
 
 from spillover.ports.journal import Unreadable
-from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.journal import one
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    database = Database(tmp_path)
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    database = SqliteDatabase(tmp_path)
     await database.open()
     yield database
     await database.close()
@@ -25,7 +25,7 @@ def selecting(value: str) -> Any:
 
 
 @pytest.mark.parametrize("value", ["NULL", "'x'", "x'00'", "1.5"])
-async def test_a_number_that_is_none_is_a_damage(database: Database, value: str) -> None:
+async def test_a_number_that_is_none_is_a_damage(database: SqliteDatabase, value: str) -> None:
     def number(connection: apsw.Connection) -> int:
         return one(connection, f"SELECT {value}")
 
@@ -34,7 +34,7 @@ async def test_a_number_that_is_none_is_a_damage(database: Database, value: str)
             await ask(number)
 
 
-async def test_a_row_that_cannot_be_read_is_a_damage(database: Database) -> None:
+async def test_a_row_that_cannot_be_read_is_a_damage(database: SqliteDatabase) -> None:
     for work in (lambda connection: len(selecting("NULL")(connection)), selecting("CAST(x'ff' AS TEXT)")):
         with pytest.raises(Unreadable, match=r"spill\.db: it is damaged: it holds what cannot be there"):
             await database.read(work)

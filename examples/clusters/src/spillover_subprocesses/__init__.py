@@ -20,7 +20,7 @@ from spillover.model.job import Argv, JobSpec, Shell
 from spillover.model.resources import Resources
 from spillover.model.units import SECOND
 from spillover.ports.cluster import OutputGone, Start
-from spillover.ports.driver import Answer, Changes, Connection, Ending, Link, Made, Seen, Stage
+from spillover.ports.driver import Answer, Changes, Connection, DriverLink, Ending, Made, Seen, Stage
 from spillover.ports.kinds import Capability, ClusterKind, Flaw, Opening
 
 NODE = NodeName("here")
@@ -113,7 +113,7 @@ class Subprocesses:
 
     def connection(self) -> Connection:
         """This machine is always there."""
-        return Connection(Link.UP, self._since)
+        return Connection(DriverLink.UP, self._since)
 
     def take(self) -> Changes:
         """All at first, then what changed."""

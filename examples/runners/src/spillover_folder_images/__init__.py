@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from spillover.agent.process import Ended
-from spillover.agent.runners.port import Offer, RunnerContext
+from spillover.agent.process import ProcessEnded
+from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Container
@@ -22,11 +22,11 @@ class FolderImages:
         self._house = house
         self._images = Path(os.environ.get("FOLDER_IMAGES", ""))
 
-    def offer(self) -> Offer:
+    def offer(self) -> RunnerOffer:
         """The word that container jobs need, or why they cannot have it."""
         if self._images.is_absolute() and self._images.is_dir():
-            return Offer(("container",))
-        return Offer(missing={"container": "FOLDER_IMAGES does not name a folder with images"})
+            return RunnerOffer(("container",))
+        return RunnerOffer(missing={"container": "FOLDER_IMAGES does not name a folder with images"})
 
     async def open(self) -> None:
         """Nothing has to be made ready."""
@@ -42,7 +42,7 @@ class FolderImages:
         programs = self._images / work.image.replace("/", "_")
         if not programs.is_dir() or not work.command:
             why = f"there is no image {work.image}" if work.command else "a command is needed"
-            self._house.seen([Ended(lease, Exit(time.monotonic_ns(), spawned=False, message=why))])
+            self._house.seen([ProcessEnded(lease, Exit(time.monotonic_ns(), spawned=False, message=why))])
             return
         env = task.env | {"PATH": f"{programs}:{os.defpath}"}
         self._house.launch(lease, replace(task, work=Argv(work.command), env=env), None)

@@ -29,7 +29,7 @@ _ENTER: Final = 'echo 0 >"$0" && exec "$@"'
 """What a shell does to become a task inside a group of version 2."""
 
 
-class Unavailable(Exception):
+class CgroupsUnavailable(Exception):
     """Groups cannot be used here; the text says why."""
 
 
@@ -86,9 +86,9 @@ def find(name: str, wanted: str = "cgroup") -> Tree:
         if wanted in {"cgroup", kind}:
             try:
                 return make(name)
-            except (Unavailable, OSError) as error:
+            except (CgroupsUnavailable, OSError) as error:
                 problems.append(f"{kind}: {error}")
-    raise Unavailable("; ".join(problems))
+    raise CgroupsUnavailable("; ".join(problems))
 
 
 def _find_v1(name: str) -> Tree:
@@ -101,23 +101,23 @@ def _find_v1(name: str) -> Tree:
                 _make(folder)
             except OSError as error:
                 if controller == "memory":
-                    raise Unavailable(f"{folder}: {error.strerror}") from None
+                    raise CgroupsUnavailable(f"{folder}: {error.strerror}") from None
                 continue
             folders[controller] = folder
     if "memory" not in folders:
-        raise Unavailable("there is no hierarchy for memory")
+        raise CgroupsUnavailable("there is no hierarchy for memory")
     return Tree(V1, folders)
 
 
 def _find_v2(name: str) -> Tree:
     own = _mounts().get("")
     if own is None:
-        raise Unavailable("it is not mounted")
+        raise CgroupsUnavailable("it is not mounted")
     folder = f"{own}/{name}"
     _make(folder)
     if not os.path.exists(f"{folder}/cgroup.kill"):
         os.rmdir(folder)
-        raise Unavailable("the kernel is older than 5.14 and has no cgroup.kill")
+        raise CgroupsUnavailable("the kernel is older than 5.14 and has no cgroup.kill")
     offered = set(_read(f"{own}/cgroup.controllers").split()) & set(CONTROLLERS)
     usable = offered & set(_read(f"{folder}/cgroup.controllers").split())
     if offered - usable and _open_up(own, offered, name):

@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-class Bounded:
+class BoundedFile:
     """A stream of one task, and how much of it is gone."""
 
     __slots__ = ("_end", "_file", "_head", "_limit", "size")

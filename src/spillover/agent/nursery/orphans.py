@@ -11,7 +11,7 @@ from typing import Final
 
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.procfs import TICK, birth_of, environ_of
-from spillover.agent.nursery.task import Task
+from spillover.agent.nursery.task import NurseryTask
 
 LAST_WAIT: Final = 5.0
 """Seconds that a task may take to die after KILL before we go without it."""
@@ -21,7 +21,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 class Orphans:
     """Processes of tasks whose parent is this process since their own is gone."""
 
-    def __init__(self, libc: ctypes.CDLL, tasks: Mapping[int, Task]) -> None:
+    def __init__(self, libc: ctypes.CDLL, tasks: Mapping[int, NurseryTask]) -> None:
         self._tasks = tasks
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # Orphans become children of the first thread, which makes none of its own. Reading this list costs a microsecond.
@@ -32,7 +32,7 @@ class Orphans:
         """Whether there are some, of any task."""
         return bool(os.pread(self._list, 64, 0))
 
-    def end(self, task: Task, leader: int) -> bool:
+    def end(self, task: NurseryTask, leader: int) -> bool:
         """Kill what a task left behind, wherever it fled, and see it gone; False if something will not die."""
         mark = f"SPILL_LEASE={task.lease}".encode()
         until = time.monotonic() + LAST_WAIT
@@ -59,7 +59,7 @@ class Orphans:
                     return False
                 time.sleep(0.001)
 
-    def _fenced(self, task: Task) -> set[int]:
+    def _fenced(self, task: NurseryTask) -> set[int]:
         """Processes in the task's group, each of which is told to die."""
         slot = task.slot
         if slot is None or not (members := slot.members()):
@@ -68,7 +68,7 @@ class Orphans:
             slot.kill()
         return set(members)
 
-    def _forlorn(self, pid: int, task: Task) -> bool:
+    def _forlorn(self, pid: int, task: NurseryTask) -> bool:
         """Whether an orphan that hides where it is from can be of no task that still runs: it is older than all of them."""
         birth = birth_of(pid)
         # The clock of births stops while the machine sleeps and may begin elsewhere, so the two are compared by age.

@@ -35,12 +35,12 @@ from spillover.agent.nursery.frames import (
     pack,
     unpack,
 )
-from spillover.agent.nursery.holes import Bounded
+from spillover.agent.nursery.holes import BoundedFile
 from spillover.agent.nursery.marks import Marks
 from spillover.agent.nursery.orphans import LAST_WAIT, Orphans
 from spillover.agent.nursery.spawners import Spawner
-from spillover.agent.nursery.task import Task
-from spillover.agent.nursery.watching import Watch
+from spillover.agent.nursery.task import NurseryTask
+from spillover.agent.nursery.watching import MemoryWatch
 from spillover.agent.nursery.workshop import Workshop, remove
 
 _SHELL_CODES: Final = {errno.ENOENT: 127, errno.ENOTDIR: 127, errno.EACCES: 126, errno.ENOEXEC: 126}
@@ -75,7 +75,7 @@ class Nursery:
         self._control = control
         self._marks = marks
         self._setup = setup
-        self._tasks: dict[int, Task] = {}
+        self._tasks: dict[int, NurseryTask] = {}
         self._early: set[int] = set()
         """Tasks that are to be stopped, and that no thread has begun."""
         self._closing = False
@@ -83,8 +83,8 @@ class Nursery:
         """By the number of the thread."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._orphans = Orphans(self._libc, self._tasks)
-        self._watch = Watch(control, self._tasks, self._spawners, setup.limit, setup.watch_memory)
-        self._newborn: deque[Task] = self._watch.newborn
+        self._watch = MemoryWatch(control, self._tasks, self._spawners, setup.limit, setup.watch_memory)
+        self._newborn: deque[NurseryTask] = self._watch.newborn
         self._null = os.open("/dev/null", os.O_RDONLY)
         for folder in (setup.spool, setup.scratch):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -164,7 +164,7 @@ class Nursery:
             (hand or work).close()
             self._say((REFUSED, number))
 
-    def _signal(self, task: Task, number: int) -> None:
+    def _signal(self, task: NurseryTask, number: int) -> None:
         """Signal all of a task, or see to it that it is never made."""
         with task.lock:
             task.stopped = True
@@ -172,7 +172,7 @@ class Nursery:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(task.pid, number)
 
-    def _name(self, task: Task, streams: Iterable[int]) -> None:
+    def _name(self, task: NurseryTask, streams: Iterable[int]) -> None:
         """Give output of a task its own name."""
         with task.lock:
             for stream in streams:
@@ -193,7 +193,7 @@ class Nursery:
         with contextlib.suppress(OSError):
             shop.prepare()  # the first task need not wait for it
         while (given := hand.take()) is not None:
-            task = Task(*given)
+            task = NurseryTask(*given)
             self._marks.begin(number, task.key)
             self._tasks[task.key] = task
             end = self._one(task, shop)
@@ -201,7 +201,7 @@ class Nursery:
             with contextlib.suppress(OSError):
                 hand.ended(end)
 
-    def _one(self, task: Task, shop: Workshop) -> tuple[Any, ...]:
+    def _one(self, task: NurseryTask, shop: Workshop) -> tuple[Any, ...]:
         """Run one task from its beginning to the end of everything that is its own; what to tell of it."""
         clean = False
         try:
@@ -213,7 +213,7 @@ class Nursery:
             full = [n for n, file in enumerate(shop.files) if file >= 0 and os.fstat(file).st_size]
             if full or task.named:
                 for file in shop.files:
-                    Bounded(file, self._setup.limit).trim()
+                    BoundedFile(file, self._setup.limit).trim()
                 self._name(task, full)
         except OSError as error:
             message, clean = (*message[:-1], f"its output could not be kept: {error}"), False
@@ -224,7 +224,7 @@ class Nursery:
         self._early.discard(task.key)
         return message
 
-    def _run(self, task: Task, shop: Workshop) -> tuple[tuple[Any, ...], bool]:
+    def _run(self, task: NurseryTask, shop: Workshop) -> tuple[tuple[Any, ...], bool]:
         """Make the process, wait for its end and clear up; the second value says that nothing of it is left."""
         try:
             if not task.folder.startswith("/"):
@@ -239,7 +239,7 @@ class Nursery:
         self._watch.wake()
         return self._await(task, task.pid)
 
-    def _spawn(self, task: Task, shop: Workshop) -> tuple[Any, ...] | None:
+    def _spawn(self, task: NurseryTask, shop: Workshop) -> tuple[Any, ...] | None:
         """Make the process; what to tell if there is none."""
         slot, files = shop.slot, shop.files
         env = self._setup.env | {"TMPDIR": shop.scratch} | task.env
@@ -273,7 +273,7 @@ class Nursery:
             task.pid = pid
         return None
 
-    def _await(self, task: Task, pid: int) -> tuple[tuple[Any, ...], bool]:
+    def _await(self, task: NurseryTask, pid: int) -> tuple[tuple[Any, ...], bool]:
         """Wait for the end of a process and of all that it left; what to tell, and whether nothing is left."""
         # The leader stays a zombie until the rest of its group is killed, so that its number cannot become another's.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -299,7 +299,7 @@ class Nursery:
         return (task.key, True, *ending, ended, ended - task.begun, cpu, peak, False, ""), clean
 
 
-def _failed(task: Task, message: str) -> tuple[Any, ...]:
+def _failed(task: NurseryTask, message: str) -> tuple[Any, ...]:
     """No process was made."""
     return (task.key, False, None, None, boottime(), 0, 0, 0, False, message)
 

@@ -3,10 +3,10 @@
 import threading
 
 from spillover.agent.nursery.cgroups import Slot
-from spillover.agent.nursery.holes import Bounded
+from spillover.agent.nursery.holes import BoundedFile
 
 
-class Task:
+class NurseryTask:
     """Shared by the thread that runs it, the one that listens and the one that watches."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Task:
         """The groups that it runs in; None where there are none."""
         self.files: tuple[int, ...] = ()
         """Its output."""
-        self.streams: tuple[Bounded, ...] = ()
+        self.streams: tuple[BoundedFile, ...] = ()
         """The same, once it has run for a moment."""
         self.spools: tuple[str, ...] = ()
         """The spool files it writes to; empty before and after."""

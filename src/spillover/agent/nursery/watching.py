@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from spillover.agent.nursery.frames import STARTED, pack
-from spillover.agent.nursery.holes import Bounded
+from spillover.agent.nursery.holes import BoundedFile
 from spillover.agent.nursery.procfs import birth_of, descendants, proportional
 from spillover.agent.nursery.spawners import Spawner
-from spillover.agent.nursery.task import Task
+from spillover.agent.nursery.task import NurseryTask
 
 ANNOUNCE_AFTER: Final = 0.01
 """Seconds after which a start is told. Most messages and half the wake-ups of short tasks are saved by it."""
@@ -29,13 +29,13 @@ RUSHING: Final = 4 << 20
 """Bytes of output between two looks from which on it is looked at more often."""
 
 
-class Watch:
+class MemoryWatch:
     """One thread for all tasks."""
 
     def __init__(
         self,
         channel: socket.socket,
-        tasks: Mapping[int, Task],
+        tasks: Mapping[int, NurseryTask],
         spawners: Mapping[int, Spawner],
         limit: int,
         watch_memory: bool,
@@ -47,7 +47,7 @@ class Watch:
         """Bytes that are kept of each stream."""
         self._watch_memory = watch_memory
         self._next_look = self._next_memory = 0.0
-        self.newborn: deque[Task] = deque()
+        self.newborn: deque[NurseryTask] = deque()
         """Made, and not told of yet."""
         self._awaited = threading.Event()
 
@@ -104,7 +104,7 @@ class Watch:
                 if not task.pid:
                     continue
                 if not task.streams:
-                    task.streams = tuple(Bounded(file, self._limit) for file in task.files)
+                    task.streams = tuple(BoundedFile(file, self._limit) for file in task.files)
                 for stream in task.streams:
                     with contextlib.suppress(OSError):
                         rushing |= stream.trim() > RUSHING
@@ -129,7 +129,7 @@ class Watch:
                     _end(task)
 
 
-def _end(task: Task) -> None:
+def _end(task: NurseryTask) -> None:
     """Kill a task that is out of memory; its thread does the rest."""
     task.starved = True
     with contextlib.suppress(ProcessLookupError):

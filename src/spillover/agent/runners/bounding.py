@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from spillover.agent.nursery.frames import STREAMS
-from spillover.agent.nursery.holes import Bounded
-from spillover.agent.runners.workers import Call, Worker
+from spillover.agent.nursery.holes import BoundedFile
+from spillover.agent.runners.workers import WorkerCall, WorkerProcess
 
 
 class Bounding:
@@ -15,19 +15,19 @@ class Bounding:
     def __init__(self, output: Path, limit: int) -> None:
         self._output = output
         self._limit = limit
-        self._streams: dict[Call, list[tuple[int, Bounded]]] = {}
+        self._streams: dict[WorkerCall, list[tuple[int, BoundedFile]]] = {}
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def begin(self, worker: Worker, call: Call) -> None:
+    def begin(self, worker: WorkerProcess, call: WorkerCall) -> None:
         """Mind the output of the call that runs."""
         files = []
         for stream in STREAMS:
             spools = list((self._output / "spool").glob(f"py{worker.number}-*.{stream}"))
             with contextlib.suppress(OSError):
                 file = os.open(spools[0] if spools else f"{call.stem}.{stream}", os.O_RDWR | os.O_APPEND)
-                files.append((file, Bounded(file, self._limit)))
+                files.append((file, BoundedFile(file, self._limit)))
         self._streams[call] = files
 
     def look(self) -> int:
@@ -47,6 +47,6 @@ class Bounding:
         for call in list(self._streams):
             self._end(call)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: WorkerCall) -> None:
         for file, _ in self._streams.pop(call):
             os.close(file)

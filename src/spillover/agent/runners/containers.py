@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.output import last_line
-from spillover.agent.process import Ended, Seen, Spawned, stem_of
-from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
-from spillover.agent.runners.port import Offer, RunnerContext
+from spillover.agent.process import ProcessEnded, Seen, Spawned, stem_of
+from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
+from spillover.agent.runners.port import RunnerContext, RunnerOffer
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Container
@@ -69,9 +69,9 @@ class Containers:
         """Those that were told to end."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def offer(self) -> Offer:
+    def offer(self) -> RunnerOffer:
         """Containers, if an engine answers."""
-        return Offer(("container",)) if not self._why else Offer(missing={"container": self._why})
+        return RunnerOffer(("container",)) if not self._why else RunnerOffer(missing={"container": self._why})
 
     async def open(self) -> None:
         """See whether the engine works, and remove what an earlier run left."""
@@ -92,7 +92,7 @@ class Containers:
             raise TypeError(task.work)
         try:
             plan = plan_of(task.work)
-        except Unrunnable as error:
+        except UnrunnableManifest as error:
             self._tell_soon(lease, Exit(boottime(), spawned=False, message=str(error)))
             return
         name = f"spill-{lease.job}-{lease.attempt}-{lease.task}-{lease.seq}"
@@ -134,7 +134,7 @@ class Containers:
             env["SPILL_ARRAY_INDEX"] = index
         return env
 
-    def _words(self, name: str, env: dict[str, str], task: Task, plan: Plan) -> tuple[str, ...]:
+    def _words(self, name: str, env: dict[str, str], task: Task, plan: ContainerPlan) -> tuple[str, ...]:
         """The command line of the client."""
         words = [self._engine, "run", "--name", name, "--label", self._mark, *self._options]
         for variable, value in env.items():
@@ -190,7 +190,7 @@ class Containers:
                 end = Exit(end.ended, spawned=False, message=self._last_words(lease))
         self._killed.discard(lease)
         await self._ask("rm", "--force", "--volumes", name)
-        self._context.seen([Ended(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
+        self._context.seen([ProcessEnded(lease, replace(end, out_of_memory=end.out_of_memory or starved))])
 
     def _last_words(self, lease: Lease) -> str:
         """What the engine said when it could not run the container."""
@@ -235,7 +235,7 @@ class Containers:
         return await asyncio.to_thread(run)
 
     def _tell_soon(self, lease: Lease, end: Exit) -> None:
-        asyncio.get_running_loop().call_soon(lambda: self._context.seen([Ended(lease, end)]))
+        asyncio.get_running_loop().call_soon(lambda: self._context.seen([ProcessEnded(lease, end)]))
 
     def _in_background(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.process import Ended
-from spillover.agent.runners.port import Offer, Runner, RunnerContext, Sight
+from spillover.agent.process import ProcessEnded
+from spillover.agent.runners.port import Runner, RunnerContext, RunnerOffer, Sight
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease
 from spillover.model.job import Argv, Shell
@@ -30,7 +30,7 @@ class Runners:
             for kind in runner.kinds:
                 self._by_kind.setdefault(kind, runner)
 
-    async def open(self) -> Offer:
+    async def open(self) -> RunnerOffer:
         """Get all ready; what they offer together."""
         words: dict[str, None] = {}
         missing: dict[str, str] = {}
@@ -39,7 +39,7 @@ class Runners:
             offer = runner.offer()
             words |= dict.fromkeys(offer.words)
             missing |= offer.missing
-        return Offer(tuple(words), {word: why for word, why in missing.items() if word not in words})
+        return RunnerOffer(tuple(words), {word: why for word, why in missing.items() if word not in words})
 
     def start(self, lease: Lease, task: Task, slot: int) -> None:
         """Run a task."""
@@ -50,7 +50,7 @@ class Runners:
             self._start_process(lease, task, slot)
         else:
             why = f"this agent has nothing that runs work of kind {type(task.work).__name__}"
-            end: Sight = Ended(lease, Exit(boottime(), spawned=False, message=why))
+            end: Sight = ProcessEnded(lease, Exit(boottime(), spawned=False, message=why))
             asyncio.get_running_loop().call_soon(self._context.seen, [end])
 
     def recall(self, lease: Lease, task: Task) -> None:

@@ -11,7 +11,7 @@ MOST_SAID: Final = 2_000
 _OURS: Final = os.path.dirname(__file__)  # noqa: PTH120 - workers do without pathlib
 
 
-class CannotRun(Exception):
+class RunnerCannotRun(Exception):
     """A call that could not even begin; the text says why."""
 
 
@@ -42,7 +42,7 @@ def json_of(value: Any) -> bytes:
     try:
         return json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise CannotRun(
+        raise RunnerCannotRun(
             f"it returned a {type(value).__name__} that is not plain data ({error}); "
             "return text, numbers, lists or mappings"
         ) from None
@@ -74,7 +74,7 @@ def failure(error: BaseException, text: str = "", *, plain: bool) -> bytes:
 
 def trace_of(error: BaseException) -> str:
     """The traceback from the called function on; our own frames would only be in the way."""
-    if isinstance(error, CannotRun):
+    if isinstance(error, RunnerCannotRun):
         return f"{error}\n"
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from spillover.agent.process import Seen
 from spillover.agent.runners.port import RunnerContext
-from spillover.agent.runners.workers import Connection, Worker
+from spillover.agent.runners.workers import WorkerConnection, WorkerProcess
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.ids import JobId
@@ -36,7 +36,9 @@ _RUN: Final = f"import sys; sys.path.append({_HOME!r}); from spillover.agent.run
 class Pool:
     """The workers of an agent."""
 
-    def __init__(self, context: RunnerContext, python: str, seen: Callable[[Worker, Seen], None]) -> None:
+    def __init__(
+        self, context: RunnerContext, python: str, seen: Callable[[WorkerProcess, Seen], None]
+    ) -> None:
         self._context = context
         self._python = python
         self._seen = seen
@@ -45,21 +47,21 @@ class Pool:
         self._folder = context.folder / "python"
         self._secret = secrets.token_bytes(32)
         self._server: asyncio.Server | None = None
-        self._workers: dict[int, Worker] = {}
-        self._by_slot: dict[int, Worker] = {}
-        self._idle: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
+        self._by_slot: dict[int, WorkerProcess] = {}
+        self._idle: dict[int, WorkerProcess] = {}
         """Those without calls, the longest idle first."""
         self._numbers = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
-    def all(self) -> list[Worker]:
+    def all(self) -> list[WorkerProcess]:
         """Those that have a process, or wait for it."""
         return list(self._workers.values())
 
     async def open(
         self,
-        results: Callable[[Worker, list[tuple[Any, ...]]], None],
-        answers: Callable[[Worker, list[tuple[Any, ...]]], None],
+        results: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
+        answers: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
     ) -> None:
         """Listen for workers; what they say is told to these."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,8 +76,8 @@ class Pool:
             os.close(at)
         listening.setblocking(False)
 
-        def connection() -> Connection:
-            return Connection(self._secret, self._workers.get, results, answers)
+        def connection() -> WorkerConnection:
+            return WorkerConnection(self._secret, self._workers.get, results, answers)
 
         self._server = await asyncio.get_running_loop().create_unix_server(connection, sock=listening)
 
@@ -93,7 +95,7 @@ class Pool:
 
     # --- who makes a call
 
-    def take(self, task: Task, slot: int) -> Worker:
+    def take(self, task: Task, slot: int) -> WorkerProcess:
         """The worker of a slot, if it makes calls of this kind; else one without calls, or a new one."""
         kind = (task.workdir, task.need, tuple(task.env.items()))
         each = self._by_slot.get(slot) if slot >= 0 else None
@@ -105,7 +107,7 @@ class Pool:
         self._idle.pop(each.number, None)
         return each
 
-    def _unused(self, kind: object, task: Task) -> Worker:
+    def _unused(self, kind: object, task: Task) -> WorkerProcess:
         """A worker without calls, of those that are there or a new one."""
         for each in reversed(self._idle.values()):
             if each.kind == kind:
@@ -115,12 +117,12 @@ class Pool:
             self._retire(next(iter(self._idle.values())))
         return self._make(kind, task)
 
-    def _make(self, kind: object, task: Task) -> Worker:
+    def _make(self, kind: object, task: Task) -> WorkerProcess:
         """A new worker; what it is sent before its process has come is kept for it."""
         self._numbers += 1
         number = self._numbers
         lease = Lease(JobId(f"python-{os.getpid()}-{number}"), 1, number)
-        each = self._workers[number] = Worker(number, kind, self._folder, lease)
+        each = self._workers[number] = WorkerProcess(number, kind, self._folder, lease)
         told = (number, self._folder, self._context.folder / "output", self._context.output_limit)
         words = (self._python, "-P", "-c", _RUN, *map(str, told))
         env = task.env | {"SPILL_WORKER_SECRET": self._secret.hex()}
@@ -130,7 +132,7 @@ class Pool:
 
     # --- who makes none any more
 
-    def rest(self, each: Worker) -> None:
+    def rest(self, each: WorkerProcess) -> None:
         """A worker has nothing to do, and may have another slot."""
         self._leave_slot(each)
         grown = each.last_peak - each.first_peak > MOST_GROWTH
@@ -142,7 +144,7 @@ class Pool:
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
 
-    def gone(self, each: Worker) -> bool:
+    def gone(self, each: WorkerProcess) -> bool:
         """The process of a worker is gone; False if that was known."""
         if self._workers.pop(each.number, None) is None:
             return False
@@ -150,12 +152,12 @@ class Pool:
         self._leave_slot(each)
         return True
 
-    def _leave_slot(self, each: Worker) -> None:
+    def _leave_slot(self, each: WorkerProcess) -> None:
         """The next calls of its slot go to another."""
         if self._by_slot.get(each.slot) is each:
             del self._by_slot[each.slot]
 
-    def _retire(self, each: Worker) -> None:
+    def _retire(self, each: WorkerProcess) -> None:
         """Let a worker go that has nothing to do."""
         self._idle.pop(each.number, None)
         each.hang_up()

@@ -1,7 +1,7 @@
 """What the agent wants of whoever runs a kind of work, and what it gives for it.
 
 A runner is made once, by calling what its entry point names with a `RunnerContext`. It tells what it saw through `RunnerContext.seen`, in the same
-words as processes do: `Spawned` when a task began (needless for one that is over within milliseconds) and `Ended` when it and all its
+words as processes do: `Spawned` when a task began (needless for one that is over within milliseconds) and `ProcessEnded` when it and all its
 children are gone. `Returned` hands back a task that never began and may begin elsewhere.
 """
 
@@ -12,15 +12,15 @@ from typing import Protocol
 from msgspec import Struct
 
 from spillover.agent.files import Files
-from spillover.agent.process import OUTPUT_LIMIT, Ended, Returned, Seen, Sight, Spawned
+from spillover.agent.process import OUTPUT_LIMIT, ProcessEnded, Returned, Seen, Sight, Spawned
 from spillover.agent.values import Task
 from spillover.core.events import Lease
 from spillover.model.resources import Resources
 
-__all__ = ["Ended", "Offer", "Returned", "Runner", "RunnerContext", "Seen", "Sight", "Spawned"]
+__all__ = ["ProcessEnded", "Returned", "Runner", "RunnerContext", "RunnerOffer", "Seen", "Sight", "Spawned"]
 
 
-class Offer(Struct, frozen=True):
+class RunnerOffer(Struct, frozen=True):
     """What jobs may need that is here because of a runner."""
 
     words: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Runner(Protocol):
     kinds: tuple[type, ...]
     """Which, as types of `spillover.model.job`: an installed runner goes before a built-in one."""
 
-    def offer(self) -> Offer:
+    def offer(self) -> RunnerOffer:
         """What it adds to what the agent offers; asked once, after `open`."""
         ...
 
@@ -90,5 +90,5 @@ class Runner(Protocol):
         ...
 
 
-House = RunnerContext
-"""The name of `RunnerContext` up to 0.5; runners of installed packages may import it."""
+House, Offer = RunnerContext, RunnerOffer
+"""Names of both up to release 0.4: runners of installed packages may import them."""

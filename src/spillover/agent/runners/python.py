@@ -18,13 +18,13 @@ from spillover.agent.files import Unfetched
 from spillover.agent.nursery.clock import boottime
 from spillover.agent.nursery.procfs import birth_of
 from spillover.agent.output import last_line
-from spillover.agent.process import Ended, Seen, Spawned, stem_of
+from spillover.agent.process import ProcessEnded, Seen, Spawned, stem_of
 from spillover.agent.runners import frames
 from spillover.agent.runners.bounding import Bounding
 from spillover.agent.runners.contexts import Contexts
 from spillover.agent.runners.pool import Pool
-from spillover.agent.runners.port import Offer, Returned, RunnerContext, Sight
-from spillover.agent.runners.workers import Call, Worker
+from spillover.agent.runners.port import Returned, RunnerContext, RunnerOffer, Sight
+from spillover.agent.runners.workers import WorkerCall, WorkerProcess
 from spillover.agent.values import Exit, Task
 from spillover.core.events import Lease, Usage
 from spillover.model.job import PythonCall
@@ -55,7 +55,7 @@ class PythonCalls:
         self._stems = str(self._output)
         self._pool = Pool(context, self._python, self._process)
         self._contexts = Contexts(context.files)
-        self._calls: dict[Lease, Call] = {}
+        self._calls: dict[Lease, WorkerCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
@@ -63,11 +63,11 @@ class PythonCalls:
 
     # --- what the agent asks
 
-    def offer(self) -> Offer:
+    def offer(self) -> RunnerOffer:
         """Python, if there is an interpreter."""
         if os.access(self._python, os.X_OK):
-            return Offer(("python",))
-        return Offer(missing={"python": f"{self._python} cannot be run"})
+            return RunnerOffer(("python",))
+        return RunnerOffer(missing={"python": f"{self._python} cannot be run"})
 
     async def open(self) -> None:
         """Listen for workers."""
@@ -91,7 +91,7 @@ class PythonCalls:
         """Make a call."""
         # What `stem_of` says, which would cost as much as the rest of this.
         stem = f"{self._stems}/{lease.job[:2]}/{lease.job}.{lease.attempt}.{lease.task}"
-        call = self._calls[lease] = Call(lease, task, stem)
+        call = self._calls[lease] = WorkerCall(lease, task, stem)
         known = self._contexts.get(task.work)
         if known is not None:
             call.context = known
@@ -133,7 +133,7 @@ class PythonCalls:
 
     # --- calls go to workers
 
-    async def _prepare(self, call: Call, slot: int) -> None:
+    async def _prepare(self, call: WorkerCall, slot: int) -> None:
         """Have the files of a call, and then make it."""
         python = call.task.work
         if not isinstance(python, PythonCall):
@@ -147,13 +147,13 @@ class PythonCalls:
         if call.lease in self._calls:  # or it was stopped meanwhile
             self._place(call, slot)
 
-    def _place(self, call: Call, slot: int) -> None:
+    def _place(self, call: WorkerCall, slot: int) -> None:
         """Give a call to the worker of its slot."""
         self._pool.take(call.task, slot).send(call)
         if self._looking is None:
             self._look_later()
 
-    def _stop(self, each: Worker, call: Call) -> None:
+    def _stop(self, each: WorkerProcess, call: WorkerCall) -> None:
         """End the worker for the sake of the call that it makes; those behind it come back."""
         each.ending = True
         each.order(frames.STOP, call.key)  # which terminates, unless another call runs by then
@@ -163,7 +163,7 @@ class PythonCalls:
 
     # --- workers speak
 
-    def _results(self, each: Worker, records: list[tuple[Any, ...]]) -> None:
+    def _results(self, each: WorkerProcess, records: list[tuple[Any, ...]]) -> None:
         """Calls ended."""
         sights: list[Sight] = []
         calls = each.calls
@@ -190,7 +190,7 @@ class PythonCalls:
         if calls and self._looking is None:
             self._look_later()
 
-    def _answers(self, each: Worker, answers: list[tuple[Any, ...]]) -> None:
+    def _answers(self, each: WorkerProcess, answers: list[tuple[Any, ...]]) -> None:
         """Orders were carried out, as far as it was not too late."""
         sights: list[Sight] = []
         for kind, what in answers:
@@ -206,7 +206,7 @@ class PythonCalls:
             self._pool.rest(each)
         self._tell(sights)
 
-    def _process(self, each: Worker, seen: Seen) -> None:
+    def _process(self, each: WorkerProcess, seen: Seen) -> None:
         """The process of a worker was made, or is gone."""
         if isinstance(seen, Spawned) or not self._pool.gone(each):
             return
@@ -233,7 +233,7 @@ class PythonCalls:
 
     # --- how calls end otherwise
 
-    def _back(self, call: Call) -> Sight:
+    def _back(self, call: WorkerCall) -> Sight:
         """A call that has not begun is no more with its worker."""
         call.worker = None
         if call.stop is not None:
@@ -241,12 +241,12 @@ class PythonCalls:
         self._calls.pop(call.lease, None)
         return Returned(call.lease)
 
-    def _never(self, call: Call, why: str = "") -> Ended:
+    def _never(self, call: WorkerCall, why: str = "") -> ProcessEnded:
         """A call that never began, and never will."""
         self._calls.pop(call.lease, None)
-        return Ended(call.lease, Exit(boottime(), spawned=False, message=why))
+        return ProcessEnded(call.lease, Exit(boottime(), spawned=False, message=why))
 
-    def _died(self, each: Worker, call: Call, end: Exit, began: int) -> Ended:
+    def _died(self, each: WorkerProcess, call: WorkerCall, end: Exit, began: int) -> ProcessEnded:
         """A call whose worker is gone."""
         self._calls.pop(call.lease, None)
         self._clear_output(each, call.stem)
@@ -262,11 +262,11 @@ class PythonCalls:
         ran = max(0, end.ended - began)
         code = NEW_CODE if end.code == 0 else end.code
         usage = Usage(ran, min(end.usage.cpu, ran), end.usage.peak_memory)
-        return Ended(
+        return ProcessEnded(
             call.lease, msgspec.structs.replace(end, code=code, usage=usage, message=message, lost=lost)
         )
 
-    def _why_not(self, each: Worker, end: Exit) -> str:
+    def _why_not(self, each: WorkerProcess, end: Exit) -> str:
         """Why a worker did not come."""
         path = Path(f"{stem_of(self._output, each.lease.job, 1, 0)}.err")
         said = last_line(path)
@@ -277,7 +277,7 @@ class PythonCalls:
         told = end.message or said or f"it ended with exit code {end.code}, signal {end.signal}"
         return f"{self._python} does not work: {told}"
 
-    def _bring_away(self, call: Call, record: tuple[Any, ...]) -> None:
+    def _bring_away(self, call: WorkerCall, record: tuple[Any, ...]) -> None:
         """Bring a large value to the server, and tell of the end then."""
 
         async def bring() -> None:
@@ -291,14 +291,14 @@ class PythonCalls:
                 end = msgspec.structs.replace(_ended(call, record).end, value_digest=digest)
             await asyncio.to_thread(path.unlink, missing_ok=True)
             if self._calls.pop(call.lease, None) is not None:
-                self._tell([Ended(call.lease, end)])
+                self._tell([ProcessEnded(call.lease, end)])
 
         call.worker = None
         bringing = asyncio.create_task(bring())
         self._tasks.add(bringing)
         bringing.add_done_callback(self._tasks.discard)
 
-    def _clear_output(self, each: Worker, stem: str) -> None:
+    def _clear_output(self, each: WorkerProcess, stem: str) -> None:
         """Keep what the last call of a worker wrote, or else delete its spool files."""
         for path in (self._output / "spool").glob(f"py{each.number}-*"):
             with contextlib.suppress(OSError):
@@ -357,10 +357,10 @@ class PythonCalls:
             self._context.seen(sights)
 
 
-def _ended(call: Call, record: tuple[Any, ...]) -> Ended:
+def _ended(call: WorkerCall, record: tuple[Any, ...]) -> ProcessEnded:
     """The end of a call as its worker told it."""
     _, code, at, ran, cpu, peak, value, _, _ = record
-    return Ended(call.lease, Exit(at, code=code, usage=Usage(ran, cpu, peak), value=value))
+    return ProcessEnded(call.lease, Exit(at, code=code, usage=Usage(ran, cpu, peak), value=value))
 
 
 def _note(stem: str, message: str) -> None:

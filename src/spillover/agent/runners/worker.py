@@ -37,7 +37,7 @@ from types import CoroutineType, ModuleType
 from typing import Any, Final
 
 from spillover.agent.nursery.clock import boottime
-from spillover.agent.nursery.holes import Bounded
+from spillover.agent.nursery.holes import BoundedFile
 from spillover.agent.runners.frames import (
     CONTEXT,
     DROP,
@@ -55,7 +55,7 @@ from spillover.agent.runners.frames import (
     pack,
 )
 from spillover.agent.runners.outcomes import (
-    CannotRun,
+    RunnerCannotRun,
     failure,
     from_json,
     json_of,
@@ -266,17 +266,17 @@ class Worker:
         with open(path, "rb") as file:
             head, _, body = file.read().partition(b"\n")
         if not head.startswith(MAGIC):
-            raise CannotRun("what is to be called is no pickled function")
+            raise RunnerCannotRun("what is to be called is no pickled function")
         version, ours = head[len(MAGIC) :].decode(), f"{sys.version_info[0]}.{sys.version_info[1]}"
         if version != ours:
-            raise CannotRun(
+            raise RunnerCannotRun(
                 f"the function was pickled by Python {version}, but the agent calls it with {ours}; "
                 "start the agent with --python PATH of the same version"
             )
         try:
             function = pickle.loads(body)  # noqa: S301 - as above
         except ModuleNotFoundError as error:
-            raise CannotRun(
+            raise RunnerCannotRun(
                 f"{error}; {sys.executable} must have what the function needs: install it there, "
                 "or start the agent with --python PATH"
             ) from error
@@ -347,7 +347,7 @@ class Worker:
             size = os.fstat(stream + 1).st_size
             if stream in self._named or size:
                 if size > self._bound:
-                    Bounded(stream + 1, self._bound).trim()
+                    BoundedFile(stream + 1, self._bound).trim()
                 with contextlib.suppress(OSError):
                     self._name(stream)
                     os.utime(f"{self._stem}.{STREAMS[stream]}")

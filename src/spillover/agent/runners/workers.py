@@ -18,7 +18,7 @@ MOST_CONTEXTS: Final = 64
 """Of a worker, unless the calls that it has need more."""
 
 
-class Call:
+class WorkerCall:
     """A task that calls a function."""
 
     __slots__ = ("context", "key", "lease", "stem", "stop", "task", "told", "worker")
@@ -28,7 +28,7 @@ class Call:
         self.task = task
         self.stem = stem
         self.context: tuple[Any, ...] = ()
-        self.worker: Worker | None = None
+        self.worker: WorkerProcess | None = None
         self.key = 0
         """Of this worker."""
         self.told = False
@@ -37,7 +37,7 @@ class Call:
         """Whether it is to be killed; None if it is not to be stopped at all."""
 
 
-class Worker:
+class WorkerProcess:
     """A process that makes calls."""
 
     def __init__(self, number: int, kind: object, folder: Path, lease: Lease) -> None:
@@ -50,7 +50,7 @@ class Worker:
         """Of the calls that it has."""
         self.pid = 0
         """0 before it has come."""
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, WorkerCall] = {}
         """By key, in the order in which they begin."""
         self.made = 0
         """How many calls it has ended."""
@@ -73,7 +73,7 @@ class Worker:
         self._channels: dict[bool, asyncio.WriteTransport] = {}
         self._out: dict[bool, list[tuple[Any, ...]]] = {False: [], True: []}
 
-    def send(self, call: Call) -> None:
+    def send(self, call: WorkerCall) -> None:
         """Have a call made after those before it."""
         self._next += 1
         call.worker, call.key = self, self._next
@@ -113,7 +113,7 @@ class Worker:
     def hear_out(self) -> None:
         """Take the results that it sent before it was gone."""
         transport = self._channels.get(False)
-        if transport is not None and isinstance(connection := transport.get_protocol(), Connection):
+        if transport is not None and isinstance(connection := transport.get_protocol(), WorkerConnection):
             connection.hear_out()
 
     def now(self) -> tuple[int, int]:
@@ -162,15 +162,15 @@ class Worker:
             self._out[orders] = []
 
 
-class Connection(asyncio.Protocol):
+class WorkerConnection(asyncio.Protocol):
     """One connection of a worker; who it is, it says first."""
 
     def __init__(
         self,
         secret: bytes,
-        find: Callable[[int], Worker | None],
-        results: Callable[[Worker, list[tuple[Any, ...]]], None],
-        answers: Callable[[Worker, list[tuple[Any, ...]]], None],
+        find: Callable[[int], WorkerProcess | None],
+        results: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
+        answers: Callable[[WorkerProcess, list[tuple[Any, ...]]], None],
     ) -> None:
         self._secret = secret
         self._find = find
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         self._answers = answers
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport | None = None
-        self._worker: Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._orders = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -12,8 +12,8 @@ from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Admission, Metadata, Service
 from spillover.api.grpc.agent_checks import too_many, wrong_registration
 from spillover.api.grpc.blobs import send_blob, take_blob
-from spillover.api.grpc.entry import Denied, Entry, abort
-from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, Bounds, decoded, fields, method
+from spillover.api.grpc.entry import Denied, GrpcEntry, abort
+from spillover.api.grpc.methods import CODES, MOST_MESSAGE, SMALL, MethodBounds, decoded, fields, method
 from spillover.clusters.agents.hub import Hub, Session
 from spillover.control.agents import Desk, Introduction, Orders
 from spillover.control.lives import Followed
@@ -22,7 +22,7 @@ from spillover.model.ids import ClusterName, NodeKey, NodeName
 from spillover.ports.blobs import Blobs
 from spillover.ports.callers import Caller, Callers, OneToken
 from spillover.ports.cluster import Start
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire import agents_pb2 as pb
@@ -39,11 +39,11 @@ from spillover.wire.tasks import (
 )
 
 SERVICE: Final = "spillover.agents.v1.Agents"
-REGISTRATION: Final = Bounds(8 << 20, 100_000)
+REGISTRATION: Final = MethodBounds(8 << 20, 100_000)
 """It names the leases that an agent holds: what runs, and up to `MOST_QUEUE` more."""
-REPORT: Final = Bounds(MOST_MESSAGE, 40_000)
+REPORT: Final = MethodBounds(MOST_MESSAGE, 40_000)
 """Agents put up to 2,000 entries of each kind into one, of which results may have 32 KiB."""
-PIECE: Final = Bounds(4 << 20, 1_000)
+PIECE: Final = MethodBounds(4 << 20, 1_000)
 """Of a file, or of output: agents send a MiB at the most."""
 FIRST_MESSAGE: Final = 30.0
 """Seconds within which one who joins has to introduce itself."""
@@ -52,8 +52,8 @@ MOST_TASKS: Final = 64
 
 _CODES: Final = CODES | {
     # An agent that names something unknown has to be mended; it would look for what is not found elsewhere.
-    Kind.UNKNOWN: grpc.StatusCode.INVALID_ARGUMENT,
-    Kind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorKind.UNKNOWN: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorKind.AMBIGUOUS: grpc.StatusCode.INVALID_ARGUMENT,
 }
 
 _INTRODUCTION: Final = pb.HeartbeatRequest.INTRODUCTION_FIELD_NUMBER
@@ -87,7 +87,7 @@ class AgentsService:
         self._blobs: Blobs = blobs if blobs is not None else MemoryBlobs()
         self._desk = desk
         self._hub = hub
-        self._entry = Entry(OneToken(callers) if isinstance(callers, str) else callers, hub)
+        self._entry = GrpcEntry(OneToken(callers) if isinstance(callers, str) else callers, hub)
         self._epoch = epoch
         self._plain_answer = -1, b""
         """An epoch, and what heartbeats are answered in it when there is nothing to say."""
@@ -132,10 +132,10 @@ class AgentsService:
     async def _register(self, request: pb.RegisterRequest, caller: Caller) -> pb.RegisterReply:
         problem = wrong_registration(request)
         if problem is not None:
-            raise CommandError(Kind.INVALID, problem)
+            raise CommandError(ErrorKind.INVALID, problem)
         if caller.cluster not in {None, request.cluster}:
             told = f"the token {caller.token} is for agents of cluster {caller.cluster!r}, not {request.cluster!r}"
-            raise CommandError(Kind.FORBIDDEN, told)
+            raise CommandError(ErrorKind.FORBIDDEN, told)
         welcome = await self._desk.register(
             Introduction(
                 ClusterName(request.cluster),
@@ -191,14 +191,15 @@ class AgentsService:
         """Register with the first message of a stream."""
         if data is _EOF or len(data) > REGISTRATION.size:
             raise CommandError(
-                Kind.INVALID, f"a stream begins with an introduction of at most {REGISTRATION.size} bytes"
+                ErrorKind.INVALID,
+                f"a stream begins with an introduction of at most {REGISTRATION.size} bytes",
             )
         try:
             given = [data[start:end] for number, start, end in fields(data) if number == _INTRODUCTION]
         except DecodeError:
             given = []
         if len(given) != 1:
-            raise CommandError(Kind.INVALID, "the first message has no introduction, or several")
+            raise CommandError(ErrorKind.INVALID, "the first message has no introduction, or several")
         return await self._register(decoded(pb.RegisterRequest, given[0], REGISTRATION), caller)
 
     async def _session(self, _: AsyncIterator[bytes], context: "ServicerContext[bytes, bytes]") -> None:
@@ -264,7 +265,7 @@ class AgentsService:
 
     async def _report(self, request: pb.ReportRequest) -> pb.ReportReply:
         if (problem := too_many(request)) is not None:
-            raise CommandError(Kind.INVALID, problem)
+            raise CommandError(ErrorKind.INVALID, problem)
         node = NodeKey(self._hub.current(request.incarnation) or "")
         answers = await self._desk.report(
             request.incarnation,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from spillover.model.files import DIGEST_RULE, is_digest
-from spillover.ports.blobs import BlobError, Blobs, Differs, NoBlob, NoRoom, TooLarge
+from spillover.ports.blobs import BlobError, Blobs, Differs, NoBlob, NoSpace, TooLarge
 from spillover.wire import agents_pb2 as pb
 
 PATIENCE: Final = 60.0
@@ -22,7 +22,7 @@ _CODES: Final[dict[type[BlobError], grpc.StatusCode]] = {
     NoBlob: grpc.StatusCode.NOT_FOUND,
     Differs: grpc.StatusCode.INVALID_ARGUMENT,
     TooLarge: grpc.StatusCode.OUT_OF_RANGE,
-    NoRoom: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NoSpace: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Stalled: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 

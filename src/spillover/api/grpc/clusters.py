@@ -7,15 +7,15 @@ import grpc
 import msgspec
 
 from spillover.api.grpc.jobs import Asked, ServiceForPeople
-from spillover.api.grpc.methods import Bounds, decoded, raw_method
-from spillover.ports.commands import CommandError, Kind
+from spillover.api.grpc.methods import MethodBounds, decoded, raw_method
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import clusters_pb2 as pb
 from spillover.wire.api import ClusterAction, ClusterRequest, ClusterView, ConfigRequest, JobsThere
 
 SERVICE: Final = "spillover.clusters.v1.Clusters"
 _OPEN: Final = "ListClusters"
 """What takes no token of role admin."""
-_REQUEST: Final = Bounds(1 << 20, 1_010)
+_REQUEST: Final = MethodBounds(1 << 20, 1_010)
 _JOBS: Final[dict[int, JobsThere]] = {
     pb.JOBS_THERE_UNSPECIFIED: "finish",
     pb.JOBS_THERE_FINISH: "finish",
@@ -46,7 +46,7 @@ class ClustersService(ServiceForPeople):
     def check_role(self, method: str, asked: Asked) -> None:
         """All but looking is for admins."""
         if method.rpartition("/")[2] != _OPEN and not asked.admin:
-            raise CommandError(Kind.FORBIDDEN, "this token may not do this; it takes one of role admin")
+            raise CommandError(ErrorKind.FORBIDDEN, "this token may not do this; it takes one of role admin")
 
 
 async def _list(asked: Asked, raw: bytes) -> pb.ListClustersReply:
@@ -59,7 +59,7 @@ async def _add(asked: Asked, raw: bytes) -> pb.AddClusterReply:
     try:
         cluster = msgspec.json.decode(request.document, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
-        raise CommandError(Kind.INVALID, "document: is no mapping in JSON") from None
+        raise CommandError(ErrorKind.INVALID, "document: is no mapping in JSON") from None
     wanted = ClusterRequest(cluster, check=not request.unchecked)
     return pb.AddClusterReply(cluster=_cluster(await asked.commands.add_cluster(wanted, asked.user)))
 
@@ -97,13 +97,13 @@ async def _apply(asked: Asked, raw: bytes) -> pb.ApplyConfigReply:
 
 def _some(clusters: Sequence[str]) -> list[str]:
     if not clusters:
-        raise CommandError(Kind.INVALID, "clusters: is empty; name at least one")
+        raise CommandError(ErrorKind.INVALID, "clusters: is empty; name at least one")
     return list(clusters)
 
 
 def _jobs(there: int) -> JobsThere:
     if there not in _JOBS:
-        raise CommandError(Kind.INVALID, f"jobs: {there} is not known; write FINISH, MOVE or CANCEL")
+        raise CommandError(ErrorKind.INVALID, f"jobs: {there} is not known; write FINISH, MOVE or CANCEL")
     return _JOBS[there]
 
 

@@ -31,7 +31,7 @@ class Denied(Exception):
         self.message = message
 
 
-class Entry:
+class GrpcEntry:
     """Checks who calls."""
 
     def __init__(self, callers: Callers, hub: Hub) -> None:

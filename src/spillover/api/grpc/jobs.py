@@ -11,13 +11,13 @@ from google.protobuf.message import DecodeError
 from spillover.api.faults import logged_fault
 from spillover.api.grpc.admission import Metadata
 from spillover.api.grpc.documents import change_out, document_of, status_out
-from spillover.api.grpc.methods import CODES, Bounds, decoded, fields, raw_method
+from spillover.api.grpc.methods import CODES, MethodBounds, decoded, fields, raw_method
 from spillover.control.limits import Gauge
 from spillover.forms.jobs import BadForm, JobForm, read_job
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.tokens import TokenRole
 from spillover.ports.callers import Caller, Callers, Stranger
-from spillover.ports.commands import CommandError, Commands, Kind
+from spillover.ports.commands import CommandError, Commands, ErrorKind
 from spillover.ports.journal import StoreError
 from spillover.wire import jobs_pb2 as pb
 from spillover.wire.api import Action, FieldProblem
@@ -27,7 +27,7 @@ MOST_JOBS: Final = 100_000
 """Of one request."""
 MOST_JOB: Final = 4 << 20
 """Bytes of one job."""
-NAMES: Final = Bounds(8 << 20, MOST_JOBS + 10)
+NAMES: Final = MethodBounds(8 << 20, MOST_JOBS + 10)
 """A request that names jobs."""
 MOST_PROBLEMS: Final = 100
 _BREATH: Final = 500
@@ -99,7 +99,7 @@ class ServiceForPeople:
         if self._gauge is not None and most is not None and len(raw) > most:
             self._gauge.refused["body"] += 1
             told = f"the request has {len(raw)} bytes, of at most {most}; send several"
-            raise CommandError(Kind.TOO_LARGE, told)
+            raise CommandError(ErrorKind.TOO_LARGE, told)
 
     def _asked(self, metadata: Metadata) -> Asked:
         """Who calls; raises if nobody may."""
@@ -112,10 +112,10 @@ class ServiceForPeople:
         caller = self._callers.caller(shown.strip())
         if caller.role not in _ROLES:
             told = f"a token of role {caller.role} may not do this; it takes one of role submit"
-            raise CommandError(Kind.FORBIDDEN, told)
+            raise CommandError(ErrorKind.FORBIDDEN, told)
         user = caller.user or given.get("spill-user", "anonymous")
         if not is_name(user):
-            raise CommandError(Kind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
+            raise CommandError(ErrorKind.INVALID, f"the metadata spill-user is not a name: {NAME_RULE}")
         return Asked(self._commands(caller), user, caller.token, caller.is_admin)
 
 
@@ -210,7 +210,7 @@ async def _parts(raw: bytes) -> list[bytes]:
             if at > MOST_JOBS:
                 break
     except DecodeError:
-        raise CommandError(Kind.INVALID, "the request is no SubmitJobRequest") from None
+        raise CommandError(ErrorKind.INVALID, "the request is no SubmitJobRequest") from None
     _check_count(jobs)
     return jobs
 
@@ -221,7 +221,7 @@ def _refs(jobs: Sequence[str]) -> list[str]:
         _check_count(jobs)
     for ref in jobs:
         if not is_name(ref):
-            raise CommandError(Kind.UNKNOWN, f"there is no job {ref[:80]!r}")
+            raise CommandError(ErrorKind.UNKNOWN, f"there is no job {ref[:80]!r}")
     return list(jobs)
 
 
@@ -235,14 +235,14 @@ def _check_count(jobs: Sequence[object]) -> None:
         raise _invalid([FieldProblem("jobs", "is empty; give at least one job")])
     if len(jobs) > MOST_JOBS:
         raise CommandError(
-            Kind.TOO_LARGE, f"more than {MOST_JOBS} jobs in one request; send several requests"
+            ErrorKind.TOO_LARGE, f"more than {MOST_JOBS} jobs in one request; send several requests"
         )
 
 
 def _invalid(problems: Sequence[FieldProblem]) -> CommandError:
     first = f"{problems[0].path}: {problems[0].message}"
     message = first if len(problems) == 1 else f"{len(problems)} problems; the first is {first}"
-    return CommandError(Kind.INVALID, message, problems)
+    return CommandError(ErrorKind.INVALID, message, problems)
 
 
 async def _refuse(context: Any, error: Exception) -> NoReturn:

@@ -11,19 +11,19 @@ from typing import Any, Final, NamedTuple
 import grpc
 from google.protobuf.message import DecodeError
 
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 
 CODES: Final = {
-    Kind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-    Kind.UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Kind.AMBIGUOUS: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
-    Kind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Kind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
-    Kind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    Kind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Kind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Kind.INTERNAL: grpc.StatusCode.INTERNAL,
+    ErrorKind.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorKind.UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    ErrorKind.AMBIGUOUS: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorKind.CONFLICT: grpc.StatusCode.FAILED_PRECONDITION,
+    ErrorKind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorKind.NOT_LEADER: grpc.StatusCode.UNAVAILABLE,
+    ErrorKind.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorKind.LIMITED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorKind.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
 MOST_MESSAGE: Final = 64 << 20
 """Bytes of any message."""
@@ -31,7 +31,7 @@ _LENGTHS: Final = {1: 8, 5: 4}
 """Bytes of a value, by the wire types that have always as many."""
 
 
-class Bounds(NamedTuple):
+class MethodBounds(NamedTuple):
     """How large a message may be."""
 
     size: int
@@ -40,11 +40,11 @@ class Bounds(NamedTuple):
     """Fields at its top level, each element of a list counted."""
 
 
-SMALL: Final = Bounds(64 << 10, 1_000)
+SMALL: Final = MethodBounds(64 << 10, 1_000)
 """For what says little."""
 
 
-def method(kind: Any, behaviour: Any, request: Any, bounds: Bounds) -> Any:
+def method(kind: Any, behaviour: Any, request: Any, bounds: MethodBounds) -> Any:
     """A method for a server: `kind` says which side streams, `request` is the message that it takes."""
 
     async def read(raw: bytes, context: Any) -> Any:
@@ -89,22 +89,23 @@ def _as_it_is(raw: bytes) -> bytes:
     return raw
 
 
-def decoded(request: Any, raw: bytes, bounds: Bounds) -> Any:
+def decoded(request: Any, raw: bytes, bounds: MethodBounds) -> Any:
     """A message of some type; raises CommandError for what is none, or too large for one."""
     name = request.DESCRIPTOR.name
     if len(raw) > bounds.size:
         told = f"a {name} of {len(raw)} bytes is too large; the most is {bounds.size}"
-        raise CommandError(Kind.TOO_LARGE, told)
+        raise CommandError(ErrorKind.TOO_LARGE, told)
     try:
         if len(raw) > 2 * bounds.fields:  # a field has two bytes at the least
             for count, _ in enumerate(fields(raw), 1):
                 if count > bounds.fields:
                     raise CommandError(
-                        Kind.TOO_LARGE, f"a {name} has at most {bounds.fields} fields and elements of lists"
+                        ErrorKind.TOO_LARGE,
+                        f"a {name} has at most {bounds.fields} fields and elements of lists",
                     )
         return request.FromString(raw)
     except DecodeError:
-        raise CommandError(Kind.INVALID, f"the request is no {name}") from None
+        raise CommandError(ErrorKind.INVALID, f"the request is no {name}") from None
 
 
 def fields(raw: bytes) -> Iterator[tuple[int, int, int]]:

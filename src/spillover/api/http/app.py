@@ -13,9 +13,9 @@ import structlog
 
 from spillover.api.faults import logged_fault
 from spillover.api.http.bodies import receive_body
-from spillover.api.http.guard import Guard, Headers
+from spillover.api.http.guard import Headers, RequestGuard
 from spillover.api.http.openapi import describe
-from spillover.api.http.problems import REFUSED, Refused, refused
+from spillover.api.http.problems import REFUSED, RequestRefused, refused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.routes import ROUTES
 from spillover.api.http.routing import Figures, Request, Router, Services
@@ -25,7 +25,7 @@ from spillover.control.limits import Gauge
 from spillover.model.tokens import TokenRole
 from spillover.ports.blobs import BlobError, Blobs
 from spillover.ports.callers import ADMIN, Caller, Callers, OneToken
-from spillover.ports.commands import CommandError, Commands, Kind
+from spillover.ports.commands import CommandError, Commands, ErrorKind
 from spillover.ports.journal import StoreError
 from spillover.stores.blobs import MemoryBlobs
 from spillover.wire.api import AgentsAddress
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 class App:
     """An ASGI application over some commands."""
 
-    def __init__(self, services: Services, guard: Guard, gauge: Gauge | None = None) -> None:
+    def __init__(self, services: Services, guard: RequestGuard, gauge: Gauge | None = None) -> None:
         self._services = services
         self._gauge = gauge
         self._guard = guard
@@ -78,17 +78,17 @@ class App:
         if route is None or not route.endpoint.open:
             caller = self._guard.caller(headers)
         if found is None:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.NOT_FOUND, "there is nothing at this path; /v1/openapi.json lists what there is"
             )
         if route is None:
             allowed = ", ".join(sorted(found.routes))
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.METHOD_NOT_ALLOWED, f"this path takes {allowed}", headers={"allow": allowed}
             )
         endpoint = route.endpoint
         if caller.role not in endpoint.roles:
-            raise Refused(HTTPStatus.FORBIDDEN, _not_for(caller, endpoint.roles))
+            raise RequestRefused(HTTPStatus.FORBIDDEN, _not_for(caller, endpoint.roles))
         asked = route.parameters.read(found.parts, query)
         user = caller.user or self._guard.user(headers)
         body: Any = pieces(receive) if endpoint.body is UPLOAD else None
@@ -109,7 +109,7 @@ class App:
             return await receive_body(headers, receive)
         try:
             return await receive_body(headers, receive, gauge.body)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if refusal.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 gauge.refused["body"] += 1
             raise
@@ -121,7 +121,7 @@ def _not_for(caller: Caller, roles: Collection[TokenRole]) -> str:
     return f"a token of role {caller.role} may not do this; it takes one of role {wanted}"
 
 
-_STOPPING: Final = Refused(
+_STOPPING: Final = RequestRefused(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "the server is stopping; ask again when it is back",
     headers={"retry-after": "1", "connection": "close"},
@@ -129,22 +129,22 @@ _STOPPING: Final = Refused(
 )
 
 
-def _refusal(scope: Any, error: BaseException) -> Refused:
+def _refusal(scope: Any, error: BaseException) -> RequestRefused:
     """What a caller is told of an error."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error
     if isinstance(error, CommandError):
         return refused(error)
     if isinstance(error, BlobError):
         return refused(told(error))
     if isinstance(error, StoreError):
-        return refused(CommandError(Kind.UNAVAILABLE, str(error)))
+        return refused(CommandError(ErrorKind.UNAVAILABLE, str(error)))
     if isinstance(
         error, asyncio.CancelledError
     ):  # the server stops: this answer is the last thing its task does
         return _STOPPING
     fault = logged_fault("request failed", error, method=scope["method"], path=scope["path"])
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, fault)
+    return RequestRefused(HTTPStatus.INTERNAL_SERVER_ERROR, fault)
 
 
 def _note_cut(path: str, cause: BaseException | None) -> None:
@@ -153,7 +153,7 @@ def _note_cut(path: str, cause: BaseException | None) -> None:
         cause, CommandError | BlobError
     ):  # no fault of ours: an agent whose output was followed is gone, say
         log.warning("stream was cut", path=path, error=str(cause))
-    elif not isinstance(cause, asyncio.CancelledError | Refused):
+    elif not isinstance(cause, asyncio.CancelledError | RequestRefused):
         log.error("stream was cut", path=path, exc_info=cause)
 
 
@@ -179,4 +179,6 @@ def build_app(
         blobs if blobs is not None else MemoryBlobs(),
         address,
     )
-    return App(services, Guard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge)
+    return App(
+        services, RequestGuard(OneToken(callers) if isinstance(callers, str) else callers, hosts), gauge
+    )

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from spillover.api.http.guard import Headers
-from spillover.api.http.problems import Refused, invalid, misfit, not_json
+from spillover.api.http.problems import RequestRefused, invalid, misfit, not_json
 from spillover.control.collecting import not_collecting
 from spillover.forms.jobs import JobForm, from_doc, read_job
 from spillover.forms.problems import BadForm
@@ -52,7 +52,7 @@ async def receive_body(
     most = MOST_BYTES if most is None else most
     media = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if media != b"application/json":
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the body must be JSON; send Content-Type: application/json"
         )
     length = headers.get(b"content-length", b"0")
@@ -70,7 +70,7 @@ async def receive_body(
                     raise _larger(most)
                 more = message.get("more_body", False)
     except TimeoutError:
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.REQUEST_TIMEOUT,
             f"the body did not arrive within {PATIENCE:.0f} s",
             headers={"connection": "close"},
@@ -177,12 +177,12 @@ def _check_count(docs: Sequence[object]) -> None:
         raise _too_large(f"{len(docs)} jobs in one request; send at most {MOST_JOBS} at a time")
 
 
-def _larger(most: int) -> Refused:
+def _larger(most: int) -> RequestRefused:
     """A body that is larger than it may be."""
     size = f"{most // 2**20} MiB" if most % 2**20 == 0 else f"{most} bytes"
     return _too_large(f"the body is larger than {size}; send several requests")
 
 
-def _too_large(detail: str) -> Refused:
+def _too_large(detail: str) -> RequestRefused:
     """More than one request may carry."""
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, kind="too_large")
+    return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, kind="too_large")

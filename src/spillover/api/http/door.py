@@ -4,7 +4,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-from spillover.api.http.problems import Refused
+from spillover.api.http.problems import RequestRefused
 from spillover.api.http.replies import Reply, as_json, as_problem, send_reply
 from spillover.api.http.streams import Receive, Send
 from spillover.wire.api import Health
@@ -41,7 +41,7 @@ class Door:
         if path == READY.path:
             return as_json(Health("not ready", self._missing()), HTTPStatus.SERVICE_UNAVAILABLE)
         return as_problem(
-            Refused(
+            RequestRefused(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the server is starting: {self._missing()}",
                 headers={"retry-after": f"{RETRY:.0f}"},

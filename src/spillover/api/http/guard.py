@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from spillover.api.http.problems import Refused
+from spillover.api.http.problems import RequestRefused
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.ports.callers import Caller, Callers, Stranger
 
@@ -21,7 +21,7 @@ _UNREPEATED: Final = frozenset({b"host", b"origin", b"authorization", b"content-
 """Headers whose meaning a second one would make unclear."""
 
 
-class Guard:
+class RequestGuard:
     """Checks the headers of each request before anything else looks at it."""
 
     def __init__(self, callers: Callers, hosts: Collection[str] = ()) -> None:
@@ -37,16 +37,18 @@ class Guard:
     def headers(self, pairs: Collection[tuple[bytes, bytes]], query: bytes) -> Headers:
         """The headers by name, once their number and the query's size are fine."""
         if len(pairs) > MOST_HEADERS:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {MOST_HEADERS} headers; send fewer"
             )
         if len(query) > MOST_QUERY:
-            raise Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"the query is longer than {MOST_QUERY} bytes")
+            raise RequestRefused(
+                HTTPStatus.REQUEST_URI_TOO_LONG, f"the query is longer than {MOST_QUERY} bytes"
+            )
         headers = dict(pairs)
         if len(headers) != len(pairs):
             for name in _UNREPEATED & headers.keys():
                 if sum(1 for other, _ in pairs if other == name) > 1:
-                    raise Refused(
+                    raise RequestRefused(
                         HTTPStatus.BAD_REQUEST, f"the header {name.decode()} is there more than once"
                     )
         return headers
@@ -55,12 +57,12 @@ class Guard:
         """Refuse a Host that is not ours, and an Origin that is not this Host."""
         host = headers.get(b"host")
         if host is None:
-            raise Refused(HTTPStatus.BAD_REQUEST, "the header Host is missing")
+            raise RequestRefused(HTTPStatus.BAD_REQUEST, "the header Host is missing")
         if host not in self._known:
             self._check_name(host)
         origin = headers.get(b"origin")
         if origin is not None and origin.lower().partition(b"://")[2] != host.lower():
-            raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
+            raise RequestRefused(HTTPStatus.FORBIDDEN, "pages of other sites may not use this server")
 
     def _check_name(self, host: bytes) -> None:
         """Whether a Host header names this server, with or without a port."""
@@ -71,7 +73,7 @@ class Guard:
         # A certificate for *.example.org is good for any one word before the first dot.
         alike = f"*.{name.partition('.')[2]}"
         if not (port.isascii() and port.isdigit()) or self._hosts.isdisjoint({name, text, alike}):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "this server does not answer to that Host; ask it as localhost, or add the name to its configuration",
             )
@@ -107,15 +109,15 @@ class Guard:
             return ANONYMOUS
         user = given.decode("latin-1")
         if not is_name(user):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.BAD_REQUEST, f"the header Spill-User is not a name: {NAME_RULE}", kind="invalid"
             )
         return user
 
 
-def _stranger(detail: str) -> Refused:
+def _stranger(detail: str) -> RequestRefused:
     """The answer to whoever shows no token that is valid."""
-    return Refused(
+    return RequestRefused(
         HTTPStatus.UNAUTHORIZED,
         f"{detail}; send Authorization: Bearer with a token that `spill token create` printed, or with what the file `token` "
         "in the server's data folder holds",

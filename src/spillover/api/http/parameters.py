@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from spillover.api.http.problems import Refused, invalid, misfit
+from spillover.api.http.problems import RequestRefused, invalid, misfit
 from spillover.model.ids import NAME_RULE, is_name
 from spillover.model.units import FOREVER, UnitError, parse_time
 from spillover.ports.commands import JobQuery, Span
@@ -77,7 +77,7 @@ def _part(name: str, text: str, form: Any, rule: PathRule | None) -> object:
     """What stands for a name in a path."""
     if rule is not None:
         if not rule.fits(text):
-            raise Refused(rule.status, rule.told, kind=rule.kind)
+            raise RequestRefused(rule.status, rule.told, kind=rule.kind)
         return text
     try:
         return _convert(text, form)

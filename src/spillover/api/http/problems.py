@@ -7,24 +7,24 @@ from typing import Final
 
 import msgspec
 
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire.api import FieldProblem, Problem
 
 MEDIA: Final = "application/problem+json"
 _TYPE: Final = "urn:spillover:problem:"
 REFUSED: Final = "spillover.refused"
 """Is in the scope of a request that was answered with a problem."""
-_STATUS: Final[dict[Kind, HTTPStatus]] = {
-    Kind.INVALID: HTTPStatus.BAD_REQUEST,
-    Kind.UNKNOWN: HTTPStatus.NOT_FOUND,
-    Kind.AMBIGUOUS: HTTPStatus.CONFLICT,
-    Kind.CONFLICT: HTTPStatus.CONFLICT,
-    Kind.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-    Kind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
-    Kind.FORBIDDEN: HTTPStatus.FORBIDDEN,
-    Kind.LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
-    Kind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    Kind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+_STATUS: Final[dict[ErrorKind, HTTPStatus]] = {
+    ErrorKind.INVALID: HTTPStatus.BAD_REQUEST,
+    ErrorKind.UNKNOWN: HTTPStatus.NOT_FOUND,
+    ErrorKind.AMBIGUOUS: HTTPStatus.CONFLICT,
+    ErrorKind.CONFLICT: HTTPStatus.CONFLICT,
+    ErrorKind.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorKind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
+    ErrorKind.FORBIDDEN: HTTPStatus.FORBIDDEN,
+    ErrorKind.LIMITED: HTTPStatus.TOO_MANY_REQUESTS,
+    ErrorKind.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    ErrorKind.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 WORDS: Final[dict[int, str]] = {
     400: "bad_request",
@@ -51,7 +51,7 @@ _AT = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that ends here, with the status and the headers it is answered with."""
 
     def __init__(
@@ -88,13 +88,13 @@ class Refused(Exception):
         )
 
 
-def refused(error: CommandError) -> Refused:
+def refused(error: CommandError) -> RequestRefused:
     """The answer to a command that was not carried out."""
     status = _STATUS[error.kind]
     after = error.retry_after
     if after is None and status is HTTPStatus.SERVICE_UNAVAILABLE:
         after = _RETRY_AFTER
-    return Refused(
+    return RequestRefused(
         status,
         error.message,
         kind=error.kind.value,
@@ -104,12 +104,12 @@ def refused(error: CommandError) -> Refused:
     )
 
 
-def invalid(problems: Sequence[FieldProblem], what: str) -> Refused:
+def invalid(problems: Sequence[FieldProblem], what: str) -> RequestRefused:
     """An answer that names each thing that is wrong."""
     count = len(problems)
     first = f"{problems[0].path}: {problems[0].message}" if problems[0].path else problems[0].message
     detail = first if count == 1 else f"{count} problems in {what}; the first is {first}"
-    return Refused(HTTPStatus.BAD_REQUEST, detail, kind=Kind.INVALID, problems=problems)
+    return RequestRefused(HTTPStatus.BAD_REQUEST, detail, kind=ErrorKind.INVALID, problems=problems)
 
 
 def misfit(error: msgspec.ValidationError) -> FieldProblem:
@@ -126,10 +126,12 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
-def not_json(body: bytes, error: Exception) -> Refused:
+def not_json(body: bytes, error: Exception) -> RequestRefused:
     """What is wrong with a body that is not JSON, and where."""
     if not body.strip():
-        return Refused(HTTPStatus.BAD_REQUEST, "the body is empty; send a JSON document", kind="not_json")
+        return RequestRefused(
+            HTTPStatus.BAD_REQUEST, "the body is empty; send a JSON document", kind="not_json"
+        )
     text = str(error).removeprefix("JSON is malformed: ").lower()
     if isinstance(error, RecursionError):
         text = "it is nested too deeply"
@@ -139,7 +141,7 @@ def not_json(body: bytes, error: Exception) -> Refused:
         text = f"it ends in the middle of a value ({place(body, len(body))})"
     elif match := _BYTE.search(text):
         text = text[: match.start()] + f"({place(body, int(match[1]))})"
-    return Refused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {text}", kind="not_json")
+    return RequestRefused(HTTPStatus.BAD_REQUEST, f"the body is not JSON: {text}", kind="not_json")
 
 
 def place(body: bytes, at: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spillover.api.http.problems import MEDIA, Refused
+from spillover.api.http.problems import MEDIA, RequestRefused
 
 HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 """On every answer: nothing here may be kept by anyone, or guessed to be a page."""
@@ -29,7 +29,7 @@ def as_json(value: object, status: int = HTTPStatus.OK) -> Reply:
     return Reply(_encode(value), status=status)
 
 
-def as_problem(refused: Refused) -> Reply:
+def as_problem(refused: RequestRefused) -> Reply:
     """An error."""
     headers = tuple((name.encode(), value.encode()) for name, value in refused.headers.items())
     return Reply(refused.body(), MEDIA.encode(), refused.status, headers)

@@ -10,11 +10,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from spillover.api.http.bodies import read_jobs
 from spillover.api.http.parameters import job_query, moment, span_of
 from spillover.api.http.replies import Reply, as_json
-from spillover.api.http.routing import Request, Route, serves
+from spillover.api.http.routing import HttpRoute, Request, serves
 from spillover.api.http.streams import Stream
 from spillover.forms.jobs import JobForm
 from spillover.ports.blobs import NoBlob
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.commands import CommandError, ErrorKind
 from spillover.wire import endpoints
 from spillover.wire.api import (
     Action,
@@ -285,7 +285,9 @@ async def missing_blobs(request: Request[NoParameters, Digests]) -> Digests:
 async def agents_address(request: Request[NoParameters, None]) -> AgentsAddress:
     """Say where agents find their service."""
     if request.services.address is None:
-        raise CommandError(Kind.UNAVAILABLE, "no agents can join now: the server's data cannot be written")
+        raise CommandError(
+            ErrorKind.UNAVAILABLE, "no agents can join now: the server's data cannot be written"
+        )
     names = [cluster.name for cluster in await request.commands.clusters() if cluster.kind == "agents"]
     joined = [name for name in names if request.caller.cluster in {None, name}]
     only = joined[0] if len(joined) == 1 else None
@@ -337,7 +339,7 @@ async def metrics(request: Request[NoParameters, None]) -> Reply:
     """Show figures for Prometheus, which are of all projects."""
     if request.caller.project is not None:
         told = f"figures are of the whole server, and this token is for project {request.caller.project!r}; use one without a project"
-        raise CommandError(Kind.FORBIDDEN, told)
+        raise CommandError(ErrorKind.FORBIDDEN, told)
     return Reply(await request.services.figures(), CONTENT_TYPE_LATEST.encode())
 
 
@@ -358,7 +360,7 @@ async def _lines(history: AsyncIterator[EventView] | AsyncIterator[PastJob]) -> 
             await history.aclose()
 
 
-ROUTES: Final[tuple[Route[Any, Any], ...]] = tuple(
-    bound for bound in globals().values() if isinstance(bound, Route)
+ROUTES: Final[tuple[HttpRoute[Any, Any], ...]] = tuple(
+    bound for bound in globals().values() if isinstance(bound, HttpRoute)
 )
 """All that are bound above."""

@@ -59,7 +59,7 @@ Handler: TypeAlias = Callable[[Request[P, B]], Awaitable[A | Reply | Stream]]
 
 
 @dataclass(frozen=True, slots=True)
-class Route(Generic[P, B]):
+class HttpRoute(Generic[P, B]):
     """An endpoint and who answers it."""
 
     endpoint: Endpoint[P, Any, Any]
@@ -70,25 +70,25 @@ class Route(Generic[P, B]):
 
 
 @overload
-def serves(endpoint: Endpoint[P, B, A]) -> Callable[[Handler[P, B, A]], Route[P, B]]: ...
+def serves(endpoint: Endpoint[P, B, A]) -> Callable[[Handler[P, B, A]], HttpRoute[P, B]]: ...
 @overload
 def serves(
     endpoint: Endpoint[P, Any, A], read: Callable[[bytes], Awaitable[R]]
-) -> Callable[[Handler[P, R, A]], Route[P, R]]: ...
+) -> Callable[[Handler[P, R, A]], HttpRoute[P, R]]: ...
 def serves(
     endpoint: Endpoint[Any, Any, Any], read: Callable[[bytes], Awaitable[Any]] | None = None
-) -> Callable[[Handler[Any, Any, Any]], Route[Any, Any]]:
+) -> Callable[[Handler[Any, Any, Any]], HttpRoute[Any, Any]]:
     """Make a handler answer an endpoint; `read` decodes bodies that are more than JSON of one type."""
     if read is None and endpoint.body.media == JSON:
         (form,) = endpoint.body.types
         read = json_reader(form)
-    return lambda handler: Route(endpoint, handler, ParameterReader(endpoint), read)
+    return lambda handler: HttpRoute(endpoint, handler, ParameterReader(endpoint), read)
 
 
 class Found(NamedTuple):
     """What there is at a path."""
 
-    routes: Mapping[str, Route[Any, Any]]
+    routes: Mapping[str, HttpRoute[Any, Any]]
     """By method."""
     parts: list[str]
     """What stands for each name in the path."""
@@ -97,7 +97,7 @@ class Found(NamedTuple):
 class Router:
     """Finds routes by path, one part after the other. A part that is spelled out counts before one that varies."""
 
-    def __init__(self, routes: Iterable[Route[Any, Any]]) -> None:
+    def __init__(self, routes: Iterable[HttpRoute[Any, Any]]) -> None:
         self._root = _Node()
         for route in routes:
             node = self._root
@@ -130,7 +130,7 @@ class _Node:
         self.spelled: dict[str, _Node] = {}
         self.varying: _Node | None = None
         """Where a parameter stands; None if none may."""
-        self.routes: dict[str, Route[Any, Any]] = {}
+        self.routes: dict[str, HttpRoute[Any, Any]] = {}
         """By method; none where the path goes on."""
 
     def below(self, part: str) -> "_Node":

@@ -17,7 +17,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from spillover.api.http.problems import MEDIA, REFUSED, Refused
+from spillover.api.http.problems import MEDIA, REFUSED, RequestRefused
 from spillover.wire.keepalive import kept_alive
 
 MOST_HEAD: Final = 64 * 1024
@@ -31,7 +31,7 @@ _IDLE: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class HttpBounds:
     """What connections may be."""
 
     head: float = 10.0
@@ -42,7 +42,7 @@ class Bounds:
     """Called when a connection is too many."""
 
 
-BOUNDS: Final = Bounds()
+BOUNDS: Final = HttpBounds()
 
 
 class HeadTooLarge(Exception):
@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_body = False
     """Whether the body of a request is still coming, be the request answered or not."""
 
-    def __init__(self, bounds: Bounds, **surroundings: Any) -> None:
+    def __init__(self, bounds: HttpBounds, **surroundings: Any) -> None:
         super().__init__(**surroundings)
         self._bounds = bounds
 
@@ -79,7 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._bounds.connections:
             self._bounds.refused()
             self._refuse(
-                Refused(
+                RequestRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"the server has {self._bounds.connections} connections, which is the most (limits.connections); try again",
                     headers={"retry-after": "1"},
@@ -139,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         told = f"the address and headers of a request have to come within {self._bounds.head:g} s"
-        self._refuse(Refused(HTTPStatus.REQUEST_TIMEOUT, told))
+        self._refuse(RequestRefused(HTTPStatus.REQUEST_TIMEOUT, told))
 
     def on_headers_complete(self) -> None:
         """A request is whole, but for its body."""
@@ -185,15 +185,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request, and close."""
         self._refuse(
-            Refused(
+            RequestRefused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
                 f"the address and headers of a request may have {MOST_HEAD // 1024} KiB",
             )
             if self._head > MOST_HEAD
-            else Refused(HTTPStatus.BAD_REQUEST, msg)
+            else RequestRefused(HTTPStatus.BAD_REQUEST, msg)
         )
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         """Answer what no request was made of, and close."""
         body = refused.body()
         named = "".join(f"{name}: {value}\r\n" for name, value in refused.headers.items())
@@ -205,10 +205,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """A server that is told when to stop and takes no signals."""
 
-    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: HttpBounds) -> None:
         super().__init__(config)
         self._bounds = bounds
         self.listening = asyncio.Event()
@@ -262,8 +262,8 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None, bounds: Bounds = BOUNDS
-) -> AsyncIterator[Server]:
+    app: Any, sock: socket.socket, tls: tuple[Path, Path] | None = None, bounds: HttpBounds = BOUNDS
+) -> AsyncIterator[HttpServer]:
     """Answer requests on a bound socket, which is closed in the end, until the block is left.
 
     With TLS if files of a certificate and its key are given.
@@ -283,7 +283,7 @@ async def serving(
         ssl_certfile=tls[0] if tls is not None else None,
         ssl_keyfile=tls[1] if tls is not None else None,
     )
-    server = Server(config, bounds)
+    server = HttpServer(config, bounds)
     running = asyncio.create_task(server.serve([sock]), name="http")
     listening = asyncio.create_task(server.listening.wait())
     try:

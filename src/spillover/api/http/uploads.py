@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Final
 
-from spillover.api.http.problems import Refused
+from spillover.api.http.problems import RequestRefused
 from spillover.api.http.streams import Receive
-from spillover.ports.blobs import BlobError, Differs, NoBlob, NoRoom, TooLarge
-from spillover.ports.commands import CommandError, Kind
+from spillover.ports.blobs import BlobError, Differs, NoBlob, NoSpace, TooLarge
+from spillover.ports.commands import CommandError, ErrorKind
 
 PATIENCE: Final = 60.0
 """Seconds that the next piece may take."""
-_KINDS: Final[dict[type[BlobError], Kind]] = {
-    NoBlob: Kind.UNKNOWN,
-    Differs: Kind.INVALID,
-    TooLarge: Kind.TOO_LARGE,
-    NoRoom: Kind.UNAVAILABLE,
+_KINDS: Final[dict[type[BlobError], ErrorKind]] = {
+    NoBlob: ErrorKind.UNKNOWN,
+    Differs: ErrorKind.INVALID,
+    TooLarge: ErrorKind.TOO_LARGE,
+    NoSpace: ErrorKind.UNAVAILABLE,
 }
 
 
@@ -32,7 +32,7 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             async with asyncio.timeout(PATIENCE):
                 message = await receive()
         except TimeoutError:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.REQUEST_TIMEOUT,
                 f"nothing more of the body arrived within {PATIENCE:.0f} s",
                 headers={"connection": "close"},
@@ -46,4 +46,4 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 def told(error: BlobError) -> CommandError:
     """What a caller is told of a blob that could not be had or kept."""
-    return CommandError(_KINDS.get(type(error), Kind.UNAVAILABLE), str(error))
+    return CommandError(_KINDS.get(type(error), ErrorKind.UNAVAILABLE), str(error))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
-from spillover.cli.command import Command, Context, Usage, warn_of_readers
+from spillover.cli.command import Command, Context, UsageError, warn_of_readers
 
 if TYPE_CHECKING:
     from spillover.agent.finding import ByUrl
@@ -48,7 +48,7 @@ def _run(args: Namespace, context: Context) -> int:
 
     from spillover.agent.__main__ import live  # noqa: PLC0415 - heavy
     from spillover.agent.finding import ByUrl  # noqa: PLC0415 - heavy
-    from spillover.agent.folder import Taken  # noqa: PLC0415 - heavy
+    from spillover.agent.folder import FolderTaken  # noqa: PLC0415 - heavy
     from spillover.agent.options import read_options  # noqa: PLC0415 - heavy
     from spillover.agent.peers import Listening  # noqa: PLC0415 - heavy
 
@@ -65,8 +65,8 @@ def _run(args: Namespace, context: Context) -> int:
         if args.peer is None and not _is_here(args.server):
             options = structs.replace(options, peers=Listening(address=""))
         live(options)
-    except (ValueError, Taken) as error:
-        raise Usage(*str(error).splitlines()) from None
+    except (ValueError, FolderTaken) as error:
+        raise UsageError(*str(error).splitlines()) from None
     return codes.OK
 
 
@@ -77,15 +77,15 @@ def _complete(args: Namespace) -> None:
 
     args.server = args.server or os.environ.get("SPILL_SERVER")
     if not args.server:
-        raise Usage("name the server with --server URL or SPILL_SERVER")
+        raise UsageError("name the server with --server URL or SPILL_SERVER")
     server_url(args.server)
     if args.token_file is None:
         if not (named := os.environ.get("SPILL_TOKEN_FILE")):
-            raise Usage("name the file of its token with --token-file FILE or SPILL_TOKEN_FILE")
+            raise UsageError("name the file of its token with --token-file FILE or SPILL_TOKEN_FILE")
         args.token_file = Path(named)
     args.ca = args.ca or os.environ.get("SPILL_CA")
     if args.slots is not None and args.cpu:
-        raise Usage("--slots is short for --cpu; leave out one of them")
+        raise UsageError("--slots is short for --cpu; leave out one of them")
     args.cpu = args.cpu or str(args.slots or cpus())
     args.memory = args.memory or str(memory())
     args.name = args.name or socket.gethostname()
@@ -95,7 +95,7 @@ def _complete(args: Namespace) -> None:
     try:
         args.token_file.read_bytes()
     except OSError as error:
-        raise Usage(f"--token-file {args.token_file}: {error.strerror}") from None
+        raise UsageError(f"--token-file {args.token_file}: {error.strerror}") from None
 
 
 def _is_here(url: str) -> bool:
@@ -116,7 +116,7 @@ def _cluster(finder: "ByUrl", out: "Output") -> str:
     try:
         return asyncio.run(finder.await_cluster(away))
     except NotFound as error:
-        raise Usage(str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 COMMANDS = {

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.arguments import index, since
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 
 if TYPE_CHECKING:
     from spillover.cli.output import Output
     from spillover.client import Client
     from spillover.model.policy import PolicySet
-    from spillover.sim.past import History
+    from spillover.sim.past import PastJobs
     from spillover.sim.served import Ruling
     from spillover.wire.api import PastJob
 
@@ -143,10 +143,10 @@ def _check(args: Namespace) -> None:
         problems.append(f"--jobs: there is no folder {folder}")
     problems += problems_of(args.sacct, "--sacct", [("--jobs", args.jobs)]) if args.sacct else []
     if problems:
-        raise Usage(*problems)
+        raise UsageError(*problems)
 
 
-def _slurm(args: Namespace) -> "tuple[History, Ruling]":
+def _slurm(args: Namespace) -> "tuple[PastJobs, Ruling]":
     """The history of a file, and what decided then as far as anybody can know."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
@@ -160,7 +160,7 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
     ruling = Ruling(_read(args.really or SLURM, "--really"))
     trace = read_trace(args.sacct, skip_bad=args.skip_bad)
     if not trace.happened:
-        raise Usage(f"{args.sacct} does not say when jobs really ran; use spill simulate for it")
+        raise UsageError(f"{args.sacct} does not say when jobs really ran; use spill simulate for it")
     span = [None if when is None else time_of(when) for when in (args.since, args.until)]
     history = from_slurm(trace, fleet, rent, *span)
     if args.rented is None:
@@ -170,7 +170,7 @@ def _slurm(args: Namespace) -> "tuple[History, Ruling]":
     return replace(history, remarks=(*history.remarks, *more)), ruling
 
 
-def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History, Ruling, str]":
+def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[PastJobs, Ruling, str]":
     """The history of a server, what decided there, and its currency."""
     from msgspec.structs import replace  # noqa: PLC0415 - heavy
 
@@ -196,7 +196,7 @@ def _server(args: Namespace, client: "Client", out: "Output") -> "tuple[History,
     if args.really is not None:
         return history, Ruling(_read(args.really, "--really")), server.currency
     if not history.counted():
-        raise Usage("no job ran and ended in this span; choose another one with --since and --until")
+        raise UsageError("no job ran and ended in this span; choose another one with --since and --until")
     begin, end = history.jobs[0].submit, max(one.start for one in history.happened)
     return history, ruling_from(client.policy().policy, client.policy_history(), begin, end), server.currency
 
@@ -226,7 +226,7 @@ def _load(option: str, *policies: "PolicySet") -> None:
         try:
             load(each)
         except UnknownPolicy as error:
-            raise Usage(f"{option}: {error}") from None
+            raise UsageError(f"{option}: {error}") from None
 
 
 COMMANDS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
-from spillover.cli.command import Command, Context, Usage, add_actions
+from spillover.cli.command import Command, Context, UsageError, add_actions
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -31,18 +31,18 @@ def _configure(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace, context: Context) -> int:
-    from spillover.server.certificates import Taken, is_host, make_certificates  # noqa: PLC0415 - heavy
+    from spillover.server.certificates import CertificateTaken, is_host, make_certificates  # noqa: PLC0415 - heavy
 
     hosts = list(dict.fromkeys([*(args.host or [socket.gethostname()]), *_LOOPBACK]))
     if wrong := [host for host in hosts if not is_host(host)]:
-        raise Usage(*(f"--host {host!r} is not the name or address of a host" for host in wrong))
+        raise UsageError(*(f"--host {host!r} is not the name or address of a host" for host in wrong))
     if args.days > 3650:
-        raise Usage("--days is more than 3650, which is how long the authority itself is good")
+        raise UsageError("--days is more than 3650, which is how long the authority itself is good")
     out = Path(args.out)
     try:
         make_certificates(out, hosts, args.days)
-    except Taken as taken:
-        raise Usage(str(taken)) from None
+    except CertificateTaken as taken:
+        raise UsageError(str(taken)) from None
     show = context.out.line
     show(f"made for {', '.join(hosts)}, good for {args.days} days. In spill.yaml:")
     show("")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.commands.places import CLUSTERS, cluster_row
 from spillover.cli.output import Column, Output
 
@@ -67,13 +67,15 @@ def _run(args: Namespace, context: Context) -> int:
 def _check(args: Namespace) -> None:
     """Refuse options of another action."""
     if args.jobs is not None and args.action != "remove":
-        raise Usage(f"--{args.jobs} says what becomes of jobs on a cluster that is removed; leave it out")
+        raise UsageError(
+            f"--{args.jobs} says what becomes of jobs on a cluster that is removed; leave it out"
+        )
     if (args.file is not None or args.no_check) and args.action != "add":
-        raise Usage("--file and --no-check are for `spill clusters add`; leave them out")
+        raise UsageError("--file and --no-check are for `spill clusters add`; leave them out")
     if args.action == "add" and (args.file is None) == (not args.names):
-        raise Usage("say which cluster to add: NAME=KIND:OPTION,..., or --file FILE")
+        raise UsageError("say which cluster to add: NAME=KIND:OPTION,..., or --file FILE")
     if args.action is not None and not args.names and args.action != "add":
-        raise Usage(f"name the clusters to {args.action}; `spill clusters` lists them")
+        raise UsageError(f"name the clusters to {args.action}; `spill clusters` lists them")
 
 
 def _list(client: "Client", args: Namespace, context: Context) -> None:
@@ -130,7 +132,7 @@ def _entries(file: str) -> list[dict[str, Any]]:
     found = value if isinstance(value, list) else [value]
     entries: list[dict[str, Any]] = [each for each in found if isinstance(each, dict)]
     if more or len(entries) < len(found):
-        raise Usage(f"{source}: write one cluster, or a list of clusters, as spill.yaml has them")
+        raise UsageError(f"{source}: write one cluster, or a list of clusters, as spill.yaml has them")
     return entries
 
 

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_actions, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
 from spillover.cli.output import Column, Output
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _check(args: Namespace, context: Context) -> int:
     try:
         check_access(config)
     except Unusable as error:
-        raise Usage(*str(error).splitlines()) from None
+        raise UsageError(*str(error).splitlines()) from None
     if args.json:
         context.out.json({"file": file, "clusters": [spec.name for spec in config.clusters]})
         return codes.OK

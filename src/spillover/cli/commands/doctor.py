@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.output import Output, clean
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def _places(args: Namespace) -> "tuple[Path | None, Config | None]":
     settings = settings_of(args.config, None)
     folder = Path(named or settings.data)
     if not folder.is_dir():
-        raise Usage(f"there is no data folder {folder}; name it with --data, or a server with --server")
+        raise UsageError(f"there is no data folder {folder}; name it with --data, or a server with --server")
     if not os.access(folder, os.R_OK | os.X_OK):
-        raise Usage(f"{folder} cannot be read; ask as the user whose server it is")
+        raise UsageError(f"{folder} cannot be read; ask as the user whose server it is")
     told = args.config or (Path(DEFAULT_CONFIG).is_file() and _same(folder, Path(settings.data)))
     return folder.absolute(), settings if told else None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spillover.cli import codes
 from spillover.cli.arguments import count
-from spillover.cli.command import Command, Context, Usage, add_connection, add_job, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_job, add_json
 from spillover.cli.output import Column, Row
 from spillover.model.units import format_memory
 
@@ -42,7 +42,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.client.fetching import InTheWay  # noqa: PLC0415 - heavy
 
     if args.list and args.folder is not None:
-        raise Usage("--list writes nothing, so there is no folder to name")
+        raise UsageError("--list writes nothing, so there is no folder to name")
     folder = Path(args.folder or ".")
     with context.connect(args) as client:
         if args.list:
@@ -53,14 +53,14 @@ def _run(args: Namespace, context: Context) -> int:
         there = 0
         for each, below in _members(client, args.job):
             if below and (folder / below).is_symlink():
-                raise Usage(f"{folder / below} is a link, which may lead out of {folder}; move it away")
+                raise UsageError(f"{folder / below} is a link, which may lead out of {folder}; move it away")
             with moving(context.out, each) as progress:
                 try:
                     paths = client.fetch(
                         each, folder / below, attempt=args.attempt, force=args.force, progress=progress
                     )
                 except InTheWay as error:
-                    raise Usage(f"{error.what}; give another folder, or --force") from None
+                    raise UsageError(f"{error.what}; give another folder, or --force") from None
             there += bool(paths) or bool(client.files(each, args.attempt).files)
             written += map(str, paths)
     if args.json:

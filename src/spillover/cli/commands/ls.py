@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
 from spillover.cli.arguments import count, seconds, state
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.listing import COLUMNS, rows
 from spillover.cli.output import Output, rich_table
 
@@ -42,7 +42,7 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     if args.watch and args.json:
-        raise Usage(
+        raise UsageError(
             "--watch is for people and --json for programs; `spill events -f --json` follows what happens"
         )
     with context.connect(args) as client:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.output import Cell, Column, Row
 from spillover.cli.shown import NOTHING, between, duration, number, resources
 
@@ -71,7 +71,7 @@ def _agents(args: Namespace, context: Context) -> int:
 def _act(client: "Client", args: Namespace, context: Context) -> int:
     """Do something to agents."""
     if not args.names:
-        raise Usage(f"name the agents to {args.action}; `spill agents` lists them")
+        raise UsageError(f"name the agents to {args.action}; `spill agents` lists them")
     acts = {
         "drain": client.drain,
         "resume": client.resume,

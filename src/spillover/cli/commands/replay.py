@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_json
+from spillover.cli.command import Command, Context, UsageError, add_json
 from spillover.cli.shown import local
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _run(args: Namespace, context: Context) -> int:
     try:
         view = replay_journal(args.config, args.data)
     except StoreError as error:
-        raise Usage(str(error)) from error
+        raise UsageError(str(error)) from error
     context.out.json(view) if args.json else _show(context.out, view)
     return codes.OK if view.same else codes.DIFFERENT
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.forms.options import OPTIONS, as_flags, doc_from_options
 from spillover.forms.problems import BadForm
 
@@ -53,7 +53,9 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.progress import moving  # noqa: PLC0415 - only when something moves
 
     if args.json and args.wait:
-        raise Usage("--wait streams what the job prints; for JSON use --detach, then `spill wait --json`")
+        raise UsageError(
+            "--wait streams what the job prints; for JSON use --detach, then `spill wait --json`"
+        )
     document = document_of(args)
     with context.connect(args) as client:
         if args.dry_run:
@@ -100,7 +102,9 @@ def document_of(args: Namespace) -> dict[str, Any]:
 
     words = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not words:
-        raise Usage("there is nothing to run; write the command behind --, as in `spill run -- echo hello`")
+        raise UsageError(
+            "there is nothing to run; write the command behind --, as in `spill run -- echo hello`"
+        )
     values = {option.dest: getattr(args, f"job_{option.dest}") for option in OPTIONS}
     values["env"] = [_copied(word) for word in values["env"] or ()]
     try:
@@ -115,7 +119,7 @@ def _copied(word: str) -> str:
     if "=" in word or not word:
         return word
     if word not in os.environ:
-        raise Usage(f"--env: {word!r} is not set here; write {word}=VALUE")
+        raise UsageError(f"--env: {word!r} is not set here; write {word}=VALUE")
     return f"{word}={os.environ[word]}"
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_json
+from spillover.cli.command import Command, Context, UsageError, add_json
 
 if TYPE_CHECKING:
     from spillover.model.policy import PolicySet
@@ -164,7 +164,7 @@ def _check(args: Namespace) -> None:
     written = (("--jobs", args.jobs), ("--out", args.out), ("--plot", args.plot))
     problems += problems_of(args.trace, "--trace", written)
     if problems:
-        raise Usage(*problems)
+        raise UsageError(*problems)
 
 
 def _study(args: Namespace) -> "Study":
@@ -187,7 +187,7 @@ def _load(policies: "PolicySet") -> None:
     try:
         load(for_engine(policies)[0])
     except UnknownPolicy as error:
-        raise Usage(f"--policy: {error}") from None
+        raise UsageError(f"--policy: {error}") from None
 
 
 def _single(

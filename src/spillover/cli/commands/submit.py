@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_connection, add_json
 from spillover.cli.commands.wait import verdict
 
 
@@ -32,7 +32,7 @@ def _run(args: Namespace, context: Context) -> int:
     from spillover.cli.reading import located, read_files  # noqa: PLC0415 - heavy
 
     if args.wait and args.dry_run:
-        raise Usage("--dry-run submits nothing, so there is nothing to --wait for")
+        raise UsageError("--dry-run submits nothing, so there is nothing to --wait for")
     documents, origins = read_files(args.files)
     with context.connect(args) as client:
         with located(origins):

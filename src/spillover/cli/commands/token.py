@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from spillover.cli import codes
 from spillover.cli.arguments import seconds
-from spillover.cli.command import Command, Context, Usage, add_actions, add_connection, add_json
+from spillover.cli.command import Command, Context, UsageError, add_actions, add_connection, add_json
 from spillover.cli.output import Cell, Column, Row
 from spillover.cli.shown import NOTHING, local
 from spillover.model.tokens import read_token
@@ -62,9 +62,11 @@ def _configure(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace, context: Context) -> int:
     if args.action == "revoke" and (text := read_token(args.token)) is not None:
-        raise Usage(f"that is the token itself, which others can read on a command line; its id is {text.id}")
+        raise UsageError(
+            f"that is the token itself, which others can read on a command line; its id is {text.id}"
+        )
     if args.action == "create" and args.out is not None and args.json:
-        raise Usage("--json prints the token, which --out writes to a file; leave out one of them")
+        raise UsageError("--json prints the token, which --out writes to a file; leave out one of them")
     with context.connect(args) as client:
         match args.action:
             case "create" if args.out is not None:
@@ -106,9 +108,9 @@ def _new_file(path: Path) -> Iterator[TextIO]:
     try:
         file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
     except FileExistsError:
-        raise Usage(f"--out {path}: is there already, and is not overwritten") from None
+        raise UsageError(f"--out {path}: is there already, and is not overwritten") from None
     except OSError as error:
-        raise Usage(f"--out {path}: {error.strerror}") from None
+        raise UsageError(f"--out {path}: {error.strerror}") from None
     try:
         with file:
             yield file

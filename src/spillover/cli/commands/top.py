@@ -7,7 +7,7 @@ from typing import Final
 from spillover.cli import codes
 from spillover.cli.command import Command, Context, add_connection, add_json
 from spillover.cli.top.frame import frame, once
-from spillover.cli.top.view import Look, View, rows_for
+from spillover.cli.top.view import Look, TopView, rows_for
 from spillover.cli.top.watching import Watcher
 
 _ONCE: Final = 20
@@ -66,9 +66,9 @@ def _watch(args: Namespace, context: Context) -> None:
 
     screen = Screen(context.out.console())
     watcher = Watcher(
-        lambda: context.connect(args), args.interval, screen.wake, rows_for(View(), screen.size[1])
+        lambda: context.connect(args), args.interval, screen.wake, rows_for(TopView(), screen.size[1])
     )
-    view, look = View(), watcher.look
+    view, look = TopView(), watcher.look
     with screen.shown():
         watcher.start()
         try:

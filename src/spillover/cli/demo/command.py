@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from spillover.cli import codes
-from spillover.cli.command import Command, Context, Usage
+from spillover.cli.command import Command, Context, UsageError
 from spillover.cli.demo.plan import CONFIG, OWNED, OWNED_CPUS, RENTED, RENTED_CPUS, Wave, waves
 from spillover.cli.demo.report import report
 from spillover.cli.demo.server import running
-from spillover.cli.demo.story import Look, happened
-from spillover.cli.demo.view import HEADS, View
+from spillover.cli.demo.story import DemoLook, happened
+from spillover.cli.demo.view import HEADS, DemoView
 
 if TYPE_CHECKING:
     from spillover.client import Client
@@ -39,24 +39,26 @@ def _run(args: Namespace, context: Context) -> int:
     out.line()
     out.flush()
     with running(CONFIG) as server, Client(server=server.url, token=server.token) as client:
-        with View(out) as view:
+        with DemoView(out) as view:
             jobs = play(client, view)
         report(out, jobs)
         out.flush()
     return codes.OK
 
 
-def play(client: "Client", view: View) -> "list[JobView]":
+def play(client: "Client", view: DemoView) -> "list[JobView]":
     """Submit everything at its time and watch until all have ended."""
     coming = sorted(waves(), key=lambda wave: wave.at)
     total = sum(_size(document) for wave in coming for document in wave.documents)
-    start, seen = time.monotonic(), Look(0.0, {}, [], total)
+    start, seen = time.monotonic(), DemoLook(0.0, {}, [], total)
     while not seen.done():
         elapsed = time.monotonic() - start
         if elapsed > _MOST:
-            raise Usage(f"the demo's jobs have not ended after {_MOST:g} seconds; is this machine very busy?")
+            raise UsageError(
+                f"the demo's jobs have not ended after {_MOST:g} seconds; is this machine very busy?"
+            )
         coming = _submit_due(client, coming, elapsed)
-        look = Look(elapsed, _jobs(client), client.clusters(), total)
+        look = DemoLook(elapsed, _jobs(client), client.clusters(), total)
         look = look._replace(heads=[(job, client.why(job.id)) for job in look.waiting()[:HEADS]])
         view.show(look, happened(seen.jobs, look.jobs))
         seen = look

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple, NoReturn
 
-from spillover.cli.command import Usage
+from spillover.cli.command import UsageError
 
 _COMMAND: Final = (sys.executable, "-m", "spillover.cli", "up")
 _FREE: Final = "127.0.0.1:0"
@@ -27,7 +27,7 @@ _STOP: Final = 8.0
 """Seconds that it may take to stop before it is killed."""
 
 
-class Running(NamedTuple):
+class DemoServer(NamedTuple):
     """A server that is ready."""
 
     url: str
@@ -37,7 +37,7 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(config: str) -> Iterator[Running]:
+def running(config: str) -> Iterator[DemoServer]:
     """A server on free ports in a folder of its own; leaves nothing behind, however the demo ends."""
     with _orderly_end():
         folder = Path(tempfile.mkdtemp(prefix="spill-demo-"))
@@ -48,7 +48,7 @@ def running(config: str) -> Iterator[Running]:
             process = _start(folder, data)
             url = _ready(process, folder / "stderr")
             token = data / "token"
-            yield Running(url, token.read_text().strip() if token.exists() else None, data, process)
+            yield DemoServer(url, token.read_text().strip() if token.exists() else None, data, process)
         finally:
             with _undisturbed():
                 if process is not None:
@@ -85,14 +85,14 @@ def _ready(process: subprocess.Popen[bytes], errors: Path) -> str:
         if not piece:
             _ended(process, _STOP)
             told = errors.read_text(errors="replace").strip().splitlines()
-            raise Usage(
+            raise UsageError(
                 "the demo's server did not start", *(line.removeprefix("spill: ") for line in told[-5:])
             )
         said += piece
         for line in said.splitlines(keepends=True):
             if line.startswith(b"ready ") and line.endswith(b"\n"):
                 return line.split()[1].decode()
-    raise Usage(f"the demo's server was not ready after {_START:g} seconds")
+    raise UsageError(f"the demo's server was not ready after {_START:g} seconds")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

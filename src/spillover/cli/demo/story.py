@@ -22,7 +22,7 @@ class Happening(NamedTuple):
     """On a terminal."""
 
 
-class Look(NamedTuple):
+class DemoLook(NamedTuple):
     """Everything that one look at the server saw."""
 
     elapsed: float

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from spillover.cli.demo.plan import CURRENCY, RENTED
-from spillover.cli.demo.story import Happening, Look, called, cents, waits_for
+from spillover.cli.demo.story import DemoLook, Happening, called, cents, waits_for
 from spillover.cli.output import Output, clean
 from spillover.cli.shown import ENDED, number
 
@@ -24,7 +24,7 @@ HEADS: Final = 3
 """Waiting jobs that are shown with what they wait for."""
 
 
-class View:
+class DemoView:
     """Shows looks as they come."""
 
     def __init__(self, out: Output) -> None:
@@ -46,7 +46,7 @@ class View:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, look: Look, news: list[Happening]) -> None:
+    def show(self, look: DemoLook, news: list[Happening]) -> None:
         """Show what a look saw and what is new in it."""
         self._recent.extend((look.elapsed, one) for one in news)
         if self._live is not None:
@@ -57,7 +57,7 @@ class View:
         self._out.flush()
 
 
-def picture(look: Look, recent: list[tuple[float, Happening]]) -> "RenderableType":
+def picture(look: DemoLook, recent: list[tuple[float, Happening]]) -> "RenderableType":
     """One frame, always of the same height so that it does not jump."""
     from rich.console import Group  # noqa: PLC0415 - heavy
     from rich.text import Text  # noqa: PLC0415 - heavy
@@ -75,7 +75,7 @@ def picture(look: Look, recent: list[tuple[float, Happening]]) -> "RenderableTyp
     return Group(*lines)
 
 
-def _headline(look: Look) -> "Text":
+def _headline(look: DemoLook) -> "Text":
     from rich.text import Text  # noqa: PLC0415 - heavy
 
     to_come = look.total - len(look.jobs)
@@ -91,7 +91,7 @@ def _headline(look: Look) -> "Text":
     )
 
 
-def _queue(look: Look) -> "list[Text]":
+def _queue(look: DemoLook) -> "list[Text]":
     """How many wait, and what the first few wait for."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 

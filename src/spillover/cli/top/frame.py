@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spillover.cli.output import Column, Row, clean, rich_table
 from spillover.cli.shown import duration, local, money
 from spillover.cli.top import tables
-from spillover.cli.top.view import VIEWS, Look, View
+from spillover.cli.top.view import VIEWS, Look, TopView
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,7 +36,7 @@ class _Part(NamedTuple):
     rows: Sequence[Row]
 
 
-def frame(look: Look, view: View, width: int, height: int) -> Frame:
+def frame(look: Look, view: TopView, width: int, height: int) -> Frame:
     """A frame of exactly so many lines, none wider than the terminal."""
     room = max(0, height - HEAD - FOOT)
     parts, page, most = _body(look, view, width, room) if height >= LEAST else ([], 0, 0)
@@ -54,11 +54,11 @@ def once(look: Look, width: int, rows: int = 20) -> "list[Text]":
         _Part(_running_title(look, 0, rows), *tables.running(seen, 0, rows, width)),
         _Part(_queue_title(look, 0), *tables.queue(seen, 0, rows, width)),
     ]
-    lines = [*_head(look, View(), width), *_lines([part for part in parts if part.rows], width)]
+    lines = [*_head(look, TopView(), width), *_lines([part for part in parts if part.rows], width)]
     return [_fit(line, width) for line in lines]
 
 
-def _body(look: Look, view: View, width: int, room: int) -> tuple[list[_Part], int, int]:
+def _body(look: Look, view: TopView, width: int, room: int) -> tuple[list[_Part], int, int]:
     """The tables of a view that fit into so many lines; how many rows they show, and how far they can be scrolled."""
     seen = look.seen
     if view.shows == "agents":
@@ -114,7 +114,7 @@ def _part(above: int, shown: int, total: int) -> str:
     return f"{above + 1:,}-{above + shown:,} of {total:,}"
 
 
-def _head(look: Look, view: View, width: int) -> "list[Text]":
+def _head(look: Look, view: TopView, width: int) -> "list[Text]":
     """Who is looked at, how it goes, and what is wrong."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 
@@ -144,7 +144,7 @@ def _head(look: Look, view: View, width: int) -> "list[Text]":
     return [_ends(first, right, width), second, Text(clean(wrong), style="bold red")]
 
 
-def _foot(view: View, width: int) -> "Text":
+def _foot(view: TopView, width: int) -> "Text":
     """The keys."""
     from rich.text import Text  # noqa: PLC0415 - heavy
 

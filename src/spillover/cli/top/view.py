@@ -57,7 +57,7 @@ class Look(NamedTuple):
     away: Away | None = None
 
 
-class View(NamedTuple):
+class TopView(NamedTuple):
     """Where a person is."""
 
     shows: str = VIEWS[0]
@@ -65,7 +65,7 @@ class View(NamedTuple):
     """Rows that are above the first one shown."""
     paused: bool = False
 
-    def after(self, key: str, page: int) -> "View":
+    def after(self, key: str, page: int) -> "TopView":
         """Where they are after a key; `page` is how many rows they see."""
         if key in VIEWS:
             return self._replace(shows=key, offset=0)
@@ -88,7 +88,7 @@ class View(NamedTuple):
                 return self
 
 
-def rows_for(view: View, height: int) -> int:
+def rows_for(view: TopView, height: int) -> int:
     """Rows of each list to ask for; in steps, so that scrolling does not ask for each row."""
     return min(MOST, -(-(view.offset + height) // _STEP) * _STEP)
 

@@ -12,9 +12,9 @@ from spillover.client.asks import ask
 from spillover.client.asynchronous.calls import AsyncCall, AsyncMap
 from spillover.client.asynchronous.sender import AsyncSender
 from spillover.client.blobs import Blob, Moving, Progress
-from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
+from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
-from spillover.client.flows import History, Output, Pages, Past, waiting
+from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.model.budget import CostBy
 from spillover.ports.blobs import Source
 from spillover.wire import endpoints
@@ -67,7 +67,7 @@ class AsyncClient(AsyncSender):
         return await self._ask(asks.submit(await self.pack(jobs, **fields)))
 
     async def call(
-        self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
+        self, function: Callable[..., T], /, *args: Any, options: CallOptions | None = None, **kwargs: Any
     ) -> AsyncCall[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
@@ -78,7 +78,7 @@ class AsyncClient(AsyncSender):
         function: Callable[..., T],
         /,
         *items: Iterable[Any],
-        options: Options | None = None,
+        options: CallOptions | None = None,
         **kwargs: Any,
     ) -> AsyncMap[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
@@ -182,13 +182,13 @@ class AsyncClient(AsyncSender):
         task: int = 0,
     ) -> AsyncGenerator[bytes, None]:
         """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
-        return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
+        return self._stream(OutputFlow(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
     ) -> AsyncGenerator[EventView, None]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        return self._stream(History(after, follow=follow, job=job))
+        return self._stream(HistoryFlow(after, follow=follow, job=job))
 
     def past(
         self,

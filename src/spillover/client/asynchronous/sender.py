@@ -12,8 +12,8 @@ from spillover.client.asks import Ask
 from spillover.client.blobs import Upload
 from spillover.client.errors import SpillError
 from spillover.client.face import Face
-from spillover.client.flows import PERSIST, Attempts, Following, Reading
-from spillover.client.steps import Flow, Step, Work
+from spillover.client.flows import PERSIST, Attempts, Following, ReadingFlow
+from spillover.client.steps import ClientStep, Flow, Work
 
 if TYPE_CHECKING:
     import httpx
@@ -52,7 +52,7 @@ class AsyncSender(Face):
             returned: T = end.value
             return returned
 
-    async def _do(self, step: Step[Any], attempts: Attempts | None) -> Any:
+    async def _do(self, step: ClientStep[Any], attempts: Attempts | None) -> Any:
         """Do one step of an operation."""
         match step:
             case Ask():
@@ -62,7 +62,7 @@ class AsyncSender(Face):
                 return answer
             case Work():
                 return await asyncio.to_thread(step.do)
-            case Reading():
+            case ReadingFlow():
                 async with aclosing(self._stream(step.flow)) as pieces:
                     async for piece in pieces:
                         await asyncio.to_thread(step.take, piece)

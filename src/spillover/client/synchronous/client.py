@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 from spillover.client import asks, transfers
 from spillover.client.asks import ask
 from spillover.client.blobs import Blob, Moving, Progress
-from spillover.client.calling import Options, a_call, a_map, call_of, map_of, submitted
+from spillover.client.calling import CallOptions, a_call, a_map, call_of, map_of, submitted
 from spillover.client.documents import Job, documents
-from spillover.client.flows import History, Output, Pages, Past, waiting
+from spillover.client.flows import HistoryFlow, OutputFlow, Pages, Past, waiting
 from spillover.client.synchronous.calls import Call, Map
 from spillover.client.synchronous.sender import Sender
 from spillover.model.budget import CostBy
@@ -68,7 +68,7 @@ class Client(Sender):
         return self._ask(asks.submit(self.pack(jobs, **fields)))
 
     def call(
-        self, function: Callable[..., T], /, *args: Any, options: Options | None = None, **kwargs: Any
+        self, function: Callable[..., T], /, *args: Any, options: CallOptions | None = None, **kwargs: Any
     ) -> Call[T]:
         """Call a function on some machine; `options` are fields of its job, such as `{"cpu": 2, "walltime": "10m"}`."""
         parcel = a_call(function, args, kwargs, options)
@@ -79,7 +79,7 @@ class Client(Sender):
         function: Callable[..., T],
         /,
         *items: Iterable[Any],
-        options: Options | None = None,
+        options: CallOptions | None = None,
         **kwargs: Any,
     ) -> Map[T]:
         """Call a function for each item, or with one of each of several iterables, as one array of jobs."""
@@ -182,13 +182,13 @@ class Client(Sender):
         task: int = 0,
     ) -> Iterator[bytes]:
         """What a job wrote in an attempt, the newest if none is given; following, until that is over, or without one the job."""
-        return self._stream(Output(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
+        return self._stream(OutputFlow(job, follow=follow, stderr=stderr, attempt=attempt, task=task))
 
     def events(
         self, after: int | None = None, *, follow: bool = True, job: str | None = None
     ) -> Iterator[EventView]:
         """History after a revision; following, also what is to come, across restarts of the server."""
-        return self._stream(History(after, follow=follow, job=job))
+        return self._stream(HistoryFlow(after, follow=follow, job=job))
 
     def past(
         self,

@@ -13,8 +13,8 @@ from spillover.client.asks import Ask
 from spillover.client.blobs import Upload
 from spillover.client.errors import SpillError
 from spillover.client.face import Face
-from spillover.client.flows import PERSIST, Attempts, Following, Reading
-from spillover.client.steps import Flow, Step, Work
+from spillover.client.flows import PERSIST, Attempts, Following, ReadingFlow
+from spillover.client.steps import ClientStep, Flow, Work
 
 if TYPE_CHECKING:
     import httpx
@@ -53,7 +53,7 @@ class Sender(Face):
             returned: T = end.value
             return returned
 
-    def _do(self, step: Step[Any], attempts: Attempts | None) -> Any:
+    def _do(self, step: ClientStep[Any], attempts: Attempts | None) -> Any:
         """Do one step of an operation."""
         match step:
             case Ask():
@@ -63,7 +63,7 @@ class Sender(Face):
                 return answer
             case Work():
                 return step.do()
-            case Reading():
+            case ReadingFlow():
                 with closing(self._stream(step.flow)) as pieces:
                     for piece in pieces:
                         step.take(piece)

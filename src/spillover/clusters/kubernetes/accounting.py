@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from spillover.clusters.kubernetes.objects import Node, NodeTaint, Pod
+from spillover.clusters.kubernetes.objects import KubeNode, NodeTaint, Pod
 from spillover.clusters.kubernetes.quantities import thousandths, whole
 from spillover.core.events import SeenNode
 from spillover.forms.pods import GPU, POD_LEVEL
@@ -80,7 +80,7 @@ def _count_init(total: _Amounts, pod: Pod) -> None:
     _raise(total, most)
 
 
-def seen_node(node: Node, foreign: Resources, foreign_pods: int, gpu: str = GPU) -> SeenNode:
+def seen_node(node: KubeNode, foreign: Resources, foreign_pods: int, gpu: str = GPU) -> SeenNode:
     """A node, with what pods of others use of it."""
     meta, spec, status = node.metadata, node.spec, node.status
     capacity = _resources(
@@ -100,7 +100,7 @@ def seen_node(node: Node, foreign: Resources, foreign_pods: int, gpu: str = GPU)
     )
 
 
-def is_ready(node: Node) -> bool:
+def is_ready(node: KubeNode) -> bool:
     """Whether a node answers and can run pods."""
     return any(one.type == "Ready" and one.holds for one in node.status.conditions)
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from spillover.clusters.kubernetes.api import TOO_MANY, Refused, Trouble, Unsent
+from spillover.clusters.kubernetes.api import TOO_MANY, ApiRefused, Trouble, Unsent
 from spillover.ports.driver import Answer, Made
 
 _MAY_NOT: Final = "cannot create resource"
@@ -18,12 +18,12 @@ def answer_of(trouble: Trouble, *, unsure: bool = False) -> Answer:
         return Answer(Made.UNKNOWN, message)
     if isinstance(trouble, Unsent):
         return Answer(Made.UNSENT, message)
-    if not isinstance(trouble, Refused):
+    if not isinstance(trouble, ApiRefused):
         return Answer(Made.UNKNOWN, message)
     return Answer(Made.NOT_NOW if _may_change(trouble) else Made.REFUSED, message)
 
 
-def _may_change(refused: Refused) -> bool:
+def _may_change(refused: ApiRefused) -> bool:
     """Whether the same Job may be taken later: what is wrong is not the Job."""
     if refused.code in {401, 404, 409, TOO_MANY}:  # without a namespace nothing is found
         return True

@@ -60,11 +60,11 @@ class Unanswered(Trouble):
     """There was no answer, or one that leaves it open: what was asked for may have been done."""
 
 
-class Unreadable(Unanswered):
+class UnreadableAnswer(Unanswered):
     """There was an answer, which is not one of Kubernetes."""
 
 
-class Refused(Trouble):
+class ApiRefused(Trouble):
     """The server says no, and nothing was done."""
 
     def __init__(self, status: Status, retry_after: float | None = None) -> None:
@@ -120,7 +120,11 @@ class Api:
                 async with self.open(method, path, params, body, patience, may) as answer:
                     return await answer.read()
             except Trouble as trouble:
-                if once or tried == TRIES - 1 or (isinstance(trouble, Refused) and trouble.code != TOO_MANY):
+                if (
+                    once
+                    or tried == TRIES - 1
+                    or (isinstance(trouble, ApiRefused) and trouble.code != TOO_MANY)
+                ):
                     raise
                 await asyncio.sleep(pause(tried, trouble.retry_after))
         raise AssertionError("unreachable")  # pragma: no cover
@@ -142,7 +146,7 @@ class Api:
             return decoder.decode(answer)
         except UNREADABLE as error:
             why = f"{self.access.server} does not answer as Kubernetes does: {error}"
-            raise Unreadable(said(why)) from None
+            raise UnreadableAnswer(said(why)) from None
 
     async def lines(
         self, path: str, params: Mapping[str, str], silence: float
@@ -158,7 +162,7 @@ class Api:
                     if lines:
                         yield lines
                     if len(rest) > MOST_LINE:
-                        raise Unreadable(f"{path} sends an object of more than {MOST_LINE >> 20} MiB")
+                        raise UnreadableAnswer(f"{path} sends an object of more than {MOST_LINE >> 20} MiB")
             except aiohttp.SocketTimeoutError:
                 return
 
@@ -301,7 +305,7 @@ def _refusal(answer: aiohttp.ClientResponse, body: bytes, origin: str) -> Troubl
         return unanswered
     if code == 401:
         told = f"the API server does not know us (401 Unauthorized): the token or certificate of {origin} is wrong or has expired"
-    return Refused(Status(code, status.reason, told, status.details), after)
+    return ApiRefused(Status(code, status.reason, told, status.details), after)
 
 
 def _tls(access: Access, shown: Credential) -> ssl.SSLContext:

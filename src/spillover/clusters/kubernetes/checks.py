@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.api import Api, Refused, Trouble
+from spillover.clusters.kubernetes.api import Api, ApiRefused, Trouble
 
 
 class Need(Struct, frozen=True):
@@ -96,7 +96,7 @@ async def _without_namespace(api: Api, namespace: str) -> list[str]:
     }
     try:
         await api.ask("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", {"dryRun": "All"}, body)
-    except Refused as refused:
+    except ApiRefused as refused:
         if refused.code == 404:
             return [
                 f"there is no namespace {namespace!r}; make it with `kubectl create namespace {namespace}`, or name another with `namespace`"

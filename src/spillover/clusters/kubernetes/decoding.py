@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from spillover.clusters.kubernetes.objects import (
     UNREADABLE,
-    Change,
-    Event,
-    Job,
+    KubeEvent,
+    KubeJob,
+    KubeNode,
     ListMeta,
     Meta,
-    Node,
+    ObjectChange,
     Page,
     Pod,
     is_object_name,
@@ -26,7 +26,7 @@ from spillover.clusters.kubernetes.objects import (
 
 log = structlog.get_logger()
 
-T = TypeVar("T", bound=Node | Pod | Job | Event)
+T = TypeVar("T", bound=KubeNode | Pod | KubeJob | KubeEvent)
 
 MOST_TOLD: Final = 1000
 """Odd objects that are remembered, so that each is logged once."""
@@ -40,7 +40,7 @@ class _RawPage(Struct, frozen=True):
 
 
 _RAW_PAGES: Final = msgspec.json.Decoder(_RawPage)
-_RAW_CHANGES: Final = msgspec.json.Decoder(Change[msgspec.Raw])
+_RAW_CHANGES: Final = msgspec.json.Decoder(ObjectChange[msgspec.Raw])
 
 
 class Decoding(Generic[T]):
@@ -49,7 +49,7 @@ class Decoding(Generic[T]):
     def __init__(self, kind: type[T]) -> None:
         self._kind = kind
         self._pages = msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]
-        self._changes = msgspec.json.Decoder(Change[kind])  # type: ignore[valid-type]
+        self._changes = msgspec.json.Decoder(ObjectChange[kind])  # type: ignore[valid-type]
         self._one = msgspec.json.Decoder(kind)
         self._told: set[str] = set()
 
@@ -62,7 +62,7 @@ class Decoding(Generic[T]):
         items = [found for each in raw.items or () if (found := self._read(bytes(each))) is not None]
         return Page(raw.metadata, tuple(items))
 
-    def change(self, line: bytes) -> Change[T] | None:
+    def change(self, line: bytes) -> ObjectChange[T] | None:
         """A line of a watch; None if what it is about was odd before. Raises one of UNREADABLE if all is to be listed anew."""
         try:
             return self._changes.decode(line)  # as nearly always
@@ -73,7 +73,7 @@ class Decoding(Generic[T]):
                 raise
         if meta is None:
             return None
-        return Change(raw.type if raw.type == "DELETED" else "BOOKMARK", self._kind(metadata=meta))
+        return ObjectChange(raw.type if raw.type == "DELETED" else "BOOKMARK", self._kind(metadata=meta))
 
     def odd(self, name: str, why: object) -> None:
         """Say what is wrong with an object, once."""

@@ -14,10 +14,10 @@ from spillover.clusters.kubernetes.api import (
     TOO_MANY,
     TRIES,
     Api,
-    Refused,
+    ApiRefused,
     Trouble,
     Unanswered,
-    Unreadable,
+    UnreadableAnswer,
     pause,
 )
 from spillover.clusters.kubernetes.checks import problems
@@ -27,8 +27,8 @@ from spillover.clusters.kubernetes.kubeconfig import Access
 from spillover.clusters.kubernetes.logs import Logs
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.naming import OWNER, epoch_of, labels_of, lease_of, name_of
-from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Page, Pod, version_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Meta, Page, Pod, version_of
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.clusters.kubernetes.reading import NOTED
 from spillover.clusters.kubernetes.watching import Reflector, Sink
 from spillover.core.events import Lease
@@ -36,7 +36,7 @@ from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
 from spillover.ports.clock import boottime
 from spillover.ports.cluster import Start
-from spillover.ports.driver import Answer, Changes, Connection, DriverError, Lead, Link, Made
+from spillover.ports.driver import Answer, Changes, Connection, DriverError, DriverLink, Lead, Made
 
 log = structlog.get_logger()
 
@@ -46,14 +46,14 @@ SLOW: Final = 10.0
 """Seconds after which an answer that did not come is not waited for a second time."""
 PATIENCE: Final = 10.0
 """Seconds for a server to show that it lives."""
-_JOB: Final = msgspec.json.Decoder(Job)
+_JOB: Final = msgspec.json.Decoder(KubeJob)
 _PODS: Final = msgspec.json.Decoder(Page[Pod])
 
 
 class Kubernetes:
     """One cluster: implements `Driver` of the ports."""
 
-    def __init__(self, options: Options, access: Access, lead: Lead) -> None:
+    def __init__(self, options: KubernetesOptions, access: Access, lead: Lead) -> None:
         self.cluster = options.cluster
         self.namespace = options.namespace or access.namespace
         self._options = options
@@ -66,7 +66,7 @@ class Kubernetes:
         self._changed = asyncio.Event()
         """Set, and made anew, when something has changed."""
         self._in_doubt = asyncio.Event()
-        self._connection = Connection(Link.CONNECTING, boottime())
+        self._connection = Connection(DriverLink.CONNECTING, boottime())
         self._probing: asyncio.Task[None] | None = None
         self._logs = Logs(self._api, self.namespace, self._mirror, self._change)
         mirror = self._mirror
@@ -76,12 +76,12 @@ class Kubernetes:
         notes = Sink(mirror.list_notes, mirror.put_note, mirror.drop_note)
         events = f"/api/v1/namespaces/{self.namespace}/events"
         self._watched: tuple[Reflector[Any], ...] = (
-            self._reflector("/api/v1/nodes", Node, nodes),
+            self._reflector("/api/v1/nodes", KubeNode, nodes),
             self._reflector("/api/v1/pods", Pod, pods),
-            self._reflector(self._jobs, Job, jobs, labelSelector=f"{OWNER}={options.owner}"),
+            self._reflector(self._jobs, KubeJob, jobs, labelSelector=f"{OWNER}={options.owner}"),
         )
         self._noted = tuple(
-            self._reflector(events, Event, notes, fieldSelector=f"reason={reason}") for reason in NOTED
+            self._reflector(events, KubeEvent, notes, fieldSelector=f"reason={reason}") for reason in NOTED
         )
         """What is noted explains; nothing rests on it, and it may be that we are not allowed to read it."""
 
@@ -131,13 +131,13 @@ class Kubernetes:
                     _JOB, "POST", self._jobs, body=body, once=True, may=self._lead.leads
                 )
             except Trouble as trouble:
-                if isinstance(trouble, Refused) and trouble.code == CONFLICT:
+                if isinstance(trouble, ApiRefused) and trouble.code == CONFLICT:
                     return await self._adopt(start.lease, unsure=unsure)
                 if isinstance(trouble, Unanswered):
                     unsure = True
                     self._probe()
                 passing = isinstance(trouble, Unanswered) or (
-                    isinstance(trouble, Refused) and trouble.code == TOO_MANY
+                    isinstance(trouble, ApiRefused) and trouble.code == TOO_MANY
                 )
                 # Whether it was made is told by asking again: under its name it is there once.
                 if not passing or tried == TRIES - 1 or time.monotonic() - began > SLOW:
@@ -152,7 +152,7 @@ class Kubernetes:
         try:
             job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
         except Trouble as trouble:
-            gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
+            gone = isinstance(trouble, ApiRefused) and trouble.code == NOT_FOUND
             return answer_of(trouble, unsure=unsure or not gone)
         if lease_of(job.metadata.labels, self._options.owner) != lease:
             return Answer(Made.REFUSED, f"a Job {name_of(lease)} is there that is none of ours; delete it")
@@ -161,7 +161,7 @@ class Kubernetes:
             return Answer(made, f"the Job {name_of(lease)} is being deleted")
         return self._made(job)
 
-    def _made(self, job: Job) -> Answer:
+    def _made(self, job: KubeJob) -> Answer:
         # It counts as seen: that it was made may be heard much later.
         self._mirror.made_job(job)
         self._tell()
@@ -187,7 +187,7 @@ class Kubernetes:
                 self._probe()
             raise DriverError(str(trouble)) from None
 
-    async def _delete_job(self, lease: Lease, job: Job | None) -> None:
+    async def _delete_job(self, lease: Lease, job: KubeJob | None) -> None:
         """Delete a Job and then, or before it is gone, its pods."""
         job = job or await self._find(lease)
         if job is None:
@@ -209,7 +209,7 @@ class Kubernetes:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta.uid}, **how}
         try:
             await self._api.ask("DELETE", f"{kind}/{meta.name}", body=body, may=self._lead.leads)
-        except Refused as refused:
+        except ApiRefused as refused:
             if refused.code not in {NOT_FOUND, CONFLICT}:  # gone, and another in its place
                 raise
 
@@ -248,9 +248,9 @@ class Kubernetes:
         """How the connection is now: as good as the worst of the watches."""
         worst = max(self._watched, key=lambda each: each.failures)
         if not all(each.listed for each in self._watched):
-            link = Link.CONNECTING
+            link = DriverLink.CONNECTING
         else:
-            link = Link.DOWN if worst.failures else Link.UP
+            link = DriverLink.DOWN if worst.failures else DriverLink.UP
         since = self._connection.since if link is self._connection.link else boottime()
         return Connection(link, since, worst.failures, worst.error)
 
@@ -263,7 +263,7 @@ class Kubernetes:
             doubts = self._mirror.doubts()
             with suppress(Trouble):
                 for lease in doubts:
-                    with suppress(Unreadable):  # which is about this one alone
+                    with suppress(UnreadableAnswer):  # which is about this one alone
                         await self._settle_one(lease)
             self._tell()
             if set(doubts).isdisjoint(self._mirror.doubts()):
@@ -280,11 +280,11 @@ class Kubernetes:
         page = await self._api.read(_PODS, "GET", self._pods, {"labelSelector": selector})
         self._mirror.settle(lease, job, page.items, version_of(page.metadata))
 
-    async def _find(self, lease: Lease) -> Job | None:
+    async def _find(self, lease: Lease) -> KubeJob | None:
         """The Job of an attempt as it is now; None if there is none of ours. Raises Trouble."""
         try:
             job = await self._api.read(_JOB, "GET", f"{self._jobs}/{name_of(lease)}")
-        except Refused as refused:
+        except ApiRefused as refused:
             if refused.code == NOT_FOUND:
                 return None
             raise
@@ -299,7 +299,7 @@ class Kubernetes:
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._api.ask("GET", "/version", once=True)
-        except Refused:
+        except ApiRefused:
             return
         except (Trouble, TimeoutError):
             for each in (*self._watched, *self._noted):

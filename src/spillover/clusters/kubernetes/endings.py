@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.objects import ContainerStatus, Terminated, moment_of, said
-from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting, last_end
+from spillover.clusters.kubernetes.sightings import NO_INDEX, KnownObject, Sighting, last_end
 from spillover.core.events import TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.core.tasks import state_of_end
@@ -47,7 +47,7 @@ class _Failure(Struct, frozen=True):
         return moment_of(self.end.finished_at) if self.end.finished_at is not None else FOREVER
 
 
-def ending_of(known: Known) -> Ending | None:
+def ending_of(known: KnownObject) -> Ending | None:
     """How an attempt ended; None if it has not, or if its pods were not all seen to the end yet.
 
     A Job and its pods are watched apart: that a Job has ended may be heard before its last pods are, or their end is. How they
@@ -64,7 +64,7 @@ def ending_of(known: Known) -> Ending | None:
     return _failed(known)
 
 
-def _abandoned(known: Known) -> Ending | None:
+def _abandoned(known: KnownObject) -> Ending | None:
     """One that is to fail and whose pods all stand on nodes that do not answer: nothing more will be heard of them."""
     if known.over is None and known.condition("FailureTarget") is None:
         return None
@@ -78,7 +78,7 @@ def _abandoned(known: Known) -> Ending | None:
     return _told(known, Outcome.LOST, message=f"its node does not answer: {nodes}")
 
 
-def _failed(known: Known) -> Ending:
+def _failed(known: KnownObject) -> Ending:
     """Why a Job failed."""
     over = known.over
     assert over is not None  # noqa: S101 - it has ended
@@ -91,7 +91,7 @@ def _failed(known: Known) -> Ending:
     return _blamed(known, failures[0])
 
 
-def _blamed(known: Known, culprit: Sighting) -> Ending:
+def _blamed(known: KnownObject, culprit: Sighting) -> Ending:
     """How a Job ended by the end of one of its pods."""
     how = _how(known, culprit)
     return _told(known, how.outcome, how.exit_code, how.signal, how.message, culprit)
@@ -106,7 +106,7 @@ class _How(Struct, frozen=True):
     message: str = ""
 
 
-def _how(known: Known, culprit: Sighting) -> _How:
+def _how(known: KnownObject, culprit: Sighting) -> _How:
     """How a pod failed, as it says itself."""
     status = culprit.pod.status
     if status.reason == "DeadlineExceeded":
@@ -175,7 +175,7 @@ def _when(pod: Sighting) -> tuple[int, int]:
 
 
 def _told(
-    known: Known,
+    known: KnownObject,
     outcome: Outcome,
     exit_code: int | None = None,
     signal: int | None = None,
@@ -213,7 +213,7 @@ def _signal(signal: int | None) -> int | None:
     return signal if signal is not None and 0 < signal <= MOST_SIGNAL else None
 
 
-def _tasks(known: Known, culprit: Sighting | None, finished: int) -> tuple[TaskEnd, ...]:
+def _tasks(known: KnownObject, culprit: Sighting | None, finished: int) -> tuple[TaskEnd, ...]:
     """How each task of an attempt that has several ended, by the last pod of its index; nothing of a Job that does not count them."""
     if len({each.index for each in known.pods}) == 1:
         return ()
@@ -221,7 +221,7 @@ def _tasks(known: Known, culprit: Sighting | None, finished: int) -> tuple[TaskE
     return tuple([_task(known, last[rank], culprit, finished) for rank in sorted(last)])
 
 
-def _task(known: Known, pod: Sighting, culprit: Sighting | None, finished: int) -> TaskEnd:
+def _task(known: KnownObject, pod: Sighting, culprit: Sighting | None, finished: int) -> TaskEnd:
     """How one task ended; once one has failed, its Job deletes the others."""
     how = _How(Outcome.EXITED, 0)
     if pod.failed:

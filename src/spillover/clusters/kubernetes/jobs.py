@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from spillover.clusters.kubernetes.naming import EPOCH, INDEX, labels_of, name_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.ids import split_member
 from spillover.model.job import Argv, Container, JobSpec, PythonCall, Shell
@@ -31,7 +31,7 @@ class Unrunnable(ValueError):
     """A job cannot become a Job of Kubernetes; the message says why."""
 
 
-def job_of(start: Start, options: Options, namespace: str, epoch: int) -> dict[str, Any]:
+def job_of(start: Start, options: KubernetesOptions, namespace: str, epoch: int) -> dict[str, Any]:
     """The Job to make for an attempt, by a server of an epoch; raises Unrunnable."""
     spec, lease = start.spec, start.lease
     if spec.inputs or spec.outputs:
@@ -64,7 +64,7 @@ def _read(manifest: str) -> dict[str, Any]:
     return whole
 
 
-def _own(spec: JobSpec, image: str | None, command: list[str], options: Options) -> dict[str, Any]:
+def _own(spec: JobSpec, image: str | None, command: list[str], options: KubernetesOptions) -> dict[str, Any]:
     """A Job of one container for a job in our own form."""
     if not image:
         raise Unrunnable(

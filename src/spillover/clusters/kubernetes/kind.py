@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spillover.clusters.kubernetes.kubeconfig import NoAccess, access_of
 from spillover.clusters.kubernetes.opening import open_cluster
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.forms.problems import Findings, shown
 from spillover.forms.quantities import duration
 from spillover.model.ids import ClusterName
@@ -64,8 +64,8 @@ class KubernetesKind(ClusterKind):
             raise CannotOpen(str(error)) from None
 
 
-def _options(form: KubernetesDoc, cluster: ClusterName, owner: str) -> Options:
-    return Options(
+def _options(form: KubernetesDoc, cluster: ClusterName, owner: str) -> KubernetesOptions:
+    return KubernetesOptions(
         cluster=cluster,
         owner=owner,
         kubeconfig=form.kubeconfig,

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from msgspec import Struct, field
 
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 
 IN_POD: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds what its service account is known by."""
@@ -137,7 +137,9 @@ class _Kubeconfig:
                 self.contexts.setdefault(context.name, context.context)
 
 
-def access_of(options: Options, environ: Mapping[str, str], home: Path, in_pod: Path = IN_POD) -> Access:
+def access_of(
+    options: KubernetesOptions, environ: Mapping[str, str], home: Path, in_pod: Path = IN_POD
+) -> Access:
     """How a cluster is reached; raises NoAccess."""
     if options.in_cluster:
         return _from_pod(environ, in_pod)
@@ -174,7 +176,7 @@ def access_of(options: Options, environ: Mapping[str, str], home: Path, in_pod: 
     )
 
 
-def _paths(options: Options, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+def _paths(options: KubernetesOptions, environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
     """The files that count, as kubectl looks for them."""
     if options.kubeconfig is not None:
         path = Path(options.kubeconfig)

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
-from spillover.clusters.kubernetes.api import Api, Refused, Trouble, pause
+from spillover.clusters.kubernetes.api import Api, ApiRefused, Trouble, pause
 from spillover.clusters.kubernetes.mirror import Mirror
-from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting
+from spillover.clusters.kubernetes.sightings import NO_INDEX, KnownObject, Sighting
 from spillover.core.events import Lease
 from spillover.ports.cluster import OutputGone
 
@@ -61,7 +61,7 @@ class Logs:
                         yield chunk
             except Trouble as trouble:
                 failures = 1 if told > before else failures + 1
-                gone = isinstance(trouble, Refused) and trouble.code == NOT_FOUND
+                gone = isinstance(trouble, ApiRefused) and trouble.code == NOT_FOUND
                 if gone or failures >= TRIES or not follow:
                     raise OutputGone(f"the log of pod {pod.name} cannot be had: {trouble}") from None
                 await asyncio.sleep(pause(failures))
@@ -132,7 +132,7 @@ class Logs:
         return pod
 
 
-def _of_task(known: Known, task: int) -> Sighting | None:
+def _of_task(known: KnownObject, task: int) -> Sighting | None:
     """The newest pod of a task; those without an index are counted by age."""
     indexed = [each for each in known.pods if each.index == task]
     if indexed:

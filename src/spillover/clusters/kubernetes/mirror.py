@@ -11,11 +11,11 @@ from typing import Final
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.naming import lease_of, name_of
-from spillover.clusters.kubernetes.nodes import Nodes
+from spillover.clusters.kubernetes.nodes import KubernetesNodes
 from spillover.clusters.kubernetes.notes import Notes, noted
-from spillover.clusters.kubernetes.objects import Event, Job, Meta, Node, Pod, version_of
+from spillover.clusters.kubernetes.objects import KubeEvent, KubeJob, KubeNode, Meta, Pod, version_of
 from spillover.clusters.kubernetes.reading import NOTED, read
-from spillover.clusters.kubernetes.sightings import Known, Sighting
+from spillover.clusters.kubernetes.sightings import KnownObject, Sighting
 from spillover.core.events import Lease
 from spillover.forms.pods import GPU
 from spillover.ports.driver import Changes, Seen
@@ -27,10 +27,10 @@ KINDS: Final = frozenset(("nodes", "pods", "jobs"))
 class _Attempt(Struct):
     """The objects of an attempt of ours."""
 
-    job: Job | None = None
+    job: KubeJob | None = None
     pods: dict[str, Sighting] = {}
     """By name."""
-    notes: tuple[Event, ...] = ()
+    notes: tuple[KubeEvent, ...] = ()
     heard: bool = False
     """Whether it was ever heard of its Job."""
     settled: int | None = None
@@ -49,7 +49,7 @@ class Mirror:
         self._owner = owner
         self._namespace = namespace
         self._gpu = gpu
-        self._nodes = Nodes(gpu)
+        self._nodes = KubernetesNodes(gpu)
         self._attempts: dict[Lease, _Attempt] = {}
         self._names: dict[str, Lease] = {}
         """Whose the Jobs and pods are, for what is noted about them."""
@@ -69,17 +69,17 @@ class Mirror:
 
     # --- what is heard of nodes
 
-    def list_nodes(self, nodes: Iterable[Node], _: int) -> None:
+    def list_nodes(self, nodes: Iterable[KubeNode], _: int) -> None:
         """These are all the nodes."""
         self._look_at_pods_on(frozenset(self._nodes.replace(nodes)))
         self._list("nodes")
 
-    def put_node(self, node: Node) -> None:
+    def put_node(self, node: KubeNode) -> None:
         """A node is there, or is not as it was."""
         if self._nodes.put(node):
             self._look_at_pods_on({node.metadata.name})
 
-    def drop_node(self, node: Node) -> None:
+    def drop_node(self, node: KubeNode) -> None:
         """A node is gone."""
         self._nodes.drop(node.metadata.name)
         self._look_at_pods_on({node.metadata.name})
@@ -138,7 +138,7 @@ class Mirror:
         elif lease in self._attempts:
             self._see(lease, Sighting(pod, there=False))
 
-    def settle(self, lease: Lease, job: Job | None, pods: Iterable[Pod], version: int) -> None:
+    def settle(self, lease: Lease, job: KubeJob | None, pods: Iterable[Pod], version: int) -> None:
         """This was the Job of an attempt in doubt, and these were all its pods after that, at a version."""
         self._doubts.pop(lease, None)
         attempt = self._attempts.get(lease)
@@ -152,8 +152,8 @@ class Mirror:
         if job is not None:
             self.made_job(job)
         self._doubts.pop(lease, None)
-        if attempt.job is None or Known(attempt.job).over is not None:  # there will be no more pods
-            if job is None or Known(job).over is not None:
+        if attempt.job is None or KnownObject(attempt.job).over is not None:  # there will be no more pods
+            if job is None or KnownObject(job).over is not None:
                 attempt.settled = version
             else:
                 self._doubts[lease] = None  # there may be pods that were made since
@@ -161,7 +161,7 @@ class Mirror:
 
     # --- what is heard of Jobs
 
-    def list_jobs(self, jobs: Iterable[Job], version: int) -> None:
+    def list_jobs(self, jobs: Iterable[KubeJob], version: int) -> None:
         """These were all the Jobs of the namespace at a version; what was made since is not among them; see `list_pods`."""
         restored, self._version = version < self._version, version
         there = {job.metadata.uid: job for job in jobs}
@@ -178,22 +178,22 @@ class Mirror:
             self._put_job(job)
         self._list("jobs")
 
-    def put_job(self, job: Job) -> None:
+    def put_job(self, job: KubeJob) -> None:
         """A Job is there, or is not as it was."""
         self._version = max(self._version, version_of(job.metadata))
         self._put_job(job)
 
-    def made_job(self, job: Job) -> None:
+    def made_job(self, job: KubeJob) -> None:
         """A Job is there, as somebody was told who asked; those who watch know better if they heard as much already."""
         if version_of(job.metadata) > self._version:
             self._put_job(job)
 
-    def drop_job(self, job: Job) -> None:
+    def drop_job(self, job: KubeJob) -> None:
         """A Job is gone."""
         self._version = max(self._version, version_of(job.metadata))
         self._drop_job(job)
 
-    def _drop_job(self, job: Job) -> None:
+    def _drop_job(self, job: KubeJob) -> None:
         lease = self._lease(job.metadata)
         attempt = self._attempts.get(lease) if lease is not None else None
         if lease is None or attempt is None or attempt.job is None:
@@ -205,7 +205,7 @@ class Mirror:
             attempt.job = None
             self._changed[lease] = None
 
-    def _put_job(self, job: Job) -> None:
+    def _put_job(self, job: KubeJob) -> None:
         lease = self._lease(job.metadata)
         if lease is None:
             return
@@ -213,7 +213,7 @@ class Mirror:
         had = attempt.job
         if had is not None and version_of(had.metadata) > version_of(job.metadata):
             return  # somebody who asked was told of what happened since
-        if had is None or Known(job).over is None:
+        if had is None or KnownObject(job).over is None:
             attempt.settled = None  # there may be more pods
         attempt.job, attempt.heard = job, True
         self._name(job.metadata.name, lease, attempt)
@@ -222,12 +222,12 @@ class Mirror:
 
     # --- what is noted
 
-    def list_notes(self, notes: Iterable[Event], _: int) -> None:
+    def list_notes(self, notes: Iterable[KubeEvent], _: int) -> None:
         """This is what is noted."""
         for note in notes:
             self.put_note(note)
 
-    def put_note(self, note: Event) -> None:
+    def put_note(self, note: KubeEvent) -> None:
         """Something was noted about an object."""
         lease = self._names.get(note.involved_object.name)
         attempt = self._attempts.get(lease) if lease is not None else None
@@ -239,7 +239,7 @@ class Mirror:
         attempt.notes = noted(attempt.notes, note)
         self._changed[lease] = None
 
-    def drop_note(self, note: Event) -> None:
+    def drop_note(self, note: KubeEvent) -> None:
         """Notes are deleted after an hour: that says nothing."""
 
     # --- what is told
@@ -284,7 +284,7 @@ class Mirror:
         nodes, gone_nodes = self._nodes.take(whole=whole)
         return Changes(whole, nodes, gone_nodes, tuple(attempts), tuple(gone))
 
-    def known(self, lease: Lease) -> Known | None:
+    def known(self, lease: Lease) -> KnownObject | None:
         """What is known of an attempt; None if there is none."""
         attempt = self._attempts.get(lease)
         return None if attempt is None else self._known(attempt)
@@ -328,7 +328,7 @@ class Mirror:
 
     def _look_for_pods(self, lease: Lease, attempt: _Attempt) -> None:
         """Of an attempt whose Job is over, see whether there are pods that were not heard of."""
-        if attempt.settled is None and Known(attempt.job).over is not None:
+        if attempt.settled is None and KnownObject(attempt.job).over is not None:
             self._over[lease] = None
 
     def _look_at_pods_on(self, nodes: AbstractSet[str]) -> None:
@@ -337,11 +337,11 @@ class Mirror:
             if any(each.lives and each.pod.spec.node_name in nodes for each in attempt.pods.values()):
                 self._changed[lease] = None
 
-    def _known(self, attempt: _Attempt) -> Known:
+    def _known(self, attempt: _Attempt) -> KnownObject:
         pods = sorted(attempt.pods.values(), key=lambda each: (each.index, _age(each), each.name))
         nodes = {each.pod.spec.node_name for each in pods if each.lives}
         silent = frozenset(name for name in nodes if name and not self._nodes.answers(name))
-        return Known(attempt.job, tuple(pods), attempt.notes, attempt.settled is not None, silent)
+        return KnownObject(attempt.job, tuple(pods), attempt.notes, attempt.settled is not None, silent)
 
     def _forget(self, lease: Lease, attempt: _Attempt) -> None:
         del self._attempts[lease]

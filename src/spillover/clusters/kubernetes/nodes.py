@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from spillover.clusters.kubernetes.accounting import is_ready, seen_node, used_by
-from spillover.clusters.kubernetes.objects import Node, Pod
+from spillover.clusters.kubernetes.objects import KubeNode, Pod
 from spillover.core.events import SeenNode
 from spillover.forms.pods import GPU
 from spillover.model.ids import NodeName
@@ -28,12 +28,12 @@ class _Load(Struct):
     pods: int = 0
 
 
-class Nodes:
+class KubernetesNodes:
     """What was heard of nodes, and what of that was not told yet."""
 
     def __init__(self, gpu: str = GPU) -> None:
         self._gpu = gpu
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, KubeNode] = {}
         self._uses: dict[_Key, _Use] = {}
         """By namespace and name of the pod."""
         self._loads: dict[str, _Load] = {}
@@ -43,7 +43,7 @@ class Nodes:
 
     # --- nodes
 
-    def replace(self, nodes: Iterable[Node]) -> list[str]:
+    def replace(self, nodes: Iterable[KubeNode]) -> list[str]:
         """These are all; returns those that answer and did not, or the other way round."""
         there = {node.metadata.name: node for node in nodes}
         gone = [name for name in self._nodes if name not in there]
@@ -51,7 +51,7 @@ class Nodes:
             self.drop(name)
         return gone + [name for name, node in there.items() if self.put(node)]
 
-    def put(self, node: Node) -> bool:
+    def put(self, node: KubeNode) -> bool:
         """One is there, or is not as it was; returns whether it answers and did not, or the other way round."""
         name = node.metadata.name
         before = self._nodes.get(name)

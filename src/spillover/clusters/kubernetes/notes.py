@@ -3,7 +3,7 @@
 from typing import Final
 
 from spillover.clusters.kubernetes.naming import PREFIX
-from spillover.clusters.kubernetes.objects import Event
+from spillover.clusters.kubernetes.objects import KubeEvent
 
 MOST_NOTES: Final = 4
 """Notes that are kept of an attempt, or of an object."""
@@ -15,10 +15,10 @@ class Notes:
     """Notes about objects that were not heard of yet, or never will be: of those that may be ours, the newest."""
 
     def __init__(self) -> None:
-        self._notes: dict[str, tuple[Event, ...]] = {}
+        self._notes: dict[str, tuple[KubeEvent, ...]] = {}
         """By the name of the object; those noted last are at the end."""
 
-    def keep(self, note: Event) -> None:
+    def keep(self, note: KubeEvent) -> None:
         """Keep a note until it is heard of its object."""
         name = note.involved_object.name
         if not name.startswith(PREFIX):
@@ -27,12 +27,12 @@ class Notes:
         if len(self._notes) > MOST_OBJECTS:
             del self._notes[next(iter(self._notes))]
 
-    def take(self, name: str) -> tuple[Event, ...]:
+    def take(self, name: str) -> tuple[KubeEvent, ...]:
         """What was noted about an object, which is not kept any more."""
         return self._notes.pop(name, ())
 
 
-def noted(notes: tuple[Event, ...], note: Event) -> tuple[Event, ...]:
+def noted(notes: tuple[KubeEvent, ...], note: KubeEvent) -> tuple[KubeEvent, ...]:
     """Notes and one more, which stands in the place of what it said before."""
     others = [each for each in notes if each.metadata.name != note.metadata.name]
     return (*others, note)[-MOST_NOTES:]

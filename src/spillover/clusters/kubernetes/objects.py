@@ -92,14 +92,14 @@ class PodSpec(_Object, frozen=True):
     """Of the pod as a whole, where somebody said so."""
 
 
-class Waiting(_Object, frozen=True):
+class ContainerWaiting(_Object, frozen=True):
     """A container that does not run yet."""
 
     reason: str = ""
     message: str = ""
 
 
-class Running(_Object, frozen=True):
+class ContainerRunning(_Object, frozen=True):
     """A container that runs."""
 
     started_at: Moment | None = None
@@ -120,8 +120,8 @@ class Terminated(_Object, frozen=True):
 class ContainerState(_Object, frozen=True):
     """How a container is: one of these, or none if nothing is known."""
 
-    waiting: Waiting | None = None
-    running: Running | None = None
+    waiting: ContainerWaiting | None = None
+    running: ContainerRunning | None = None
     terminated: Terminated | None = None
 
 
@@ -137,7 +137,7 @@ class ContainerStatus(_Object, frozen=True):
     """What it really has, which differs from what is wanted while a pod is resized."""
 
 
-class Condition(_Object, frozen=True):
+class ObjectCondition(_Object, frozen=True):
     """One thing that holds of an object, or does not."""
 
     type: str
@@ -159,7 +159,7 @@ class PodStatus(_Object, frozen=True):
     reason: str = ""
     message: str = ""
     start_time: Moment | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -196,10 +196,10 @@ class NodeStatus(_Object, frozen=True):
     """A node as it is."""
 
     allocatable: dict[str, str] = {}
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
-class Node(_Object, frozen=True):
+class KubeNode(_Object, frozen=True):
     """A node."""
 
     metadata: Meta = Meta()
@@ -214,10 +214,10 @@ class JobStatus(_Object, frozen=True):
     failed: int = 0
     start_time: Moment | None = None
     completion_time: Moment | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ObjectCondition, ...] = ()
 
 
-class Job(_Object, frozen=True):
+class KubeJob(_Object, frozen=True):
     """A Job of `batch/v1`."""
 
     metadata: Meta = Meta()
@@ -231,7 +231,7 @@ class Reference(_Object, frozen=True):
     name: str = ""
 
 
-class Event(_Object, frozen=True):
+class KubeEvent(_Object, frozen=True):
     """Something that Kubernetes has noted about an object."""
 
     metadata: Meta = Meta()
@@ -272,7 +272,7 @@ class Page(_Object, Generic[T], frozen=True):
     items: tuple[T, ...] = ()
 
 
-class Change(_Object, Generic[T], frozen=True):
+class ObjectChange(_Object, Generic[T], frozen=True):
     """One line of a watch."""
 
     type: str

@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillover.clusters.kubernetes.kubeconfig import NoAccess, access_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.ports.driver import Lead
 
 if TYPE_CHECKING:
     from spillover.clusters.kubernetes.driver import Kubernetes
 
 
-def open_cluster(options: Options, environ: Mapping[str, str], home: Path, lead: Lead) -> "Kubernetes":
+def open_cluster(
+    options: KubernetesOptions, environ: Mapping[str, str], home: Path, lead: Lead
+) -> "Kubernetes":
     """The driver of a cluster for the server that has this lead; raises NoAccess if how to reach it is not said."""
     access = access_of(options, environ, home)
     try:

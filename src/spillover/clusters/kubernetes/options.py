@@ -6,7 +6,7 @@ from spillover.forms.pods import GPU
 from spillover.model.ids import ClusterName
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class KubernetesOptions(Struct, frozen=True, kw_only=True):
     """One cluster."""
 
     cluster: ClusterName

@@ -4,8 +4,8 @@ from typing import Final
 
 from spillover.clusters.kubernetes.accounting import used_by
 from spillover.clusters.kubernetes.endings import ending_of
-from spillover.clusters.kubernetes.objects import Event, moment_of, said
-from spillover.clusters.kubernetes.sightings import NO_INDEX, Known, Sighting
+from spillover.clusters.kubernetes.objects import KubeEvent, moment_of, said
+from spillover.clusters.kubernetes.sightings import NO_INDEX, KnownObject, Sighting
 from spillover.core.events import Lease
 from spillover.forms.pods import GPU
 from spillover.model.ids import NodeName
@@ -40,7 +40,7 @@ NOTED: Final = {"FailedCreate": Hindrance.REFUSED, "FailedMount": Hindrance.CONF
 """What of all that Kubernetes notes is read, as objects do not say it themselves."""
 
 
-def read(lease: Lease, known: Known, gpu: str = GPU) -> Seen:
+def read(lease: Lease, known: KnownObject, gpu: str = GPU) -> Seen:
     """An attempt as it is seen."""
     job = known.job
     ending = ending_of(known)
@@ -69,7 +69,7 @@ def _may_run(living: Sighting) -> bool:
     return bool(living.pod.spec.node_name) or living.pod.metadata.deletion_timestamp is None
 
 
-def _held(known: Known) -> str:
+def _held(known: KnownObject) -> str:
     """What keeps objects that are being deleted; empty if they are on their way."""
     words = [
         f"its node {each.pod.spec.node_name} does not answer"
@@ -96,7 +96,7 @@ def _uses(living: list[Sighting], gpu: str) -> tuple[tuple[NodeName, Resources],
     return tuple(uses.items())
 
 
-def _pending(known: Known) -> Pending | None:
+def _pending(known: KnownObject) -> Pending | None:
     """What keeps an attempt from starting; None if it is on its way."""
     suspended = known.condition("Suspended")
     if suspended is not None:
@@ -132,7 +132,7 @@ def _hindered(each: Sighting) -> Pending | None:
     return None
 
 
-def _noted(note: Event) -> Pending:
+def _noted(note: KubeEvent) -> Pending:
     """What keeps an attempt from starting, as somebody noted."""
     why = NOTED[note.reason]
     if "error looking up service account" in note.message:

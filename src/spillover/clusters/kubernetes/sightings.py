@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from spillover.clusters.kubernetes.naming import INDEX
 from spillover.clusters.kubernetes.objects import (
-    Condition,
     ContainerStatus,
-    Event,
-    Job,
+    KubeEvent,
+    KubeJob,
+    ObjectCondition,
     Pod,
     Terminated,
     moment_of,
@@ -76,19 +76,19 @@ class Sighting(Struct, frozen=True):
         ends = [end.finished_at for one in self.containers if (end := last_end(one)) and end.finished_at]
         return moment_of(max(ends)) if ends else None
 
-    def condition(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> ObjectCondition | None:
         """A condition of it."""
         return find(self.pod.status.conditions, kind)
 
 
-class Known(Struct, frozen=True):
+class KnownObject(Struct, frozen=True):
     """What is known of an attempt."""
 
-    job: Job | None
+    job: KubeJob | None
     """None if there is none, or none any more."""
     pods: tuple[Sighting, ...] = ()
     """By index, and by age."""
-    notes: tuple[Event, ...] = ()
+    notes: tuple[KubeEvent, ...] = ()
     """What Kubernetes has noted that keeps it from starting, the newest last."""
     settled: bool = False
     """Whether its pods were asked for after its Job had ended: there are no others."""
@@ -100,13 +100,13 @@ class Known(Struct, frozen=True):
         """Pods that run, or may yet."""
         return [each for each in self.pods if each.lives]
 
-    def condition(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> ObjectCondition | None:
         """A condition of its Job that holds."""
         found = find(self.job.status.conditions, kind) if self.job is not None else None
         return found if found is not None and found.holds else None
 
     @property
-    def over(self) -> Condition | None:
+    def over(self) -> ObjectCondition | None:
         """The condition that says that its Job has ended; None if it has not."""
         return self.condition("Complete") or self.condition("Failed")
 
@@ -125,7 +125,7 @@ class Known(Struct, frozen=True):
         return not self.pods or lacking > living
 
 
-def find(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+def find(conditions: tuple[ObjectCondition, ...], kind: str) -> ObjectCondition | None:
     """The condition of a kind."""
     return next((one for one in conditions if one.type == kind), None)
 

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from spillover.clusters.kubernetes.api import Api, Refused, Trouble, Unanswered, pause
+from spillover.clusters.kubernetes.api import Api, ApiRefused, Trouble, Unanswered, pause
 from spillover.clusters.kubernetes.decoding import Decoding, T
 from spillover.clusters.kubernetes.objects import UNREADABLE, Complaint, said, version_of
 
@@ -142,7 +142,7 @@ class Reflector(Generic[T]):
     def _take(self, line: bytes) -> None:
         """One line of a watch."""
         if line.startswith(_ERROR):
-            raise Refused(self._decoded(_COMPLAINTS.decode, line).object)
+            raise ApiRefused(self._decoded(_COMPLAINTS.decode, line).object)
         if not line:
             return
         change = self._decoded(self._decoding.change, line)
@@ -173,8 +173,8 @@ class Reflector(Generic[T]):
 
     def _lose(self, trouble: Trouble) -> None:
         """What was asked for was not had: what was too long ago to go on from, or is refused for another reason, is listed anew."""
-        expired = isinstance(trouble, Refused) and trouble.code == GONE and self._version is not None
-        if isinstance(trouble, Refused) and trouble.code not in MAY_GO_ON:
+        expired = isinstance(trouble, ApiRefused) and trouble.code == GONE and self._version is not None
+        if isinstance(trouble, ApiRefused) and trouble.code not in MAY_GO_ON:
             self._version = None
         if not expired:
             self._failed(str(trouble))

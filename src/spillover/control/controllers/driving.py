@@ -7,18 +7,18 @@ from typing import Final
 
 import structlog
 
-from spillover.control.driving.ledger import Orders
+from spillover.control.driving.ledger import DriverOrders
 from spillover.control.driving.pilot import Pilot
 from spillover.control.loop import Loop
 from spillover.core.events import AnyEvent, ClusterChanged, Lease
 from spillover.core.jobs import Job, Placed
-from spillover.core.proposals import Proposal, Refusal, Refused, Result, SeeNodes, Started, unusable
+from spillover.core.proposals import Proposal, Refusal, RefusalKind, Result, SeeNodes, Started, unusable
 from spillover.model.backoff import reason_of
 from spillover.model.units import SECOND
 from spillover.ports.blobs import BlobError
 from spillover.ports.cluster import OutputGone, Start
 from spillover.ports.commands import CommandError
-from spillover.ports.driver import Answer, Driver, DriverError, Link, Made, Manner
+from spillover.ports.driver import Answer, Driver, DriverError, DriverLink, Made, Manner
 from spillover.ports.journal import StoreError
 
 log = structlog.get_logger()
@@ -112,7 +112,7 @@ class Driving:
 
     def _pause(self) -> float:
         """Seconds after which to look although nothing happened."""
-        if self.driver.connection().link is not Link.UP:
+        if self.driver.connection().link is not DriverLink.UP:
             return AGAIN
         following = self.ledger.next_look()
         if following is None:
@@ -148,7 +148,7 @@ class Driving:
             await self._start(group, orders.starts)
         return True
 
-    def _set_aside(self, orders: Orders) -> None:
+    def _set_aside(self, orders: DriverOrders) -> None:
         """Look later at jobs of which it could not be told what to do, and forget of others that it could not."""
         aside, failed = self._loop.aside, dict(orders.failed)
         for each in aside.of(self.work):
@@ -161,7 +161,7 @@ class Driving:
         """Propose what was seen. What cannot be decided is proposed again without what is wrong with it."""
         replies = await self._loop.propose(*proposals)
         for proposal, reply in zip(proposals, replies, strict=True):
-            if not (isinstance(reply, Refusal) and reply.kind is Refused.INTERNAL):
+            if not (isinstance(reply, Refusal) and reply.kind is RefusalKind.INTERNAL):
                 continue
             error = RuntimeError(reply.message)
             match proposal:

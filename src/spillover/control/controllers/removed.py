@@ -17,7 +17,7 @@ from spillover.core.events import AnyEvent, ClusterChanged, JobStopping, Usage
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.proposals import DRIVER, Outcome, Refusal, Result, unusable
 from spillover.core.state import State
-from spillover.model.cluster import Health, Leave
+from spillover.model.cluster import ClusterHealth, Leave
 from spillover.model.ids import ClusterName, JobId
 from spillover.ports.commands import CommandError
 
@@ -77,7 +77,7 @@ class RemovedClusters:
     def _see(self, _: int, events: Sequence[AnyEvent]) -> None:
         stopping = [event.job for event in events if type(event) is JobStopping]
         for event in events:
-            if type(event) is ClusterChanged and event.health is Health.FAILED:
+            if type(event) is ClusterChanged and event.health is ClusterHealth.FAILED:
                 stopping += self._loop.state.jobs_on(event.cluster)
         if stopping and self._stopping is not None:
             self._stopping.update(dict.fromkeys(stopping))
@@ -107,4 +107,4 @@ def _is_given_up(state: State, cluster: ClusterName) -> bool:
     known = state.lives.get(cluster)
     if known is None:
         return True
-    return known.leaving in {Leave.MOVE, Leave.CANCEL} and state.health(cluster) is Health.FAILED
+    return known.leaving in {Leave.MOVE, Leave.CANCEL} and state.health(cluster) is ClusterHealth.FAILED

@@ -7,7 +7,7 @@ from spillover.core.jobs import Job, Placed, Running
 from spillover.model.ids import ClusterName
 from spillover.model.reasons import NotStarting, Reason, Stopping
 from spillover.ports.cluster import OutputAsked, OutputGone
-from spillover.ports.driver import Link
+from spillover.ports.driver import DriverLink
 
 
 class Drivers:
@@ -32,7 +32,7 @@ class Drivers:
 
     def is_up(self, cluster: ClusterName) -> bool:
         """Whether a cluster answers."""
-        return self._drivings[cluster].driver.connection().link is Link.UP
+        return self._drivings[cluster].driver.connection().link is DriverLink.UP
 
     def reason_of(self, job: Job) -> Reason | None:
         """Why a job on one of them does not start, or is still there, in that cluster's words; None if it does not say."""

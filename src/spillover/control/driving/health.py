@@ -4,19 +4,19 @@ from typing import Final
 
 from msgspec import Struct
 
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterHealth
 from spillover.model.units import MINUTE
-from spillover.ports.driver import Connection, Link
+from spillover.ports.driver import Connection, DriverLink
 
 FEW: Final = 3
 """Tries in a row that may fail before a cluster is degraded."""
 
 
-AWAITED: Final = frozenset((Health.UNOBSERVED, Health.CLEARING))
+AWAITED: Final = frozenset((ClusterHealth.UNOBSERVED, ClusterHealth.CLEARING))
 """Where nothing is placed before what is left over is gone."""
 
 
-class View(Struct, frozen=True):
+class HealthView(Struct, frozen=True):
     """What is known of a cluster at one moment."""
 
     connection: Connection
@@ -27,17 +27,17 @@ class View(Struct, frozen=True):
     monotonic: int
 
 
-def health_of(book: Health, view: View, failed_after: int = 2 * MINUTE) -> Health:
+def health_of(book: ClusterHealth, view: HealthView, failed_after: int = 2 * MINUTE) -> ClusterHealth:
     """How a cluster is now, that was so."""
     connection = view.connection
-    if connection.link is Link.UP and view.listed:
-        if book is Health.FAILED or (book is Health.CLEARING and view.leftovers):
-            return Health.CLEARING
-        if book is Health.UNOBSERVED and view.leftovers:
+    if connection.link is DriverLink.UP and view.listed:
+        if book is ClusterHealth.FAILED or (book is ClusterHealth.CLEARING and view.leftovers):
+            return ClusterHealth.CLEARING
+        if book is ClusterHealth.UNOBSERVED and view.leftovers:
             return book  # nothing is placed there beside what an earlier server gave up
-        return Health.READY
-    if connection.link is Link.UP or connection.failures < FEW or book is Health.FAILED:
+        return ClusterHealth.READY
+    if connection.link is DriverLink.UP or connection.failures < FEW or book is ClusterHealth.FAILED:
         return book
-    if book is Health.CLEARING or view.monotonic - connection.since >= failed_after:
-        return Health.FAILED
-    return Health.DEGRADED
+    if book is ClusterHealth.CLEARING or view.monotonic - connection.since >= failed_after:
+        return ClusterHealth.FAILED
+    return ClusterHealth.DEGRADED

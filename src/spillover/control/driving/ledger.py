@@ -40,7 +40,7 @@ ASK_AGAIN: Final = 5 * SECOND
 """Nanoseconds, beyond its grace, after which it is asked again that something be deleted that is still there."""
 
 
-class Orders(Struct):
+class DriverOrders(Struct):
     """What is to be said to the core, and what to be asked of the cluster."""
 
     proposals: list[Proposal]
@@ -55,7 +55,7 @@ class Orders(Struct):
     """Jobs of which it could not be told what to do, for a reason that nobody foresaw."""
 
     @classmethod
-    def none(cls) -> "Orders":
+    def none(cls) -> "DriverOrders":
         """Nothing to do."""
         return cls([], [], [], [], [])
 
@@ -194,9 +194,9 @@ class Ledger:
 
     # --- what to do
 
-    def orders(self, state: State, now: int, monotonic: int) -> Orders:
+    def orders(self, state: State, now: int, monotonic: int) -> DriverOrders:
         """What to say and what to ask for, when what a driver sees is what is there."""
-        orders = Orders.none()
+        orders = DriverOrders.none()
         while self._timers and self._timers[0][0] <= monotonic:
             due, waited_for = heapq.heappop(self._timers)
             if self._due.get(waited_for) == due:
@@ -264,7 +264,7 @@ class Ledger:
 
     # --- attempts that the book has
 
-    def _look(self, case: "_Case", orders: Orders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
+    def _look(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
         """An attempt that is to be there."""
         attempt = case.attempt
         match attempt.known:
@@ -281,7 +281,7 @@ class Ledger:
             case Known.UNASKED | Known.UNSURE:
                 self._ask(case, orders)
 
-    def _follow(self, case: "_Case", orders: Orders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
+    def _follow(self, case: "_Case", orders: DriverOrders, bound: dict[Lease, tuple[NodeName, ...]]) -> None:
         """One that is there."""
         job, attempt, seen = case.job, case.attempt, case.attempt.seen
         assert seen is not None  # noqa: S101 - it was seen
@@ -310,7 +310,7 @@ class Ledger:
         elif seen.pending is not None and type(job.phase) is Placed and not attempt.ran and not seen.going:
             self._be_patient(case, seen.pending, orders)
 
-    def _be_patient(self, case: "_Case", pending: Pending, orders: Orders) -> None:
+    def _be_patient(self, case: "_Case", pending: Pending, orders: DriverOrders) -> None:
         """One that does not start: leave it, or take it away."""
         passing = pending.why in {Hindrance.UNSCHEDULABLE, Hindrance.REFUSED}
         left = pending.since + (self._patience.bind if passing else self._patience.start) - case.now
@@ -320,7 +320,7 @@ class Ledger:
         case.attempt.withdrawal = Withdrawal(None if passing else Outcome.NOT_STARTED, pending.message)
         self._stop(case.attempt, 0, orders, case.monotonic)
 
-    def _conclude(self, case: "_Case", orders: Orders) -> None:
+    def _conclude(self, case: "_Case", orders: DriverOrders) -> None:
         """One that is gone."""
         attempt = case.attempt
         if attempt.seen is not None and attempt.seen.ending is not None:
@@ -337,7 +337,7 @@ class Ledger:
                 orders, result_of(case.job, Ending(Outcome.LOST, usage=case.usage(), message=why), case.now)
             )
 
-    def _ask(self, case: "_Case", orders: Orders) -> None:
+    def _ask(self, case: "_Case", orders: DriverOrders) -> None:
         """One that is not there, and may never have been asked for."""
         job, attempt = case.job, case.attempt
         if attempt.asking:
@@ -364,7 +364,7 @@ class Ledger:
 
     # --- attempts that it has not
 
-    def _clear(self, attempt: Attempt, orders: Orders, now: int, monotonic: int) -> None:
+    def _clear(self, attempt: Attempt, orders: DriverOrders, now: int, monotonic: int) -> None:
         """Delete what is left over: at once if it may run, in its time if it has ended."""
         if attempt.known is not Known.SEEN:
             if not attempt.asking:
@@ -378,7 +378,7 @@ class Ledger:
                 return
         self._stop(attempt, 0, orders, monotonic)
 
-    def _stop(self, attempt: Attempt, grace: int, orders: Orders, monotonic: int) -> None:
+    def _stop(self, attempt: Attempt, grace: int, orders: DriverOrders, monotonic: int) -> None:
         """Ask for something to be deleted, unless that was done a moment ago."""
         if monotonic >= attempt.stop_after:
             attempt.stop_after = monotonic + ASK_AGAIN + grace
@@ -471,7 +471,7 @@ class _Case(Struct, frozen=True):
         started = self.attempt.seen.started if self.attempt.seen is not None else None
         return Usage() if started is None else Usage(max(0, self.now - started))
 
-    def say(self, orders: Orders, proposal: Proposal) -> None:
+    def say(self, orders: DriverOrders, proposal: Proposal) -> None:
         """Have something proposed of it."""
         orders.proposals.append(proposal)
         orders.jobs.append(self.job.id)

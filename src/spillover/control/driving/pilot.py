@@ -1,12 +1,12 @@
 """Everything about one cluster that needs no clock and no connection: what to say of it and what to ask of it. Pure."""
 
-from spillover.control.driving.health import AWAITED, View, health_of
-from spillover.control.driving.ledger import Ledger, Orders
+from spillover.control.driving.health import AWAITED, HealthView, health_of
+from spillover.control.driving.ledger import DriverOrders, Ledger
 from spillover.core.proposals import SeeCluster
 from spillover.core.state import State
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName
-from spillover.ports.driver import Changes, Connection, Link, Manner
+from spillover.ports.driver import Changes, Connection, DriverLink, Manner
 
 
 class Pilot:
@@ -24,10 +24,10 @@ class Pilot:
         self._listed = self._listed or changes.whole
         self.ledger.take(changes, monotonic)
 
-    def orders(self, state: State, connection: Connection, now: int, monotonic: int) -> Orders:
+    def orders(self, state: State, connection: Connection, now: int, monotonic: int) -> DriverOrders:
         """What to propose, in this order, and what to ask for once that is durable."""
-        if not self._listed or connection.link is not Link.UP:
-            orders = Orders.none()
+        if not self._listed or connection.link is not DriverLink.UP:
+            orders = DriverOrders.none()
         else:
             orders = self.ledger.orders(state, now, monotonic)
             nodes = self.ledger.nodes.proposal()
@@ -38,7 +38,7 @@ class Pilot:
             orders.proposals.append(health)
         return orders
 
-    def unsaid(self, orders: Orders) -> None:
+    def unsaid(self, orders: DriverOrders) -> None:
         """What was to be proposed could not be: nothing of it was done."""
         ledger = self.ledger
         ledger.stir(orders.jobs)
@@ -51,11 +51,13 @@ class Pilot:
 
     def _health(self, state: State, connection: Connection, monotonic: int) -> SeeCluster | None:
         """What to say of how the cluster is; None if that is as it was."""
-        book = state.health(self.cluster) or Health.UNOBSERVED
+        book = state.health(self.cluster) or ClusterHealth.UNOBSERVED
         leftovers = self.ledger.leftovers(monotonic) if book in AWAITED else 0
-        view = View(connection, self._listed, leftovers, monotonic)
+        view = HealthView(connection, self._listed, leftovers, monotonic)
         health = health_of(book, view, self._failed_after)
         if health is book:
             return None
-        unsent = self.ledger.unsent() if health is Health.FAILED else ()
-        return SeeCluster(self.cluster, health, "" if health is Health.READY else connection.error, unsent)
+        unsent = self.ledger.unsent() if health is ClusterHealth.FAILED else ()
+        return SeeCluster(
+            self.cluster, health, "" if health is ClusterHealth.READY else connection.error, unsent
+        )

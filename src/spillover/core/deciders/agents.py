@@ -31,7 +31,7 @@ from spillover.core.proposals import (
     HandBack,
     Reclaim,
     Refusal,
-    Refused,
+    RefusalKind,
     Register,
     Registered,
     Reply,
@@ -46,16 +46,18 @@ def register(state: State, proposal: Register, now: int) -> tuple[list[AnyEvent]
     """An agent may work; what it holds under valid leases it keeps, what it does not name it has lost or never got."""
     if proposal.cluster not in state.clusters:
         known = ", ".join(state.clusters) or "none"
-        return [], Refusal(Refused.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}")
+        return [], Refusal(
+            RefusalKind.UNKNOWN, f"there is no cluster {proposal.cluster!r} here; known: {known}"
+        )
     if state.clusters[proposal.cluster].kind != "agents":
-        return [], Refusal(Refused.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
+        return [], Refusal(RefusalKind.INVALID, f"{proposal.cluster!r} is not a cluster of agents")
     key = node_key(proposal.cluster, proposal.node)
     if (taken := name_taken(state, key, proposal.token, now, admin=proposal.admin)) is not None:
-        return [], Refusal(Refused.CONFLICT, taken)
+        return [], Refusal(RefusalKind.CONFLICT, taken)
     node = state.nodes.get(key)
     if node is not None and not node.is_agent:
         told = f"{node.key} is known as a node that others ran, with jobs that nobody has given up yet: cancel or requeue them"
-        return [], Refusal(Refused.CONFLICT, told)
+        return [], Refusal(RefusalKind.CONFLICT, told)
     events: list[AnyEvent] = [
         AgentRegistered(
             proposal.cluster,
@@ -142,10 +144,10 @@ def forget(state: State, proposal: Forget, now: int) -> tuple[list[AnyEvent], Re
         told = (
             f"agent {proposal.node} is {node.status}; stop it first, and it can be forgotten once it is lost"
         )
-        return [], Refusal(Refused.CONFLICT, told)
+        return [], Refusal(RefusalKind.CONFLICT, told)
     if leases := len(node.held):
         return [], Refusal(
-            Refused.CONFLICT,
+            RefusalKind.CONFLICT,
             f"agent {proposal.node} may still run {leases} jobs; wait until their leases have run out",
         )
     return [AgentForgotten(proposal.cluster, proposal.node, now, proposal.who)], Done()
@@ -163,10 +165,10 @@ def _node(state: State, cluster: ClusterName, name: NodeName) -> Node | Refusal:
     """An agent that the book knows."""
     node = state.nodes.get(f"{cluster}/{name}")
     if node is None:
-        return Refusal(Refused.UNKNOWN, f"there is no agent {name!r} in {cluster}")
+        return Refusal(RefusalKind.UNKNOWN, f"there is no agent {name!r} in {cluster}")
     if not node.is_agent:
         return Refusal(
-            Refused.INVALID, f"{node.key} is a node of an external cluster: cordon or remove it there"
+            RefusalKind.INVALID, f"{node.key} is a node of an external cluster: cordon or remove it there"
         )
     return node
 

@@ -21,7 +21,7 @@ from spillover.core.events import (
     Stop,
 )
 from spillover.core.jobs import Ended, Job, Placed, Queued, Running, Waiting
-from spillover.core.proposals import Act, Change, Done, Refusal, Refused, Reply, SetPriority
+from spillover.core.proposals import Act, Change, Done, Refusal, RefusalKind, Reply, SetPriority
 from spillover.core.state import State
 from spillover.model.ids import JobId, split_member
 from spillover.model.job import Range
@@ -39,10 +39,10 @@ def change(state: State, proposal: Change, now: int) -> tuple[list[AnyEvent], Re
         if job is None:
             member = pending_member(state, each)
             if member is None:
-                return [], Refusal(Refused.UNKNOWN, f"there is no job {each} that could be changed")
+                return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {each} that could be changed")
             if proposal.act is not Act.CANCEL:
                 return [], Refusal(
-                    Refused.CONFLICT,
+                    RefusalKind.CONFLICT,
                     f"{each} has not been placed yet: {proposal.act} its array, {member[0].id}",
                 )
             pending.setdefault(member[0].id, []).append(Range(member[1], member[1]))
@@ -78,10 +78,10 @@ def set_priority(state: State, proposal: SetPriority, now: int) -> tuple[list[An
     """Change the priority of a job that has not been placed."""
     job = state.jobs.get(proposal.job)
     if job is None:
-        return [], Refusal(Refused.UNKNOWN, f"there is no job {proposal.job} that could be changed")
+        return [], Refusal(RefusalKind.UNKNOWN, f"there is no job {proposal.job} that could be changed")
     if not isinstance(job.phase, Queued | Waiting):
         return [], Refusal(
-            Refused.CONFLICT, f"{job.id} is {job.state}: only a waiting job has a priority to set"
+            RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a waiting job has a priority to set"
         )
     if job.priority == proposal.priority:
         return [], Done()
@@ -137,18 +137,18 @@ def _hold(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusa
     if type(job.phase) is Waiting and job.phase.by is not None:
         return []
     if not isinstance(job.phase, Queued | Waiting):
-        return Refusal(Refused.CONFLICT, f"{job.id} is {job.state}: only a waiting job can be held")
+        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a waiting job can be held")
     return [JobHeld(job.id, now, who)]
 
 
 def _release(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Refusal:
     del state
     if type(job.phase) is not Waiting:
-        return Refusal(Refused.CONFLICT, f"{job.id} is {job.state}: only a held job can be released")
+        return Refusal(RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a held job can be released")
     not_before = job.extra.not_before
     if job.extra.after or (not_before is not None and not_before > now):
         if job.phase.by is None:
-            return Refusal(Refused.CONFLICT, f"nobody holds {job.id}; `spill why` says what it waits for")
+            return Refusal(RefusalKind.CONFLICT, f"nobody holds {job.id}; `spill why` says what it waits for")
         return [JobHeld(job.id, now, "")]
     return [JobReleased(job.id, now, who)]
 
@@ -163,7 +163,7 @@ def _requeue(state: State, job: Job, now: int, who: str) -> list[AnyEvent] | Ref
         ]
     if not isinstance(job.phase, Placed | Running):
         return Refusal(
-            Refused.CONFLICT, f"{job.id} is {job.state}: only a placed or running job can be requeued"
+            RefusalKind.CONFLICT, f"{job.id} is {job.state}: only a placed or running job can be requeued"
         )
     return [] if job.phase.stopping is not None else [JobStopping(job.id, now, Stop.REQUEUE, who)]
 

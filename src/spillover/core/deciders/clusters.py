@@ -23,7 +23,7 @@ from spillover.core.proposals import (
     DrainCluster,
     OpenedCluster,
     Refusal,
-    Refused,
+    RefusalKind,
     RemoveCluster,
     Reply,
     ResumeCluster,
@@ -47,10 +47,10 @@ def add(state: State, proposal: AddCluster, now: int) -> tuple[list[AnyEvent], R
             if known.leaving
             else _how_to(known.form)
         )
-        return [], Refusal(Refused.CONFLICT, f"there is a cluster {spec.name!r} already; {told}")
+        return [], Refusal(RefusalKind.CONFLICT, f"there is a cluster {spec.name!r} already; {told}")
     if len(state.clusters) >= MOST_CLUSTERS:
         told = f"there are {MOST_CLUSTERS} clusters already, which is the most; remove one first"
-        return [], Refusal(Refused.CONFLICT, told)
+        return [], Refusal(RefusalKind.CONFLICT, told)
     events: list[AnyEvent] = []
     if proposal.identity and not state.facts.identity:
         events.append(Identified(proposal.identity))
@@ -67,7 +67,7 @@ def update(state: State, proposal: UpdateCluster, now: int) -> tuple[list[AnyEve
     before = state.clusters[spec.name]
     if before.kind != spec.kind:
         told = f"{spec.name!r} is a cluster of kind {before.kind}; remove it, and add one of kind {spec.kind} then"
-        return [], Refusal(Refused.CONFLICT, told)
+        return [], Refusal(RefusalKind.CONFLICT, told)
     events: list[AnyEvent] = []
     if known.leaving is not None:
         events.append(ClusterResumed(spec.name, now, proposal.who))
@@ -116,7 +116,7 @@ def remove(state: State, proposal: RemoveCluster, now: int) -> tuple[list[AnyEve
         told = (
             f"the configuration names {name!r}; take it out there and say `spill config apply`, or drain it"
         )
-        return [], Refusal(Refused.CONFLICT, told)
+        return [], Refusal(RefusalKind.CONFLICT, told)
     jobs = tuple(state.jobs_on(name))
     events: list[AnyEvent] = []
     if known.leaving is not proposal.how:
@@ -169,4 +169,4 @@ def _how_to(form: str) -> str:
 
 def _unknown(state: State, cluster: ClusterName) -> Refusal:
     known = ", ".join(state.clusters) or "none"
-    return Refusal(Refused.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
+    return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")

@@ -24,7 +24,7 @@ from spillover.core.proposals import (
     Done,
     Jump,
     Refusal,
-    Refused,
+    RefusalKind,
     Reply,
     SetPolicies,
     StartEpoch,
@@ -94,7 +94,7 @@ def set_policies(state: State, proposal: SetPolicies, now: int) -> tuple[list[An
     """Other policies decide."""
     if proposal.over is not None and proposal.over != state.facts.policies:
         return [], Refusal(
-            Refused.STALE, "somebody else changed the policies meanwhile; look again and retry"
+            RefusalKind.STALE, "somebody else changed the policies meanwhile; look again and retry"
         )
     settles = any(axis in state.policies.disabled for axis in proposal.named)
     if proposal.policies == state.facts.policies and not settles:

@@ -22,10 +22,10 @@ from spillover.core.events import (
 )
 from spillover.core.jobs import Job, Placed, Running
 from spillover.core.nodes import Node
-from spillover.core.proposals import Done, Refusal, Refused, Reply, SeeBound, SeeCluster, SeeNodes
+from spillover.core.proposals import Done, Refusal, RefusalKind, Reply, SeeBound, SeeCluster, SeeNodes
 from spillover.core.state import State
 from spillover.core.transitions import CLUSTER
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.job import OnFailure
 from spillover.model.reasons import CancelledBy, ClusterFailed, Reason
@@ -79,14 +79,14 @@ def see_cluster(state: State, proposal: SeeCluster, now: int) -> tuple[list[AnyE
     cluster, health = proposal.cluster, proposal.health
     if (unknown := _unknown(state, cluster)) is not None:
         return [], unknown
-    before = state.health(cluster) or Health.UNOBSERVED
+    before = state.health(cluster) or ClusterHealth.UNOBSERVED
     changed = ClusterChanged(cluster, now, health, proposal.why)
     if health is before:
         known = state.conditions.get(cluster)
         return ([] if known is None or known.why == proposal.why else [changed]), Done()
     if health not in CLUSTER[before]:
-        return [], Refusal(Refused.CONFLICT, f"{cluster} is {before} and cannot become {health}")
-    if health is not Health.FAILED:
+        return [], Refusal(RefusalKind.CONFLICT, f"{cluster} is {before} and cannot become {health}")
+    if health is not ClusterHealth.FAILED:
         return [changed], Done()
     unsent = {
         each: job for each, job in _held(state, cluster, proposal.unsent).items() if type(job.phase) is Placed
@@ -194,7 +194,7 @@ def _unknown(state: State, cluster: ClusterName) -> Refusal | None:
     spec = state.clusters.get(cluster)
     if spec is None:
         known = ", ".join(state.clusters) or "none"
-        return Refusal(Refused.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
+        return Refusal(RefusalKind.UNKNOWN, f"there is no cluster {cluster!r} here; known: {known}")
     if not spec.external:
-        return Refusal(Refused.INVALID, f"{cluster!r} is a cluster of agents, which speak for themselves")
+        return Refusal(RefusalKind.INVALID, f"{cluster!r} is a cluster of agents, which speak for themselves")
     return None

@@ -21,7 +21,7 @@ from spillover.core.events import (
     Usage,
 )
 from spillover.core.jobs import Ended, Job, Placed, Running
-from spillover.core.proposals import DRIVER, Done, Refusal, Refused, Reply, Result, Started, Verdict
+from spillover.core.proposals import DRIVER, Done, Refusal, RefusalKind, Reply, Result, Started, Verdict
 from spillover.core.state import State
 from spillover.core.tasks import deciding_end, state_of_end
 from spillover.model.ids import NodeKey
@@ -57,7 +57,7 @@ def started(state: State, proposal: Started, now: int) -> tuple[list[AnyEvent], 
     """A task runs."""
     job = holder(state, proposal.lease, proposal.node)
     if job is None:
-        return [], Refusal(Refused.STALE, f"{proposal.lease.job} is not leased so any more")
+        return [], Refusal(RefusalKind.STALE, f"{proposal.lease.job} is not leased so any more")
     at = now - proposal.age if proposal.age > 0 else now
     if at < job.submitted:
         at = job.submitted

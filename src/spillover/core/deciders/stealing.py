@@ -7,7 +7,7 @@ from spillover.core.deciders.verdicts import released
 from spillover.core.events import AnyEvent, JobEnded, LeaseMoved, StealAsked, StealRefused, Unmoved
 from spillover.core.jobs import Job, Placed
 from spillover.core.nodes import Node
-from spillover.core.proposals import AskSteal, Done, Refusal, Refused, Reply, Yield, Yielded
+from spillover.core.proposals import AskSteal, Done, Refusal, RefusalKind, Reply, Yield, Yielded
 from spillover.core.state import State
 from spillover.model.admission import matches
 from spillover.model.ids import node_key
@@ -26,7 +26,7 @@ def ask(state: State, proposal: AskSteal, now: int) -> tuple[list[AnyEvent], Rep
         or proposal.thief == proposal.node
         or not _may_move(state, job, thief)
     ):
-        return [], Refusal(Refused.STALE, f"{proposal.lease.job} cannot move to {proposal.thief}")
+        return [], Refusal(RefusalKind.STALE, f"{proposal.lease.job} cannot move to {proposal.thief}")
     asked = StealAsked(
         job.id, now, proposal.cluster, proposal.node, proposal.thief, job.attempt, proposal.lease.seq
     )

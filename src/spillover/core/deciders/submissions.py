@@ -6,7 +6,7 @@ from spillover.core import ranges
 from spillover.core.deciders.endings import ITSELF, end_unplaced
 from spillover.core.events import AnyEvent, JobState, JobSubmitted, MembersDropped
 from spillover.core.history import predict
-from spillover.core.proposals import Dependency, NewJob, Refusal, Refused, Reply, Submit, Submitted
+from spillover.core.proposals import Dependency, NewJob, Refusal, RefusalKind, Reply, Submit, Submitted
 from spillover.core.state import State
 from spillover.core.transitions import TERMINAL
 from spillover.model.ids import JobId
@@ -38,7 +38,7 @@ def _submit_with_ties(state: State, proposal: Submit, now: int) -> tuple[list[An
     keyed: dict[tuple[str, str], NewJob] = {}
     if (circle := _circle(fresh)) is not None:
         names = " -> ".join(fresh[each].spec.name for each in circle)
-        return [], Refusal(Refused.INVALID, f"`after` goes in a circle: {names}")
+        return [], Refusal(RefusalKind.INVALID, f"`after` goes in a circle: {names}")
     there: dict[JobId, JobId] = {}
     """Jobs of the submission that are there already under their key."""
     for new in proposal.jobs:
@@ -82,7 +82,7 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
     if most is not None and total + state.alive > most:
         waiting = state.alive - len(_placed(state, None))
         if total and total + waiting > most:
-            return Refusal(Refused.FULL, _no_room("the queue", waiting, most, total))
+            return Refusal(RefusalKind.FULL, _no_room("the queue", waiting, most, total))
     each = bounds.queued_per_project
     if each is None:
         return None
@@ -90,7 +90,7 @@ def _full(state: State, proposal: Submit, coming: Iterable[NewJob]) -> Refusal |
         live = state.live.get(project, 0)
         if count + live > each and count + (waiting := live - len(_placed(state, project))) > each:
             told = _no_room(f"the queue of project {project!r}", waiting, each, count)
-            return Refusal(Refused.PROJECT_FULL, told)
+            return Refusal(RefusalKind.PROJECT_FULL, told)
     return None
 
 
@@ -107,7 +107,7 @@ def _no_room(whose: str, waiting: int, most: int, count: int) -> str:
 
 
 def _taken(new: NewJob) -> Refusal:
-    return Refusal(Refused.STALE, f"the id {new.job} is taken; try again")
+    return Refusal(RefusalKind.STALE, f"the id {new.job} is taken; try again")
 
 
 def _known(
@@ -120,10 +120,10 @@ def _known(
     elif (same := keyed.get((project, key))) is not None:
         job, body = same.job, same.body
     elif archived is not None and state.keys.may_have_left(project, key, archived):
-        return Refusal(Refused.STALE, f"the job under the key {key!r} was archived meanwhile; try again")
+        return Refusal(RefusalKind.STALE, f"the job under the key {key!r} was archived meanwhile; try again")
     else:
         return None
-    return job if body == new.body else Refusal(Refused.CONFLICT, key_taken(key, job))
+    return job if body == new.body else Refusal(RefusalKind.CONFLICT, key_taken(key, job))
 
 
 def key_taken(key: str | None, job: str) -> str:
@@ -139,12 +139,12 @@ def _resolve(
     for each in new.after:
         job = there.get(each.job, each.job)
         if job == new.job:
-            return Refusal(Refused.INVALID, f"`after` goes in a circle: {new.spec.name} waits for itself")
+            return Refusal(RefusalKind.INVALID, f"`after` goes in a circle: {new.spec.name} waits for itself")
         succeeded = each.succeeded
         if (live := state.jobs.get(job)) is not None:
             succeeded = live.state is JobState.SUCCEEDED if live.state in TERMINAL else None
         elif succeeded is None and job not in fresh:
-            return Refusal(Refused.STALE, f"the job {job} to run after moved meanwhile; try again")
+            return Refusal(RefusalKind.STALE, f"the job {job} to run after moved meanwhile; try again")
         on = On.SUCCESS if job in found and found[job].on is On.SUCCESS else each.on
         found[job] = Dependency(job, on, succeeded)
     return list(found.values())

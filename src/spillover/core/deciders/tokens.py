@@ -3,7 +3,7 @@
 from typing import Final
 
 from spillover.core.events import AnyEvent, TokenCreated, TokenRevoked
-from spillover.core.proposals import CreateToken, Done, Refusal, Refused, Reply, RevokeToken
+from spillover.core.proposals import CreateToken, Done, Refusal, RefusalKind, Reply, RevokeToken
 from spillover.core.state import State
 from spillover.model.tokens import TokenRole
 
@@ -14,17 +14,17 @@ MOST: Final = 10_000
 def create(state: State, proposal: CreateToken, now: int) -> tuple[list[AnyEvent], Reply]:
     """A token lets its holder in from now on."""
     if proposal.token in state.tokens:
-        return [], Refusal(Refused.CONFLICT, f"there is a token {proposal.token} already")
+        return [], Refusal(RefusalKind.CONFLICT, f"there is a token {proposal.token} already")
     if proposal.project is not None and proposal.role is not TokenRole.SUBMIT:
-        return [], Refusal(Refused.INVALID, f"a token of role {proposal.role} is not for one project")
+        return [], Refusal(RefusalKind.INVALID, f"a token of role {proposal.role} is not for one project")
     if proposal.user is not None and proposal.role is TokenRole.AGENT:
-        return [], Refusal(Refused.INVALID, "a token of role agent has no user")
+        return [], Refusal(RefusalKind.INVALID, "a token of role agent has no user")
     if proposal.cluster is not None and proposal.role is not TokenRole.AGENT:
-        return [], Refusal(Refused.INVALID, f"a token of role {proposal.role} is not for one cluster")
+        return [], Refusal(RefusalKind.INVALID, f"a token of role {proposal.role} is not for one cluster")
     if proposal.expires is not None and proposal.expires <= now:
-        return [], Refusal(Refused.INVALID, "the token would have expired already")
+        return [], Refusal(RefusalKind.INVALID, "the token would have expired already")
     if sum(token.is_valid(now) for token in state.tokens.values()) >= MOST:
-        return [], Refusal(Refused.CONFLICT, f"there are {MOST} valid tokens; revoke some")
+        return [], Refusal(RefusalKind.CONFLICT, f"there are {MOST} valid tokens; revoke some")
     created = TokenCreated(
         proposal.token,
         now,
@@ -45,6 +45,6 @@ def revoke(state: State, proposal: RevokeToken, now: int) -> tuple[list[AnyEvent
     token = state.tokens.get(proposal.token)
     if token is None:
         return [], Refusal(
-            Refused.UNKNOWN, f"there is no token {proposal.token}; `spill token list` has them all"
+            RefusalKind.UNKNOWN, f"there is no token {proposal.token}; `spill token list` has them all"
         )
     return ([TokenRevoked(token.id, now, proposal.who)] if token.revoked is None else []), Done()

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from spillover.core.events.base import Event
-from spillover.model.cluster import ClusterSpec, Health, Leave, Taint
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Taint
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import format_duration
@@ -234,7 +234,7 @@ class ClusterChanged(Event, frozen=True, tag="cluster_changed"):
 
     cluster: ClusterName
     at: int
-    health: Health
+    health: ClusterHealth
     why: str
     """For people; empty if it is ready."""
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 from spillover.core.jobs import Job
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import End, Ends, Release, ReservedCapacity, reserve
 from spillover.deciding.protocols import Place, Policies
@@ -86,7 +86,7 @@ class Reservation:
             () if kept is None or kept.cluster is not cluster or self._until(job) <= kept.at else kept.spare
         )
 
-    def took(self, job: Job, held: tuple[Held, ...]) -> None:
+    def took(self, job: Job, held: tuple[HeldCapacity, ...]) -> None:
         """A job was given room."""
         number = -1 - len(
             self._planned

@@ -19,7 +19,7 @@ from spillover.deciding.capacity.amounts import (
     change,
     count,
 )
-from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine, nothing
 from spillover.model.cluster import ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
@@ -41,7 +41,7 @@ class Capacity:
         self.horizon = horizon
         """Nanoseconds of work that a machine prefetches."""
         self.name: ClusterName = spec.name
-        self.limits = Limits.of(spec)
+        self.limits = ClusterLimits.of(spec)
         """Of what our jobs use there; None if there are none."""
         self.owned = spec.role is Role.OWNED
         self.open = True

@@ -16,14 +16,14 @@ from spillover.deciding.capacity.amounts import (
     times,
 )
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.machine import Machine, Seen
+from spillover.deciding.capacity.machine import FreeAmounts, Machine
 from spillover.deciding.protocols import Place
 from spillover.model.ids import ClusterName
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
 
 
-class Held(NamedTuple):
+class HeldCapacity(NamedTuple):
     """What a job holds on one machine."""
 
     cluster: Capacity
@@ -68,7 +68,7 @@ class Future:
         self._shown.look_at(machine, self.free(machine))
         return place.score(self._shown, shape)
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldCapacity) -> None:
         """A job ends, or does not start after all, and what it held is free."""
         cluster, machine, wants = held
         free = self._free.get(machine)
@@ -79,7 +79,7 @@ class Future:
         if self._sums:
             change(self._sums[cluster.name], wants, 1)
 
-    def take(self, held: Held) -> None:
+    def take(self, held: HeldCapacity) -> None:
         """Some tasks start."""
         cluster, machine, wants = held
         free = self._free.get(machine)
@@ -96,9 +96,9 @@ class Future:
 
     def place_one(
         self, shape: Shape, machines: Mapping[Machine, Capacity], place: Place
-    ) -> list[Held] | None:
+    ) -> list[HeldCapacity] | None:
         """Let a task start on the machine that the place policy would choose of these; None if it fits on none."""
-        found: Held | None = None
+        found: HeldCapacity | None = None
         best: tuple[int, int] = (0, 0)
         asked_of, wants = None, NOWHERE
         for machine, cluster in machines.items():
@@ -107,7 +107,7 @@ class Future:
             if self.fits(machine, shape, wants):
                 score = (self.score(place, machine, shape), machine.index) if len(machines) > 1 else best
                 if found is None or score < best:
-                    found, best = Held(cluster, machine, wants), score
+                    found, best = HeldCapacity(cluster, machine, wants), score
         if found is None:
             return None
         self.take(found)
@@ -115,9 +115,9 @@ class Future:
 
     def place_gang(
         self, shape: Shape, cluster: Capacity, machines: Iterable[Machine], place: Place
-    ) -> list[Held] | None:
+    ) -> list[HeldCapacity] | None:
         """Let all tasks of a job start on these machines of a cluster, whole machines first and the smaller last task last; None if they do not fit."""
-        wants, held = cluster.layout.wants(shape.resources), list[Held]()
+        wants, held = cluster.layout.wants(shape.resources), list[HeldCapacity]()
         machines = list(machines)
         scored = [
             (self.score(place, machine, shape), machine.index)
@@ -130,7 +130,7 @@ class Future:
                 break
             machine = cluster.slots[index]
             tasks = min(left, self.count(machine, wants))
-            held.append(Held(cluster, machine, times(wants, tasks)))
+            held.append(HeldCapacity(cluster, machine, times(wants, tasks)))
             self.take(held[-1])
             left -= tasks
         if not left and shape.rest is not None:
@@ -144,7 +144,7 @@ class Future:
         return None
 
 
-class _Shown(Seen):
+class _Shown(FreeAmounts):
     """A machine as it is expected to be."""
 
     __slots__ = ("free", "labels", "layout", "name", "total")

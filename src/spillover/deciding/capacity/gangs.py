@@ -6,7 +6,7 @@ from typing import NamedTuple
 from spillover.deciding.capacity.amounts import Wants, count, times
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Held
+from spillover.deciding.capacity.future import HeldCapacity
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.protocols import Place
 from spillover.model.job import Shape
@@ -63,6 +63,6 @@ class Part(NamedTuple):
     before: Before
     """What was free there before."""
 
-    def held_on(self, cluster: Capacity) -> Held:
+    def held_on(self, cluster: Capacity) -> HeldCapacity:
         """What they hold together."""
-        return Held(cluster, self.machine, times(self.wants, self.tasks))
+        return HeldCapacity(cluster, self.machine, times(self.wants, self.tasks))

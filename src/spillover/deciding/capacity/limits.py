@@ -9,7 +9,7 @@ from spillover.model.reasons import AtLimit, OverLimit
 from spillover.model.resources import Resources
 
 
-class Limits:
+class ClusterLimits:
     """The limits of one cluster, and who is there. A job counts with all of its tasks, from when it is placed until it has left."""
 
     __slots__ = ("_held", "_jobs", "_most", "_name", "_used")
@@ -22,11 +22,11 @@ class Limits:
         self._used = Resources()
 
     @classmethod
-    def of(cls, spec: ClusterSpec) -> "Limits | None":
+    def of(cls, spec: ClusterSpec) -> "ClusterLimits | None":
         """Those of a cluster; None if it has none, as most have."""
         return None if spec.most is None and spec.most_jobs is None else cls(spec)
 
-    def copy(self) -> "Limits":
+    def copy(self) -> "ClusterLimits":
         """The same, of its own."""
         own = copy(self)
         own._held = self._held.copy()  # noqa: SLF001 - one of its own kind

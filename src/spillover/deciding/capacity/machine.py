@@ -18,7 +18,7 @@ MOST_RULES: Final = 256
 """Rules of which a machine remembers whether it obeys them."""
 
 
-class Seen:
+class FreeAmounts:
     """What a place policy sees of a machine, by what is free on it. See `MachineView`."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class Seen:
         return 0 if position is None else self.free[position]
 
 
-class Machine(Seen):
+class Machine(FreeAmounts):
     """One node: what is free on it, trial placements of the cycle included. Place policies see it as a `MachineView`."""
 
     __slots__ = (

@@ -37,7 +37,7 @@ QUEUE_FULL = QueueFull()
 _NUMBER = attrgetter("number", "id")
 
 
-class Outcome(Struct, frozen=True):
+class CycleOutcome(Struct, frozen=True):
     """A plan, and when to make another."""
 
     plan: Plan
@@ -62,7 +62,7 @@ def run(
     *,
     keep: bool = False,
     rules: int = RULES,
-) -> Outcome:
+) -> CycleOutcome:
     """Decide. With `keep`, what was tried stays taken, for a plan that is carried out at once. `rules` are those of a journal."""
     if index.ranking is not None:
         index.ranking.rank(now)
@@ -88,7 +88,7 @@ def run(
         placer.undo()
     waits = placer.passed or placer.budgets is not None or placer.reservation is not None
     again = placer.again() if waits else FOREVER  # as in most cycles
-    return Outcome(
+    return CycleOutcome(
         draft.plan(placer.holds),
         placer.passed,
         again,

@@ -10,8 +10,8 @@ from spillover.deciding.backfill.reservation import Reservation
 from spillover.deciding.budgets.check import CostHold, CycleBudgets
 from spillover.deciding.capacity.candidates import Candidates
 from spillover.deciding.capacity.cluster import Capacity, Ceiling
-from spillover.deciding.capacity.future import Held
-from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.future import HeldCapacity
+from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Before, Machine
 from spillover.deciding.cycle.draft import ROOM_OWNED, Draft
 from spillover.deciding.cycle.draws import mixed
@@ -82,7 +82,7 @@ class Placer:
         """What is to be held for placements, by their position."""
         self.passed = False
         """Whether some jobs were not looked at, or kept waiting, because of others."""
-        self._counted: list[tuple[Limits, JobId]] = []
+        self._counted: list[tuple[ClusterLimits, JobId]] = []
         """Jobs that are counted on trial where only so much may be used."""
         self._late = False
         """Whether the job that was looked at last could not end in time somewhere where there is room."""
@@ -472,7 +472,7 @@ class Placer:
         else:
             cluster.take(machine, candidates.wants)
             if self.reservation is not None and cluster.owned:
-                self.reservation.took(job, (Held(cluster, machine, candidates.wants),))
+                self.reservation.took(job, (HeldCapacity(cluster, machine, candidates.wants),))
         members = job.extra.members
         index = None if members is None else ranges.nth(members.pending, draft.taken.get(job.id, 0))
         self._count(job, cluster, job.id if index is None else member_id(job.id, index))

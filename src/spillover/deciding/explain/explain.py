@@ -16,7 +16,7 @@ from spillover.deciding.guard import GuardedWait
 from spillover.deciding.protocols import Policies
 from spillover.deciding.queue.index import SchedulingIndex
 from spillover.deciding.queue.lanes import Walk
-from spillover.model.cluster import Health, Role
+from spillover.model.cluster import ClusterHealth, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.reasons import (
     AfterJobs,
@@ -67,7 +67,7 @@ class Decider(Protocol):
         ...
 
 
-class Verdict(Struct, frozen=True):
+class ClusterAnswer(Struct, frozen=True):
     """What one cluster says to a job that is queued."""
 
     cluster: ClusterName
@@ -81,7 +81,7 @@ class Explanation(Struct, frozen=True):
 
     reason: Reason | None
     """None for a job that is placed and well."""
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ClusterAnswer, ...]
     ahead: int
     """Queued jobs that are tried before it; where the queue is long, at least so many."""
     spills_at: int | None
@@ -109,13 +109,13 @@ def reason_of(engine: Decider, job: Job) -> Reason | None:
     return _why_queued(engine, job, _verdicts(engine, job))
 
 
-def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple[Verdict, ...]:
+def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple[ClusterAnswer, ...]:
     """What each cluster says, in the order they are configured."""
     check = BudgetCheck(engine.state, engine.now)
     for holding in held:
         check.take(holding)
     verdicts = tuple(
-        Verdict(cluster.name, cluster.spec.role, _verdict(engine, check, cluster, job))
+        ClusterAnswer(cluster.name, cluster.spec.role, _verdict(engine, check, cluster, job))
         for cluster in engine.index.capacity.values()
     )
     if any(each.role is Role.OWNED and _possible(each) for each in verdicts):
@@ -123,7 +123,7 @@ def _verdicts(engine: Decider, job: Job, held: Iterable[CostHold] = ()) -> tuple
     return tuple(map(_without_owned, verdicts))
 
 
-def _without_owned(verdict: Verdict) -> Verdict:
+def _without_owned(verdict: ClusterAnswer) -> ClusterAnswer:
     """The same, of a job that no owned cluster could run: none is waited for."""
     if not isinstance(verdict.reason, OverMaxCost | OverBudget):
         return verdict
@@ -161,7 +161,7 @@ def _with_holder(engine: Decider, job: Job, over: OverBudget) -> OverBudget:
     return over
 
 
-def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int | None:
+def _spills_at(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> int | None:
     """When a job may be rented, if some cluster could be rented for it and it may not be rented yet."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
     latest = engine.state.latest(job)
@@ -170,7 +170,7 @@ def _spills_at(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> int 
     return latest + engine.state.facts.jumped
 
 
-def _possible(verdict: Verdict) -> bool:
+def _possible(verdict: ClusterAnswer) -> bool:
     return verdict.reason is None or not verdict.reason.never
 
 
@@ -200,12 +200,12 @@ def _out_of_sight(state: State, job: Job, cluster: ClusterName) -> Reason | None
         return None
     if cluster not in state.clusters:
         return NotConfigured(cluster)
-    if condition is None or condition.health is Health.READY:
+    if condition is None or condition.health is ClusterHealth.READY:
         return None
     return ClusterDown(cluster, condition.health, condition.since, condition.why)
 
 
-def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Reason:
+def _why_queued(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> Reason:
     """The one reason that comes first: never before not now, then why it may not start yet, then why it does not fit."""
     possible = [each for each in verdicts if _possible(each)]
     found = _why_it_never_starts(engine, job, verdicts, possible) or _why_not_yet(
@@ -218,7 +218,7 @@ def _why_queued(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> Rea
 
 
 def _why_it_never_starts(
-    engine: Decider, job: Job, verdicts: Sequence[Verdict], possible: Sequence[Verdict]
+    engine: Decider, job: Job, verdicts: Sequence[ClusterAnswer], possible: Sequence[ClusterAnswer]
 ) -> Reason | None:
     """Why no cluster will ever take a job; None if one may."""
     shape = job.kind.shape
@@ -233,7 +233,7 @@ def _why_it_never_starts(
 
 
 def _why_not_yet(
-    engine: Decider, job: Job, verdicts: tuple[Verdict, ...], possible: Sequence[Verdict]
+    engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...], possible: Sequence[ClusterAnswer]
 ) -> Reason | None:
     """Why a job may start nowhere yet: nobody has looked at it, or it may only be rented, and not now; None if it may."""
     if engine.state.latest(job) is None:
@@ -247,7 +247,7 @@ def _why_not_yet(
     return NotRented(names) if spills_at is None else WaitNotOver(names, spills_at)
 
 
-def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[Verdict]) -> Reason:
+def _why_it_does_not_fit(engine: Decider, job: Job, allowed: Sequence[ClusterAnswer]) -> Reason:
     """What keeps a job from the clusters on which it may start."""
     if (away := _away([each.reason for each in allowed])) is not None:
         return away
@@ -291,7 +291,7 @@ def _all_drained(reasons: list[AllDrained]) -> AllDrained:
     )
 
 
-def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
+def capped_by(verdicts: Iterable[ClusterAnswer]) -> OverMaxCost | OverBudget | None:
     """The cap that is nearest to letting a job be rented, if caps are what keeps it from every rented cluster."""
     rented = [each.reason for each in verdicts if each.role is Role.RENTED and _possible(each)]
     capped = [reason for reason in rented if isinstance(reason, OverMaxCost | OverBudget)]
@@ -300,7 +300,7 @@ def capped_by(verdicts: Iterable[Verdict]) -> OverMaxCost | OverBudget | None:
     return min(capped, key=lambda reason: reason.cost)
 
 
-def _failed_wait(engine: Decider, job: Job, verdicts: tuple[Verdict, ...]) -> PolicyFailed | None:
+def _failed_wait(engine: Decider, job: Job, verdicts: tuple[ClusterAnswer, ...]) -> PolicyFailed | None:
     """Whether a policy that failed is what keeps a job from being rented."""
     rentable = any(each.role is Role.RENTED and _possible(each) for each in verdicts)
     if engine.state.latest(job) != FOREVER or job.due is not None or not rentable:

@@ -18,7 +18,7 @@ from spillover.model.admission import (
     refused_by,
     repelled_by,
 )
-from spillover.model.cluster import WITHOUT, ClusterLife, Health, Role
+from spillover.model.cluster import WITHOUT, ClusterHealth, ClusterLife, Role
 from spillover.model.job import Burst, Shape
 from spillover.model.reasons import (
     AllDrained,
@@ -153,7 +153,7 @@ def _not_ready(state: State, cluster: Capacity) -> Reason:
     health = state.health(cluster.name)
     if health is None:
         return NotObserved((cluster.name,))
-    if health is Health.READY:
+    if health is ClusterHealth.READY:
         return NoNodeReady((cluster.name,))
     known = state.conditions.get(cluster.name) or Condition(cluster.name)
     return ClusterDown(cluster.name, known.health, known.since, known.why)

@@ -11,7 +11,7 @@ from spillover.core.jobs import Job, Placed, Running
 from spillover.core.state import State
 from spillover.deciding.capacity.amounts import Vector, Wants, change, count, fits
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, Held
+from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.estimates import began_at
 from spillover.deciding.protocols import Place
@@ -28,7 +28,7 @@ class Release(Struct, frozen=True, gc=False):
 
     at: int
     """Nanoseconds UTC."""
-    held: Held
+    held: HeldCapacity
 
 
 class End(NamedTuple):
@@ -40,7 +40,7 @@ class End(NamedTuple):
     job: JobId
     began: int
     """Nanoseconds UTC."""
-    held: tuple[Held, ...]
+    held: tuple[HeldCapacity, ...]
     """What becomes free then."""
 
 
@@ -69,10 +69,10 @@ class Ends:
             own = self._of[end.job] = end._replace(held=tuple([self._own(held) for held in end.held]))
             self.sorted.append(own)
 
-    def _own(self, held: Held) -> Held:
+    def _own(self, held: HeldCapacity) -> HeldCapacity:
         """The same, on a machine of its own; one that was dropped is the same to all."""
         cluster = self._clusters[held.cluster.name]
-        return Held(cluster, cluster.by_name.get(held.machine.name, held.machine), held.wants)
+        return HeldCapacity(cluster, cluster.by_name.get(held.machine.name, held.machine), held.wants)
 
     def set(self, job: Job) -> None:
         """A job was placed, or has started; others than placed ones on owned capacity are forgotten."""
@@ -114,7 +114,7 @@ class Ends:
             turn = min(turn, self.sorted[after].at - MINUTE)
         return turn
 
-    def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[Held, ...]:
+    def _held(self, job: Job, phase: Placed | Running, cluster: Capacity) -> tuple[HeldCapacity, ...]:
         """What a job holds; nothing while it is prefetched."""
         nodes = self._state.nodes
         found: dict[NodeName, tuple[Resources, int]] = {}
@@ -130,7 +130,7 @@ class Ends:
                 found[name] = (held, 1) if before is None else (before[0] + held, before[1] + 1)
         return tuple(
             [
-                Held(cluster, cluster.by_name[name], cluster.layout.held(held, many))
+                HeldCapacity(cluster, cluster.by_name[name], cluster.layout.held(held, many))
                 for name, (held, many) in found.items()
             ]
         )
@@ -202,7 +202,7 @@ class _Later:
         self._fitting = sum(self._machines.values())
         """How many tasks like the first fit on all of them."""
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldCapacity) -> None:
         """Something becomes free."""
         machine = held.machine
         before = self._machines.get(machine)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from spillover.deciding.capacity.amounts import Wants, fits
 from spillover.deciding.capacity.cluster import Capacity
-from spillover.deciding.capacity.future import Future, Held
+from spillover.deciding.capacity.future import Future, HeldCapacity
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import End, overdue_among
 from spillover.deciding.protocols import Place
@@ -138,7 +138,7 @@ class _Replay:
         late = overdue_among(outlook.ends, outlook.now)
         self._at = late
         """Which expected end comes next."""
-        self._heap: list[tuple[int, int, Sequence[Held]]] = [
+        self._heap: list[tuple[int, int, Sequence[HeldCapacity]]] = [
             (overdue(outlook.now, end.began), number, end.held)
             for number, end in enumerate(outlook.ends[:late])
         ]
@@ -259,7 +259,7 @@ class _Replay:
         """What a task asks of each cluster."""
         return {cluster: cluster.layout.wants(asked) for cluster in self._clusters.values()}
 
-    def _take(self, shape: Shape) -> Sequence[Held] | None:
+    def _take(self, shape: Shape) -> Sequence[HeldCapacity] | None:
         """Take what all tasks of a job need; None if there is not enough."""
         place = self._outlook.place
         if shape.tasks == 1:

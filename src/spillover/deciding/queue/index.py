@@ -15,7 +15,7 @@ from spillover.deciding.budgets.check import BudgetCheck
 from spillover.deciding.budgets.holders import Holders
 from spillover.deciding.capacity.cluster import Capacity
 from spillover.deciding.capacity.finding import Finder
-from spillover.deciding.capacity.limits import Limits
+from spillover.deciding.capacity.limits import ClusterLimits
 from spillover.deciding.capacity.machine import Machine
 from spillover.deciding.forecast.ends import Ends
 from spillover.deciding.forecast.estimates import late_on
@@ -93,7 +93,7 @@ class SchedulingIndex:
         """When time alone could let a job start that did not, nanoseconds UTC; FOREVER if never."""
         self.gained = True
         """Whether room or a job's right to it was gained since the last cycle."""
-        self.limited: list[Limits] = []
+        self.limited: list[ClusterLimits] = []
         """Of clusters of which only so much may be used."""
         self.grown: list[tuple[Capacity, Machine]] = []
         """Machines that have more room than when it was last asked whether a cycle could decide anything."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from spillover.model.cluster import Health
+from spillover.model.cluster import ClusterHealth
 from spillover.model.ids import ClusterName
 from spillover.model.reasons.base import NotNow
 from spillover.model.units import (
@@ -14,7 +14,7 @@ class ClusterDown(NotNow, frozen=True, tag="cluster_down"):
     """An external cluster does not answer, or is being cleared after it had failed: it is given nothing."""
 
     cluster: ClusterName
-    health: Health
+    health: ClusterHealth
     since: int
     """Nanoseconds UTC; 0 if nothing was ever seen of it."""
     why: str
@@ -52,11 +52,11 @@ class NotConfigured(NotNow, frozen=True, tag="not_configured"):
 
 
 _STATES: Final = {
-    Health.UNOBSERVED: "was not seen yet, which the server waits for",
-    Health.READY: "is ready",
-    Health.DEGRADED: "does not answer",
-    Health.FAILED: "has failed",
-    Health.CLEARING: "is being cleared of what was left there when it failed,",
+    ClusterHealth.UNOBSERVED: "was not seen yet, which the server waits for",
+    ClusterHealth.READY: "is ready",
+    ClusterHealth.DEGRADED: "does not answer",
+    ClusterHealth.FAILED: "has failed",
+    ClusterHealth.CLEARING: "is being cleared of what was left there when it failed,",
 }
 
 

@@ -36,7 +36,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
 )
 
 
-class Report(Struct, frozen=True):
+class DoctorReport(Struct, frozen=True):
     """What all checks found."""
 
     healthy: bool
@@ -44,7 +44,7 @@ class Report(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def examine(inspection: Inspection, checks: Iterable[tuple[str, Check]] = CHECKS) -> Report:
+def examine(inspection: Inspection, checks: Iterable[tuple[str, Check]] = CHECKS) -> DoctorReport:
     """Make all checks; one that fails itself costs its line, never the others."""
     findings: list[Finding] = []
     for name, check in checks:
@@ -58,7 +58,7 @@ def examine(inspection: Inspection, checks: Iterable[tuple[str, Check]] = CHECKS
                 findings.append(ok(name, f"not looked at: {error}"))
         except Exception as error:  # noqa: BLE001 - whatever data or a server hold, the other checks go on
             findings.append(_failed(name, error))
-    return Report(all(each.level is Level.OK for each in findings), tuple(findings))
+    return DoctorReport(all(each.level is Level.OK for each in findings), tuple(findings))
 
 
 def _failed(name: str, error: Exception) -> Finding:

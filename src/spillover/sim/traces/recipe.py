@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from spillover.forms.oneline import OneLine, Piece
-from spillover.forms.problems import BadForm, Findings, Problem, shown
+from spillover.forms.problems import BadForm, Findings, FormProblem, shown
 from spillover.forms.quantities import duration
 from spillover.model.units import HOUR, UnitError, parse_cpu
 from spillover.sim.traces.opening import SYNTHETIC
@@ -109,7 +109,7 @@ def read_recipe(text: str) -> Recipe:
 
 def refused(message: str) -> BadForm:
     """The error for a recipe that makes no sense as a whole."""
-    return BadForm([Problem(_SOURCE, None, "", message)])
+    return BadForm([FormProblem(_SOURCE, None, "", message)])
 
 
 def _count(value: str, name: str, found: Findings) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from spillover.forms.problems import BadForm, Problem, shown
+from spillover.forms.problems import BadForm, FormProblem, shown
 from spillover.model.units import DAY
 
 MOST_TOLD: Final = 20
@@ -35,7 +35,7 @@ class Rows:
         self.skip = skip
         """Whether wrong rows are left out and counted."""
         self.left_out = 0
-        self.problems: list[Problem] = []
+        self.problems: list[FormProblem] = []
         self.more = 0
         """Problems beyond those that are told."""
 
@@ -44,14 +44,16 @@ class Rows:
         self.left_out += 1
         for column, message in problems:
             if len(self.problems) < MOST_TOLD:
-                self.problems.append(Problem(self.source, line, column, message))
+                self.problems.append(FormProblem(self.source, line, column, message))
             else:
                 self.more += 1
 
     def check(self) -> None:
         """Raise if there are wrong rows that are not to be skipped."""
         if self.problems and not self.skip:
-            advice = Problem(self.source, None, "", "nothing was simulated; --skip-bad leaves such rows out")
+            advice = FormProblem(
+                self.source, None, "", "nothing was simulated; --skip-bad leaves such rows out"
+            )
             raise BadForm([*self.problems, advice], self.more)
 
 
@@ -71,7 +73,7 @@ class Memo(dict[str, int]):
 
 def refuse(source: str, message: str) -> BadForm:
     """The error for a file of which no row can be read."""
-    return BadForm([Problem(source, None, "", message)])
+    return BadForm([FormProblem(source, None, "", message)])
 
 
 def times(unit: int) -> Callable[[str], int]:

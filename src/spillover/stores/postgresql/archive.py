@@ -8,7 +8,7 @@ from spillover.model.ids import JobId
 from spillover.model.units import SECOND
 from spillover.ports.archive import Finished, ProjectKey, Query, Spent
 from spillover.stores.filters import conditions, listing, prefix_range
-from spillover.stores.postgresql.connection import Database
+from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.journal import fence
 from spillover.stores.postgresql.schema import PUT_COST, PUT_FINISHED
 from spillover.stores.rows import (
@@ -32,7 +32,7 @@ _FORGET_COSTS: Final = "DELETE FROM costs WHERE job = ANY($1::text[])"
 class PostgresqlArchive:
     """Ended jobs in the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     async def put(self, jobs: Sequence[Finished], epoch: int) -> None:

@@ -88,7 +88,7 @@ class Line:
             connection.terminate()
 
 
-class Database:
+class PostgresDatabase:
     """One PostgreSQL database."""
 
     def __init__(self, url: str) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from spillover.ports.election import Holder
-from spillover.stores.postgresql.connection import Database
+from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.watch import Watch
 
 
 class PostgresqlElection:
     """One contender for the lead."""
 
-    def __init__(self, database: Database, term: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, database: PostgresDatabase, term: float, monotonic: Callable[[], float]) -> None:
         self.term = term
         self._database = database
         self._watch = Watch(term, monotonic)

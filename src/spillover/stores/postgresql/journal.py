@@ -7,7 +7,7 @@ import asyncpg
 
 from spillover.ports.journal import Batch, Changed, Loaded, Mentions, Record, Stored
 from spillover.stores.mentions import BUCKETS, bucket_of, check_indexed, mention_rows, revisions
-from spillover.stores.postgresql.connection import Database
+from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.queries import (
     CHECKPOINT,
     COUNT,
@@ -53,7 +53,7 @@ _SETTLE: Final = (
 class PostgresqlJournal:
     """History in the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._settled = 0
         """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from spillover.ports.journal import Unwritable
 from spillover.stores.postgresql.archive import PostgresqlArchive
-from spillover.stores.postgresql.connection import Database
+from spillover.stores.postgresql.connection import PostgresDatabase
 from spillover.stores.postgresql.election import PostgresqlElection
 from spillover.stores.postgresql.journal import PostgresqlJournal
 from spillover.stores.postgresql.schema import prepare, require_current, stored_version
@@ -16,7 +16,7 @@ async def open_postgresql(
     url: str, term: float = TERM, monotonic: Callable[[], float] = time.monotonic
 ) -> Store:
     """Create, upgrade or just open the data; a database that cannot be written is opened for reading only."""
-    database = Database(url)
+    database = PostgresDatabase(url)
     try:
         try:
             await prepare(database)
@@ -37,7 +37,7 @@ async def open_postgresql(
 
 async def postgresql_journal(url: str) -> PostgresqlJournal:
     """The journal of a database, to be read: nothing is created or upgraded."""
-    database = Database(url)
+    database = PostgresDatabase(url)
     try:
         await require_current(database)
     except BaseException:
@@ -48,7 +48,7 @@ async def postgresql_journal(url: str) -> PostgresqlJournal:
 
 async def postgresql_version(url: str) -> int:
     """The version of the data in a database; raises Unreadable if it cannot be asked, or has none."""
-    database = Database(url)
+    database = PostgresDatabase(url)
     try:
         return await stored_version(database)
     finally:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncpg
 
 from spillover.ports.journal import Unreadable
-from spillover.stores.postgresql.connection import SCHEMA, Database
+from spillover.stores.postgresql.connection import SCHEMA, PostgresDatabase
 from spillover.stores.rows import (
     FINISHED_COLUMNS,
     SCHEMA_VERSION,
@@ -108,7 +108,7 @@ PUT_FINISHED: Final = (
 )
 
 
-async def prepare(database: Database) -> None:
+async def prepare(database: PostgresDatabase) -> None:
     """Create the tables, or bring older ones up to date, in one transaction."""
     async with database.write() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _CREATING)
@@ -126,7 +126,7 @@ async def prepare(database: Database) -> None:
                 await connection.execute("UPDATE meta SET value = $1 WHERE name = 'version'", SCHEMA_VERSION)
 
 
-async def require_current(database: Database) -> None:
+async def require_current(database: PostgresDatabase) -> None:
     """Raise unless the data can be read as they are."""
     version = await stored_version(database)
     refuse_newer(version, database.name)
@@ -136,7 +136,7 @@ async def require_current(database: Database) -> None:
         )
 
 
-async def stored_version(database: Database) -> int:
+async def stored_version(database: PostgresDatabase) -> int:
     """The version of the data; raises if there are none."""
     async with database.read() as connection:
         version = await _version(connection)

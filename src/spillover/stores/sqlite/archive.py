@@ -20,7 +20,7 @@ from spillover.stores.rows import (
     finished_row,
     spent_from,
 )
-from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.journal import fence, one
 from spillover.stores.sqlite.schema import PUT_COST, PUT_FINISHED
@@ -35,7 +35,7 @@ _SELECT: Final = f"SELECT {', '.join(FINISHED_COLUMNS)} FROM archive"  # noqa: S
 class SqliteArchive:
     """Ended jobs in the file."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
 
     async def put(self, jobs: Sequence[Finished], epoch: int) -> None:
@@ -133,7 +133,7 @@ class SqliteArchive:
         return gone
 
 
-async def _select(database: Database, statement: str, values: Sequence[Any]) -> list[Finished]:
+async def _select(database: SqliteDatabase, statement: str, values: Sequence[Any]) -> list[Finished]:
     return await database.read(
         lambda connection: [finished_from(row) for row in connection.execute(statement, values)]
     )

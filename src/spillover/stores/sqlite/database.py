@@ -9,14 +9,14 @@ import apsw
 from spillover.ports.journal import StoreError, Unreadable, Unwritable
 from spillover.stores.sqlite.files import Reading, open_writer
 from spillover.stores.sqlite.schema import NoData
-from spillover.stores.sqlite.worker import Worker, cause
+from spillover.stores.sqlite.worker import SqliteThread, cause
 
 T = TypeVar("T")
 
 FILE: Final = "spill.db"
 
 
-class Database:
+class SqliteDatabase:
     """Where all work on one file goes. Readers never wait for the writer, nor it for them."""
 
     def __init__(self, folder: Path, vfs: str | None = None, *, untouched: bool = False) -> None:
@@ -25,9 +25,9 @@ class Database:
         self._path = folder / FILE
         self._on_close: Callable[[], None] = lambda: None
         self._reading = Reading(self._path, vfs, untouched=untouched)
-        self._writer = Worker("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
+        self._writer = SqliteThread("sqlite-writer", lambda: open_writer(self._path, vfs), self._unwritable)
         # What is read was written by us: a value of another kind, or no text, is a damage that SQLite does not see.
-        self._reader = Worker(
+        self._reader = SqliteThread(
             "sqlite-reader",
             self._reading.open,
             self._unreadable,

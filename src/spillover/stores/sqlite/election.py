@@ -22,7 +22,7 @@ from msgspec import Struct
 from spillover.ports.clock import boot_id
 from spillover.ports.election import Holder
 from spillover.ports.journal import Unwritable
-from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.sqlite.lockholder import end_if_stopped, holder_of, sign
 from spillover.stores.watch import Watch
@@ -83,7 +83,7 @@ class Lock:
 class SqliteElection:
     """One contender for the lead. Its work runs on the writing thread, so nothing here happens twice at once."""
 
-    def __init__(self, database: Database, term: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, database: SqliteDatabase, term: float, monotonic: Callable[[], float]) -> None:
         self.term = term
         self._database = database
         self._watch = Watch(term, monotonic)

@@ -29,7 +29,7 @@ from spillover.stores.rows import (
     check_tip,
     encode_events,
 )
-from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.files import transaction
 from spillover.stores.tail import PAGE_BYTES, read_records, read_tail
 
@@ -43,7 +43,7 @@ _PAGE: Final = (
 class SqliteJournal:
     """History in the file."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._settled = 0
         """The epoch in which nothing is staged, as far as its leader knows; 0 if that is to be found out."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spillover.stores.sqlite.archive import SqliteArchive
-from spillover.stores.sqlite.database import Database
+from spillover.stores.sqlite.database import SqliteDatabase
 from spillover.stores.sqlite.election import SqliteElection
 from spillover.stores.sqlite.journal import SqliteJournal
 from spillover.stores.store import TERM, Store
@@ -18,7 +18,7 @@ async def open_sqlite(
     vfs: str | None = None,
 ) -> Store:
     """Create, upgrade or just open the data; `vfs` names another way to the disk, for tests of its faults."""
-    database = Database(folder, vfs)
+    database = SqliteDatabase(folder, vfs)
     await database.open()
     election = SqliteElection(database, term, monotonic)
     database.on_close(election.release)
@@ -27,4 +27,4 @@ async def open_sqlite(
 
 def sqlite_journal(folder: Path) -> SqliteJournal:
     """The journal of a data folder, to be read: nothing is created, upgraded or locked."""
-    return SqliteJournal(Database(folder, untouched=True))
+    return SqliteJournal(SqliteDatabase(folder, untouched=True))

@@ -19,7 +19,7 @@ from spillover.ports.journal import StoreError
 T = TypeVar("T")
 
 
-class Worker:
+class SqliteThread:
     """One thread, one connection."""
 
     def __init__(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.nursery.cgroups import V1, V2, Slot, TooLittle, Tree, Unavailable, find
+from spillover.agent.nursery.cgroups import V1, V2, CgroupsUnavailable, Slot, TooLittle, Tree, find
 from tests.support.processes import wait_until
 
 
@@ -17,7 +17,7 @@ from tests.support.processes import wait_until
 def tree(request: pytest.FixtureRequest) -> Iterator[Tree]:
     try:
         tree = find(f"spill-test-{os.getpid()}", request.param)
-    except Unavailable as error:
+    except CgroupsUnavailable as error:
         pytest.skip(str(error))
     yield tree
     tree.remove()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spillover.agent.nursery.holes import BLOCK, Bounded
-from spillover.agent.output import Bounded as Reader
+from spillover.agent.nursery.holes import BLOCK, BoundedFile
+from spillover.agent.output import BoundedOutput as Reader
 
 LIMIT = 8 * BLOCK
 
@@ -33,14 +33,14 @@ def whole(file: int, offset: int = 0) -> bytes:
 def test_what_is_within_the_limit_is_let_be(file: int) -> None:
     text = numbers(0, LIMIT // 16)
     os.write(file, text)
-    stream = Bounded(file, LIMIT)
+    stream = BoundedFile(file, LIMIT)
     assert stream.trim() == LIMIT
     assert stream.trim() == 0
     assert whole(file) == text
 
 
 def test_head_and_tail_are_kept_however_often_it_is_looked_at(file: int) -> None:
-    stream, text = Bounded(file, LIMIT), b""
+    stream, text = BoundedFile(file, LIMIT), b""
     for part in range(40):
         more = numbers(part * 10_000, (part + 1) * 10_000)
         os.write(file, more)
@@ -58,7 +58,7 @@ def test_head_and_tail_are_kept_however_often_it_is_looked_at(file: int) -> None
 
 def test_a_reader_may_begin_anywhere(file: int) -> None:
     os.write(file, numbers(0, 400_000))
-    Bounded(file, LIMIT).trim()
+    BoundedFile(file, LIMIT).trim()
     seen = whole(file)
     for offset in range(0, len(seen) + 100, 4_999):
         assert whole(file, offset) == seen[offset:], offset
@@ -66,7 +66,7 @@ def test_a_reader_may_begin_anywhere(file: int) -> None:
 
 def test_a_reader_that_is_overtaken_goes_on_behind_the_hole(file: int) -> None:
     os.write(file, numbers(0, 40_000))
-    reader, stream = Reader(file, 0), Bounded(file, LIMIT)
+    reader, stream = Reader(file, 0), BoundedFile(file, LIMIT)
     first = reader.next()
     os.write(file, numbers(40_000, 400_000))
     stream.trim()
@@ -79,7 +79,7 @@ def test_a_reader_that_is_overtaken_goes_on_behind_the_hole(file: int) -> None:
 
 
 def test_a_reader_that_comes_back_goes_on_where_it_was_though_more_is_left_out_by_then(file: int) -> None:
-    stream, at, seen, position = Bounded(file, LIMIT), 0, 0, 0
+    stream, at, seen, position = BoundedFile(file, LIMIT), 0, 0, 0
     for upto in range(20_000, 400_000, 20_000):
         os.write(file, numbers(at, upto))
         rest, again = b"", Reader(file, seen, position)

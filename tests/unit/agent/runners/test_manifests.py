@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillover.agent.runners.manifests import Plan, Unrunnable, plan_of
+from spillover.agent.runners.manifests import ContainerPlan, UnrunnableManifest, plan_of
 from spillover.model.job import Container
 
 
@@ -18,8 +18,8 @@ def a_manifest(
 
 
 def test_our_own_form_replaces_the_entry_point() -> None:
-    assert plan_of(Container("i")) == Plan("i")
-    assert plan_of(Container("i", ("echo", "a", "b"))) == Plan("i", "echo", ("a", "b"))
+    assert plan_of(Container("i")) == ContainerPlan("i")
+    assert plan_of(Container("i", ("echo", "a", "b"))) == ContainerPlan("i", "echo", ("a", "b"))
 
 
 def test_arguments_alone_go_to_the_entry_point_of_the_image() -> None:
@@ -102,5 +102,5 @@ def test_null_is_the_same_as_nothing() -> None:
     ],
 )
 def test_what_an_engine_cannot_do_is_named(work: Container, said: str) -> None:
-    with pytest.raises(Unrunnable, match=said):
+    with pytest.raises(UnrunnableManifest, match=said):
         plan_of(work)

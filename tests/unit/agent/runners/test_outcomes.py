@@ -10,7 +10,7 @@ import pytest
 from spillover.agent.runners import frames
 from spillover.agent.runners.outcomes import (
     MOST_TRACE,
-    CannotRun,
+    RunnerCannotRun,
     failure,
     json_of,
     named_function,
@@ -28,7 +28,7 @@ def test_values_are_pickled_the_fast_way_or_the_other() -> None:
 def test_plain_data_are_json_and_nothing_else_is() -> None:
     assert json_of([1, "a", None, {"b": 2.5}]) == b'[1, "a", null, {"b": 2.5}]'
     for odd in (object(), {1, 2}, float("nan"), b"bytes"):
-        with pytest.raises(CannotRun, match="not plain data"):
+        with pytest.raises(RunnerCannotRun, match="not plain data"):
             json_of(odd)
 
 
@@ -46,7 +46,7 @@ def test_a_failure_can_be_read_even_if_its_exception_cannot() -> None:
 
 
 def test_a_call_that_cannot_be_made_has_no_traceback() -> None:
-    assert trace_of(CannotRun("because")) == "because\n"
+    assert trace_of(RunnerCannotRun("because")) == "because\n"
 
 
 def test_functions_are_found_by_module_and_path() -> None:

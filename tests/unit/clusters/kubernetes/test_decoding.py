@@ -11,10 +11,10 @@ from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.naming import labels_of, lease_of
 from spillover.clusters.kubernetes.objects import (
     UNREADABLE,
-    Job,
+    KubeJob,
+    KubeNode,
     ListMeta,
     Meta,
-    Node,
     Pod,
     is_object_name,
     moment_of,
@@ -23,7 +23,7 @@ from spillover.clusters.kubernetes.objects import (
 from spillover.core.events import Lease, NodesSeen
 from spillover.core.proposals import Done, SeeCluster, SeeNodes
 from spillover.model.bounds import MOST_AMOUNT, MOST_RAN
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, JobId
 from spillover.model.resources import Resources
 from spillover.model.units import FOREVER
@@ -75,9 +75,9 @@ def change(kind: str, thing: Any) -> bytes:
 @pytest.mark.parametrize("changes", ODD.values(), ids=ODD)
 def test_of_an_odd_object_in_a_list_its_metadata_count(changes: dict[str, Any]) -> None:
     odd = written(a_node("odd", labels={"zone": "a"}), **changes)
-    found = Decoding(Node).page(page(written(a_node("n1")), odd, written(a_node("n2"))))
+    found = Decoding(KubeNode).page(page(written(a_node("n1")), odd, written(a_node("n2"))))
     assert [node.metadata.name for node in found.items] == ["n1", "odd", "n2"]
-    assert found.items[1] == Node(Meta("odd", "", "uid-odd", "1", {"zone": "a"}))
+    assert found.items[1] == KubeNode(Meta("odd", "", "uid-odd", "1", {"zone": "a"}))
     assert found.metadata.resource_version == "9"
 
 
@@ -94,7 +94,7 @@ def test_of_an_odd_object_in_a_list_its_metadata_count(changes: dict[str, Any]) 
     ],
 )
 def test_what_has_no_name_is_passed_over(thing: Any) -> None:
-    found = Decoding(Node).page(page(thing, written(a_node("n1")), 7))
+    found = Decoding(KubeNode).page(page(thing, written(a_node("n1")), 7))
     assert [node.metadata.name for node in found.items if node.metadata.name] == ["n1"]
 
 
@@ -129,7 +129,7 @@ def test_an_odd_job_of_ours_is_still_there() -> None:
     mirror = Mirror(OWNER, NAMESPACE)
     mirror.list_nodes([a_node()], 1)
     mirror.list_pods([a_pod("Running", a_container(running={"startedAt": at(1)}))], 1)
-    (odd,) = Decoding(Job).page(page(written(a_job(), status={"succeeded": "many"}))).items
+    (odd,) = Decoding(KubeJob).page(page(written(a_job(), status={"succeeded": "many"}))).items
     mirror.list_jobs([odd], 1)
     (seen,) = mirror.take().attempts
     assert (seen.lease, seen.going, seen.ending) == (LEASE, False, None)
@@ -188,7 +188,7 @@ def test_whatever_pods_of_others_ask_for_can_be_written_down(
     pods = [a_pod("Running", lease=None, name=f"p{at}", node="n1", requests=requests) for at in range(3)]
     mirror.list_pods(pods, 1)
     world = World(load, clusters=(ClusterSpec(KUBE, "kubernetes", Role.OWNED),))
-    step = world.step(told(mirror.take()), SeeCluster(KUBE, Health.READY))
+    step = world.step(told(mirror.take()), SeeCluster(KUBE, ClusterHealth.READY))
     assert step.replies == [Done(), Done()]
     for event in step.events:
         assert len(encode_event(event)) < 20_000

@@ -7,7 +7,7 @@ import pytest
 
 from spillover.clusters.kubernetes.jobs import Unrunnable, job_of
 from spillover.clusters.kubernetes.naming import epoch_of, lease_of, name_of
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.core.events import Lease
 from spillover.model.files import File
 from spillover.model.ids import ClusterName, JobId, job_id, member_id
@@ -17,10 +17,12 @@ from spillover.model.units import SECOND
 from spillover.ports.cluster import Start
 from tests.support.kubernetes import LEASE, NAMESPACE, OWNER
 
-OPTIONS = Options(cluster=ClusterName("onprem"), owner=OWNER, image="busybox:1")
+OPTIONS = KubernetesOptions(cluster=ClusterName("onprem"), owner=OWNER, image="busybox:1")
 
 
-def job(work: Work, options: Options = OPTIONS, lease: Lease = LEASE, **fields: Any) -> dict[str, Any]:
+def job(
+    work: Work, options: KubernetesOptions = OPTIONS, lease: Lease = LEASE, **fields: Any
+) -> dict[str, Any]:
     """The Job of some work."""
     spec = JobSpec(work, "render", "film", "default", fields.pop("shape", Shape(Resources(500))), **fields)
     return job_of(Start(lease, spec, options.cluster), options, NAMESPACE, 3)
@@ -126,7 +128,11 @@ def test_several_tasks_are_pods_with_an_index_each() -> None:
 @pytest.mark.parametrize(
     ("work", "fields", "why"),
     [
-        (Shell("true"), {"options": Options(cluster=ClusterName("c"), owner=OWNER)}, "names no image"),
+        (
+            Shell("true"),
+            {"options": KubernetesOptions(cluster=ClusterName("c"), owner=OWNER)},
+            "names no image",
+        ),
         (PythonCall("a:b"), {}, "Python functions run on agents"),
         (Shell("true"), {"outputs": ("out",)}, "files are not brought"),
         (Shell("true"), {"inputs": (File("a", "d", 1),)}, "files are not brought"),

@@ -10,13 +10,13 @@ import yaml
 
 from spillover.clusters.kubernetes.kubeconfig import Access, NoAccess, Program, User, Variable, access_of
 from spillover.clusters.kubernetes.opening import open_cluster
-from spillover.clusters.kubernetes.options import Options
+from spillover.clusters.kubernetes.options import KubernetesOptions
 from spillover.model.ids import ClusterName
 from tests.support.kubernetes import Leading
 
 
-def options(**fields: Any) -> Options:
-    return Options(cluster=ClusterName("onprem"), owner="me", **fields)
+def options(**fields: Any) -> KubernetesOptions:
+    return KubernetesOptions(cluster=ClusterName("onprem"), owner="me", **fields)
 
 
 def encoded(text: str) -> str:

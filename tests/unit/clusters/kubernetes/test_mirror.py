@@ -6,7 +6,7 @@ import pytest
 
 from spillover.clusters.kubernetes.mirror import Mirror
 from spillover.clusters.kubernetes.naming import name_of
-from spillover.clusters.kubernetes.objects import Job, Node, Pod
+from spillover.clusters.kubernetes.objects import KubeJob, KubeNode, Pod
 from spillover.core.events import Lease
 from spillover.core.proposals import Outcome
 from spillover.model.ids import JobId
@@ -37,7 +37,7 @@ LAST = a_pod("Succeeded", a_container(terminated=ended(0, 4, 9)), name="last")
 """Pods of one that was retried."""
 
 
-def mirror(nodes: Iterable[Node] = (), pods: Iterable[Pod] = (), jobs: Iterable[Job] = ()) -> Mirror:
+def mirror(nodes: Iterable[KubeNode] = (), pods: Iterable[Pod] = (), jobs: Iterable[KubeJob] = ()) -> Mirror:
     """One that has listed everything, and told it."""
     made = Mirror(OWNER, NAMESPACE)
     made.list_nodes(nodes, 1)

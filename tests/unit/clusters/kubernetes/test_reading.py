@@ -6,7 +6,7 @@ import pytest
 
 from spillover.clusters.kubernetes.objects import Pod
 from spillover.clusters.kubernetes.reading import read
-from spillover.clusters.kubernetes.sightings import Known, Sighting
+from spillover.clusters.kubernetes.sightings import KnownObject, Sighting
 from spillover.core.events import JobState, TaskEnd, Usage
 from spillover.core.proposals import Outcome
 from spillover.model.ids import NodeName
@@ -34,7 +34,7 @@ def seen(*pods: Pod, conditions: tuple[Any, ...] = (), gone: tuple[Pod, ...] = (
     """What is told of an attempt with these pods."""
     job = more.pop("job", a_job(*conditions))
     sightings = [Sighting(pod) for pod in pods] + [Sighting(pod, there=False) for pod in gone]
-    return read(LEASE, Known(job, tuple(sightings), **more))
+    return read(LEASE, KnownObject(job, tuple(sightings), **more))
 
 
 def ending(*pods: Pod, conditions: tuple[Any, ...] = (TOO_OFTEN,), **more: Any) -> Ending:

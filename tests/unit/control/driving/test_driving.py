@@ -15,13 +15,13 @@ from spillover.control.driving.ledger import Ledger
 from spillover.core.events import JobState, Lease, SeenNode
 from spillover.core.jobs import Job
 from spillover.core.proposals import DRIVER, HandBack, Outcome, SetPolicies, StartEpoch
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.resources import Resources
 from spillover.ports.cluster import Start
 from spillover.ports.commands import CommandError
-from spillover.ports.driver import Answer, Changes, Connection, Driver, Ending, Link, Made, Seen, Stage
+from spillover.ports.driver import Answer, Changes, Connection, Driver, DriverLink, Ending, Made, Seen, Stage
 from spillover.testing.builders import a_job
 from tests.support.live import Live, a_live_loop
 from tests.support.waiting import turn, until
@@ -55,7 +55,7 @@ class Plain:
         await asyncio.Event().wait()
 
     def connection(self) -> Connection:
-        return Connection(Link.UP, 0)
+        return Connection(DriverLink.UP, 0)
 
     def take(self) -> Changes:
         changes, self._changes = self._changes, Changes(False)
@@ -119,7 +119,7 @@ async def test_a_server_that_cannot_write_as_it_begins_takes_over_what_is_there_
             with pytest.raises(CommandError):
                 await deciding
             live.journal.fault = None
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("one"))
             await until(lambda: driver.started, "its being asked for")
             assert not driving.done()
@@ -132,7 +132,7 @@ async def test_what_was_not_asked_for_because_of_something_that_never_happened_i
         driver = Plain()
         driving = Driving(live.loop, driver, starts_of)
         async with running(asyncio.create_task(driving.run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
         await live.submit(a_job("one"))
         lease = live.job("one").lease
         driving.ledger.orders(live.loop.state, live.loop.now(), 0)
@@ -166,7 +166,7 @@ async def test_output_that_does_not_come_keeps_nothing_from_being_started(
         driver = Plain()
         driving = Driving(live.loop, driver, starts_of, keep=keep)
         async with running(asyncio.create_task(driving.run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("one"))
             await until(lambda: driver.started, "its being asked for")
             ending = Ending(Outcome.EXITED, 0, finished=live.loop.now())
@@ -203,7 +203,7 @@ async def test_a_job_that_a_driver_fails_on_is_set_aside_and_the_others_are_star
         driver = Odd("bad")
         driving = asyncio.create_task(Driving(live.loop, driver, starts_of).run())
         async with running(driving):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("bad"), a_job("good"))
             await until(lambda: driver.started, "the other being asked for")
             assert [each.job for each in driver.started] == ["good"]
@@ -235,7 +235,7 @@ async def test_a_job_of_which_nobody_can_tell_what_to_do_is_looked_at_later(
         await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
         driver = Odd()
         async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("bad"), a_job("good"))
             await until(lambda: driver.started, "the other being asked for")
             assert [each.subject for each in live.loop.aside] == ["bad"]
@@ -253,7 +253,7 @@ async def test_a_node_that_cannot_be_taken_in_costs_no_other() -> None:
         nodes[1] = SeenNode(NodeName("n2"), Resources(2**70), Resources())
         driver._changes = Changes(True, tuple(nodes))
         async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await until(lambda: len(live.loop.state.nodes) == 2, "the others being known")
             assert list(live.loop.state.nodes) == ["lab/n1", "lab/n3"]
 
@@ -263,7 +263,7 @@ async def test_a_result_that_cannot_be_decided_ends_its_job() -> None:
         await live.loop.propose(StartEpoch(live.loop.epoch, (SPEC,), NEVER))
         driver = Odd()
         async with running(asyncio.create_task(Driving(live.loop, driver, starts_of).run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("one"))
             await until(lambda: driver.started, "its being asked for")
             ending = Ending(Outcome.EXITED, 2**70, finished=live.loop.now())
@@ -286,7 +286,7 @@ async def test_a_cluster_that_is_driven_again_after_a_failure_asks_again_for_wha
         driver = Slow()
         driving = Driving(live.loop, driver, starts_of)
         async with running(asyncio.create_task(driving.run())):
-            await until(lambda: live.loop.state.health(LAB) is Health.READY, "its being ready")
+            await until(lambda: live.loop.state.health(LAB) is ClusterHealth.READY, "its being ready")
             await live.submit(a_job("one"))
             await hang.wait()
         async with running(asyncio.create_task(driving.run())):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from spillover.control.driving.attempts import LASTS
 from spillover.control.driving.drivers import Drivers
-from spillover.control.driving.ledger import LATE, Ledger, Orders
+from spillover.control.driving.ledger import LATE, DriverOrders, Ledger
 from spillover.control.views import why_view
 from spillover.core.events import JobState, Lease, SeenNode, TaskEnd, Usage
 from spillover.core.jobs import Running
@@ -22,7 +22,7 @@ from spillover.core.proposals import (
     SeeNodes,
     Started,
 )
-from spillover.model.cluster import ClusterSpec, Health, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Role
 from spillover.model.ids import ClusterName, NodeName
 from spillover.model.resources import Resources
 from spillover.model.units import MINUTE, SECOND
@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, *, keep_output: bool = False) -> None:
         self.world = World(load, clusters=(ClusterSpec(CLUSTER, "kubernetes", Role.OWNED, gangs=True),))
         nodes = tuple(SeenNode(name, Resources(2000), Resources()) for name in (N1, N2))
-        self.world.step(SeeNodes(CLUSTER, nodes, whole=True), SeeCluster(CLUSTER, Health.READY))
+        self.world.step(SeeNodes(CLUSTER, nodes, whole=True), SeeCluster(CLUSTER, ClusterHealth.READY))
         self.ledger = Ledger(CLUSTER, PATIENCE, keep_output=keep_output)
         self.ledger.adopt(self.world.state)
         self.ledger.take(Changes(True, nodes), self.now)
@@ -67,10 +67,10 @@ class Bench:
     def see(self, *seen: Seen, gone: tuple[Lease, ...] = (), whole: bool = False) -> None:
         self.ledger.take(Changes(whole, attempts=seen, gone=gone), self.now)
 
-    def orders(self) -> Orders:
+    def orders(self) -> DriverOrders:
         return self.ledger.orders(self.world.state, self.now, self.now)
 
-    def do(self) -> Orders:
+    def do(self) -> DriverOrders:
         """Have what is to be said decided."""
         orders = self.orders()
         self.world.step(*orders.proposals)
@@ -326,7 +326,7 @@ def test_what_runs_by_the_book_is_not_taken_away_because_it_waits_for_a_node_aga
     bench.ledger.adopt(bench.world.state)
     bench.see(waiting(lease, Hindrance.UNSCHEDULABLE, bench.now), whole=True)
     bench.world.wait(seconds=600)
-    assert bench.do() == Orders.none()
+    assert bench.do() == DriverOrders.none()
 
 
 def test_a_refusal_ends_the_job_with_its_message(bench: Bench) -> None:

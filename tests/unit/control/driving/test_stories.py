@@ -5,7 +5,7 @@ from msgspec import structs
 
 from spillover.control.driving import ledger
 from spillover.control.driving.attempts import Attempt, Known
-from spillover.control.driving.ledger import Ledger, Orders
+from spillover.control.driving.ledger import DriverOrders, Ledger
 from spillover.core.events import Lease
 from spillover.core.jobs import Placed, Running
 from spillover.core.state import State
@@ -72,7 +72,7 @@ def test_what_was_just_made_need_not_be_seen_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_left_over_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def clear(self: Ledger, attempt: Attempt, orders: Orders, now: int, monotonic: int) -> None:
+    def clear(self: Ledger, attempt: Attempt, orders: DriverOrders, now: int, monotonic: int) -> None:
         if attempt.known is not Known.SEEN and not attempt.asking:
             self._drop(attempt)
 

@@ -20,7 +20,7 @@ from spillover.core.proposals import (
     StartEpoch,
 )
 from spillover.deciding.explain.explain import reason_of
-from spillover.model.cluster import ClusterSpec, Health, Leave, Role
+from spillover.model.cluster import ClusterHealth, ClusterSpec, Leave, Role
 from spillover.model.ids import ClusterName, JobId, NodeName
 from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NotConfigured
@@ -40,7 +40,7 @@ async def unconfigured(*names: str) -> AsyncIterator[tuple[Inside, list[JobId]]]
         await inside.propose(StartEpoch(inside.loop.epoch, (lab,), NEVER))
         room = Resources(2000 * len(names), len(names) * 2**30)
         await inside.propose(SeeNodes(LAB, (SeenNode(NodeName("n1"), room, Resources()),), whole=True))
-        await inside.propose(SeeCluster(LAB, Health.READY))
+        await inside.propose(SeeCluster(LAB, ClusterHealth.READY))
         jobs = [JobId(each) for each in await inside.submit(*names)]
         for job in jobs:
             await inside.propose(Started(DRIVER, inside.lease(job), 0))
@@ -96,7 +96,7 @@ async def test_jobs_on_a_failed_cluster_that_is_removed_are_given_up_unless_they
         await inside.propose(StartEpoch(inside.loop.epoch, (lab,), NEVER))
         node = SeenNode(NodeName("n1"), Resources(2000, 2**30), Resources())
         await inside.propose(SeeNodes(LAB, (node,), whole=True))
-        await inside.propose(SeeCluster(LAB, Health.READY))
+        await inside.propose(SeeCluster(LAB, ClusterHealth.READY))
         (job,) = [JobId(each) for each in await inside.submit("train")]
         await inside.propose(Started(DRIVER, inside.lease(job), 0))
         unwatched = RemovedClusters(inside.loop)
@@ -106,7 +106,7 @@ async def test_jobs_on_a_failed_cluster_that_is_removed_are_given_up_unless_they
         assert inside.loop.state.jobs[job].state is JobState.RUNNING, (
             "it answers, and says itself what becomes of it"
         )
-        await inside.propose(SeeCluster(LAB, Health.FAILED, "no answer"))
+        await inside.propose(SeeCluster(LAB, ClusterHealth.FAILED, "no answer"))
         await unwatched.look()
         assert inside.loop.state.jobs[job].state is (state or JobState.RUNNING)
         await inside.propose(ClearedCluster(LAB))
