@@ -48,6 +48,7 @@ _NEW_INDEX: Final = frozenset({AgentsConfigured, ClustersConfigured, PolicyChang
 """Events after which everything is looked at anew."""
 _CLUSTERS: Final = (ClusterAdded, ClusterUpdated, ClusterRemoved)
 """Events that are followed, unless they give everybody a new wait."""
+_RARE: Final = _NEW_INDEX | frozenset(_CLUSTERS)
 SLICE = 1000
 """Jobs that a new index takes in, and that are decided about before no other cycle is run, in one step that is to be short."""
 
@@ -383,12 +384,17 @@ class Engine:
             if follow is not None:
                 if not self._outdated:
                     follow(index, event)
-            elif type(event) in _NEW_INDEX or (isinstance(event, _CLUSTERS) and event.anew):
-                self._ready, self._outdated = False, True  # one index for all such events, once it is needed
-            elif isinstance(event, _CLUSTERS) and not self._outdated:
-                CLUSTER_FOLLOWERS[type(event)](index, event)
+            elif type(event) in _RARE:
+                self._follow_rare(event)
         step.events += decided
         step.encoded += encoded
+
+    def _follow_rare(self, event: AnyEvent) -> None:
+        """The clusters or the policies changed: follow that, or build another index once it is needed, one for all such events."""
+        if not isinstance(event, _CLUSTERS) or event.anew:
+            self._ready, self._outdated = False, True
+        elif not self._outdated:
+            CLUSTER_FOLLOWERS[type(event)](self._index, event)
 
 
 class _CycleFailed(Exception):
