@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from spillover.deciding.forecast import starts as lookahead
 from spillover.model.units import MINUTE
-from spillover.policies import wait_break_even
+from spillover.policies import break_even
 
 ALL_COUNTS: Final = "all waiting counts"
 """Time already waited counts in full against a job's patience, and its patience bounds its wait."""
@@ -21,7 +21,7 @@ def as_variant(name: str) -> Iterator[None]:
     """Within, break_even is that variant."""
     with ExitStack() as stack:
         if name in {ALL_COUNTS, NEITHER}:
-            stack.enter_context(patch.object(wait_break_even, "SUNK", 1))
+            stack.enter_context(patch.object(break_even, "SUNK", 1))
         if name in {A_MINUTE, NEITHER}:
             stack.enter_context(patch.object(lookahead, "overdue", _in_a_minute))
         yield

@@ -18,9 +18,7 @@ from spillover.model.cluster import Taint
 from spillover.model.ids import JobId, NodeName, task_key
 from spillover.model.job import Shape
 from spillover.model.resources import Resources
-from spillover.policies.place_best_fit import BestFit
-from spillover.policies.place_first_fit import FirstFit
-from spillover.policies.place_spread import Spread
+from spillover.policies.place import BestFit, FirstFit, Spread
 from spillover.testing.world import OWNED
 
 WATCHED = replace(OWNED, kind="kubernetes")

@@ -16,7 +16,7 @@ from spillover.model.policy import PolicySet
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
 from spillover.policies.loading import load
-from spillover.policies.place_first_fit import FirstFit
+from spillover.policies.place import FirstFit
 from spillover.testing.world import OWNED
 
 ROUTE: Route = load(PolicySet()).route

@@ -14,8 +14,8 @@ from spillover.model.policy import Choice, PolicySet
 from spillover.model.reasons import NotInTime, WaitOver
 from spillover.model.resources import Resources
 from spillover.model.units import HOUR, MINUTE, SECOND
+from spillover.policies.break_even import BreakEven
 from spillover.policies.loading import UnknownPolicy, load
-from spillover.policies.wait_break_even import BreakEven
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 

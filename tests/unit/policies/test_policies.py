@@ -15,17 +15,9 @@ from spillover.model.resources import Resources
 from spillover.model.units import FOREVER, HOUR, MINUTE, SECOND
 from spillover.policies import loading
 from spillover.policies.loading import UnknownPolicy, known, load
-from spillover.policies.order_fair_share import FairShare
-from spillover.policies.place_best_fit import BestFit
-from spillover.policies.place_first_fit import FirstFit
-from spillover.policies.place_spread import Spread
-from spillover.policies.place_worst_fit import WorstFit
-from spillover.policies.wait_compute import Compute
-from spillover.policies.wait_constant import Constant
-from spillover.policies.wait_never import Never
-from spillover.policies.wait_resource import Resource
-from spillover.policies.wait_runtime import Runtime
-from spillover.policies.wait_zero import Zero
+from spillover.policies.order import FairShare
+from spillover.policies.place import BestFit, FirstFit, Spread, WorstFit
+from spillover.policies.wait import Compute, Constant, Never, Resource, Runtime, Zero
 
 MACHINE = Resources(8000, 2**40, 8)
 TWO_CPUS = Shape(Resources(2000, 2**30, 0))

@@ -10,10 +10,7 @@ from spillover.deciding.cycle.plan import digest_of
 from spillover.deciding.guard import GuardedRoute, ShownMachine
 from spillover.model.policy import Choice, PolicySet
 from spillover.policies.loading import UnknownPolicy, load
-from spillover.policies.route_biased import Biased
-from spillover.policies.route_least_loaded import LeastLoaded
-from spillover.policies.route_power_of_two import PowerOfTwo
-from spillover.policies.route_round_robin import RoundRobin
+from spillover.policies.route import Biased, LeastLoaded, PowerOfTwo, RoundRobin
 from spillover.testing.builders import a_job
 from spillover.testing.world import World
 
