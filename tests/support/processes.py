@@ -64,11 +64,14 @@ class ServerProcess:
 
     def launch(self, *options: str, limits: Callable[[], None] | None = None) -> None:
         """Start it and do not wait; `limits` are set in the new process before it begins."""
+        environment = dict(clean_environment())
+        if not self.program.startswith("spillover."):
+            environment["PYTHONPATH"] = str(Path(__file__).parents[2])  # where `tests` is
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self.program, "up", *self._options, *options],
                 cwd=self.folder,
-                env=clean_environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
